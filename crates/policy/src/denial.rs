@@ -1,0 +1,130 @@
+//! Denials: the answer "no" as a value, with the guard that gave it, why, and what would change it.
+
+use std::fmt;
+
+/// Every reason a request can be refused for. The code of each is stable: it stands in problem documents, headers
+/// and audit records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guard {
+    /// The target is not written in RFC 3986 characters and form.
+    Syntax,
+    /// The scheme is not http or https.
+    Scheme,
+    /// The target has a fragment.
+    Fragment,
+    /// The authority has user information.
+    Userinfo,
+    /// The host is neither a DNS name nor an address in canonical form.
+    HostForm,
+    /// The port is malformed, or no rule allows it for this host.
+    Port,
+    /// The name is reserved for the host, the sidecar or a metadata service.
+    ReservedName,
+    /// A deny rule matched.
+    DenyRule,
+    /// No rule allows this host.
+    HostNotAllowed,
+    /// The organisation's managed policy does not allow it.
+    Managed,
+    /// No rule allows this scheme for this host.
+    SchemeNotAllowed,
+    /// No rule allows this method here.
+    Method,
+    /// The path is outside every allowed prefix, or could lead outside.
+    Path,
+    /// A rule names a path or a method, and this plane cannot see them.
+    Unseen,
+    /// The name does not resolve.
+    NoAddress,
+    /// The name resolves to an address that is not public, or the address itself is not.
+    Address,
+    /// The TLS server name is missing.
+    NoSni,
+    /// The TLS server name is not the name that was asked for.
+    SniMismatch,
+    /// `Host` and the request target disagree.
+    AuthorityMismatch,
+    /// A raw address was dialled that no answer of the sandbox's DNS named.
+    RawAddress,
+    /// The connection carries another protocol than the rule is for.
+    Protocol,
+    /// The request's HTTP framing is ambiguous or malformed.
+    Framing,
+}
+
+impl Guard {
+    /// The stable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Syntax => "target_syntax",
+            Self::Scheme => "target_scheme",
+            Self::Fragment => "target_fragment",
+            Self::Userinfo => "target_userinfo",
+            Self::HostForm => "host_form",
+            Self::Port => "port_not_allowed",
+            Self::ReservedName => "reserved_name",
+            Self::DenyRule => "deny_rule",
+            Self::HostNotAllowed => "host_not_allowed",
+            Self::Managed => "managed_policy",
+            Self::SchemeNotAllowed => "scheme_not_allowed",
+            Self::Method => "method_not_allowed",
+            Self::Path => "path_not_allowed",
+            Self::Unseen => "rule_needs_visible_request",
+            Self::NoAddress => "name_not_found",
+            Self::Address => "address_blocked",
+            Self::NoSni => "tls_no_server_name",
+            Self::SniMismatch => "tls_server_name_mismatch",
+            Self::AuthorityMismatch => "authority_mismatch",
+            Self::RawAddress => "raw_address",
+            Self::Protocol => "protocol_not_allowed",
+            Self::Framing => "http_framing",
+        }
+    }
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// A refusal. Not an error: the pipeline worked, and this is its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Which guard refused.
+    pub guard: Guard,
+    /// Why, for a person.
+    pub reason: String,
+    /// The line or command that would allow it, where there is one.
+    pub hint: Option<String>,
+    /// The rule that decided, where one did.
+    pub rule: Option<String>,
+}
+
+impl Denial {
+    /// A denial without a hint.
+    pub fn new(guard: Guard, reason: impl Into<String>) -> Self {
+        Self { guard, reason: reason.into(), hint: None, rule: None }
+    }
+
+    /// Adds what would allow it.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the rule that decided.
+    #[must_use]
+    pub fn with_rule(mut self, rule: impl Into<String>) -> Self {
+        self.rule = Some(rule.into());
+        self
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.guard, self.reason)
+    }
+}

@@ -1,0 +1,26 @@
+//! What is wrong with a configuration: where it stands, what it is, and what would be right.
+
+/// An error in a policy, with the path of its field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}: {field}: {problem}")]
+pub struct ConfigError {
+    /// The file, variable or flag the value came from.
+    pub origin: String,
+    /// The path of the field, as in `egress.allow[2].host`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do, where that is not plain from the problem.
+    pub hint: Option<String>,
+}
+
+impl ConfigError {
+    pub(crate) fn new(origin: &str, field: impl Into<String>, problem: impl ToString) -> Self {
+        Self { origin: origin.into(), field: field.into(), problem: problem.to_string(), hint: None }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

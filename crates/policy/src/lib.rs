@@ -1,0 +1,39 @@
+//! What may happen: the run spec, host patterns, address classes, rules and the one decision, [`Policy::decide`].
+//!
+//! Everything here is a plain function of its arguments. This crate opens no file and no socket, reads no clock and
+//! no environment, so that a decision can be tested, fuzzed and explained exactly as it will be enforced.
+
+mod address;
+mod config;
+mod decide;
+mod denial;
+mod error;
+mod hostname;
+mod layer;
+mod path;
+mod pattern;
+mod place;
+mod preset;
+mod quantity;
+mod rule;
+mod spec;
+mod target;
+
+pub use address::AddressClass;
+pub use config::{
+    AllowConfig, CopyConfig, DenyConfig, EgressConfig, EgressDefault, EnvConfig, LimitsConfig, MountConfig,
+    RunConfig, TerminalConfig, WorkspaceConfig,
+};
+pub use decide::{Asked, Carriage, Grant, Plane, View};
+pub use denial::{Denial, Guard};
+pub use error::ConfigError;
+pub use hostname::{Host, Hostname};
+pub use layer::{Layer, Layers, Merged, Origin};
+pub use path::Path;
+pub use pattern::HostPattern;
+pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
+pub use preset::{Preset, preset_names};
+pub use quantity::{ByteSize, CpuCount, Span};
+pub use rule::{Policy, RuleName};
+pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal};
+pub use target::{Authority, Method, Port, Scheme, Target};

@@ -1,0 +1,152 @@
+//! Paths, and the check that gives a path prefix its worth: whatever reader comes later, it cannot climb out (R7).
+
+use std::fmt;
+
+use crate::denial::{Denial, Guard};
+
+/// How often a path is decoded in search of a hidden dot segment before it is refused for being a puzzle.
+const MAX_DECODINGS: usize = 16;
+
+/// A request path as it was written: not decoded, not normalised, never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Path(Box<str>);
+
+/// Whether a rule lets `%2F` stand inside a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum EncodedSlash {
+    /// Refused: most readers take it for a separator.
+    #[default]
+    Refuse,
+    /// Let through for the services that need it; dot segments are still judged after decoding.
+    Allow,
+}
+
+impl Path {
+    pub(crate) fn new(raw: &str) -> Self {
+        Self(if raw.is_empty() { "/".into() } else { raw.into() })
+    }
+
+    /// The path, octet for octet.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The texts a lenient reader may take the path for: as written, decoded, and with repeated slashes collapsed.
+    pub(crate) fn readings(&self) -> Vec<String> {
+        let mut decoded = self.0.as_bytes().to_vec();
+        while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
+            decoded = next;
+        }
+        let decoded = String::from_utf8_lossy(&decoded).into_owned();
+        let mut collapsed = decoded.clone();
+        while collapsed.contains("//") {
+            collapsed = collapsed.replace("//", "/");
+        }
+        vec![self.0.to_string(), decoded, collapsed]
+    }
+
+    /// Refuses a path that could mean another place to some reader: dot segments at any level of decoding (also
+    /// before a `;` parameter), separators that appear by decoding, control octets, and text that is not UTF-8.
+    pub(crate) fn check_cannot_climb(&self, encoded_slash: EncodedSlash) -> Result<(), Denial> {
+        let mut level: Vec<u8> = self.0.as_bytes().to_vec();
+        for depth in 0..MAX_DECODINGS {
+            check_level(&level)?;
+            let Some(next) = decode(&level, encoded_slash)? else { return Ok(()) };
+            if depth == 0 && std::str::from_utf8(&next).is_err() {
+                return Err(refuse("it is not UTF-8 once decoded"));
+            }
+            level = next;
+        }
+        Err(refuse("it is encoded too many times over"))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check_level(path: &[u8]) -> Result<(), Denial> {
+    if path.iter().any(|b| *b < 0x20 || *b == 0x7f || *b == b'\\') {
+        return Err(refuse("it holds a control octet or a backslash"));
+    }
+    let climbs = path.split(|b| *b == b'/').any(|segment| {
+        let name = segment.split(|b| *b == b';').next().unwrap_or(segment);
+        name == b"." || name == b".."
+    });
+    if climbs { Err(refuse("it holds a `.` or `..` segment")) } else { Ok(()) }
+}
+
+/// Decodes each `%XX` once; `None` when there is nothing to decode.
+fn decode(path: &[u8], encoded_slash: EncodedSlash) -> Result<Option<Vec<u8>>, Denial> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut changed = false;
+    let mut at = 0;
+    while at < path.len() {
+        let octet = (path[at] == b'%').then(|| path.get(at + 1..at + 3).and_then(hex_octet)).flatten();
+        match octet {
+            Some(b'/') if encoded_slash == EncodedSlash::Refuse => {
+                return Err(refuse("a `/` appears in it by decoding; a rule may say `encoded_slash = true`"));
+            }
+            Some(octet) => {
+                out.push(octet);
+                changed = true;
+                at += 3;
+            }
+            None => {
+                out.push(path[at]);
+                at += 1;
+            }
+        }
+    }
+    Ok(changed.then_some(out))
+}
+
+fn hex_octet(digits: &[u8]) -> Option<u8> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let plain = digits.iter().all(u8::is_ascii_hexdigit);
+    if plain { u8::from_str_radix(text, 16).ok() } else { None }
+}
+
+fn refuse(why: &str) -> Denial {
+    Denial::new(Guard::Path, format!("the path could lead elsewhere: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn climbing_is_refused_at_every_level() {
+        for path in [
+            "/v1/..",
+            "/v1/../x",
+            "/v1/.",
+            "/v1/%2e%2e/x",
+            "/v1/%252e%252e/x",
+            "/v1/..;a=b/x",
+            "/v1/%2e%2e%3bx/y",
+            "/v1/a%2f..",
+            "/v1/a%5cb",
+            "/v1/%00",
+            "/v1/%0d%0a",
+            "/v1/%ff",
+            "/v1/%252f",
+            "/v1/.%2e",
+        ] {
+            assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_err(), "{path}");
+        }
+        for path in ["/v1/...", "/v1/a;b=..x", "/v1/%41", "/v1/%c3%a9", "/v1/..a", "/v1//x", "/", "/v1/%25"] {
+            assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_can_be_let_through_but_not_a_hidden_climb() {
+        assert!(Path::new("/p/group%2Fproject").check_cannot_climb(EncodedSlash::Allow).is_ok());
+        assert!(Path::new("/p/a%2F..%2Fb").check_cannot_climb(EncodedSlash::Allow).is_err());
+        assert!(Path::new("/p/a%252F..").check_cannot_climb(EncodedSlash::Allow).is_err());
+    }
+}

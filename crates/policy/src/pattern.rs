@@ -1,0 +1,234 @@
+//! Host patterns as rules write them: `api.example.com`, `*.example.com`, `**.example.com`, an address.
+//!
+//! A pattern must name at least one label below a public suffix: `*.com` or `**.co.uk` would be no rule at all.
+//! Accepted and rejected forms are listed in docs/policy.md, row by row, and tested from there.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::address::AddressClass;
+use crate::hostname::{Host, Hostname};
+
+/// Names that mean the machine the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
+const RESERVED: &[&str] = &[
+    "localhost",
+    "ip6-localhost",
+    "ip6-loopback",
+    "sidecar",
+    "agent",
+    "host.docker.internal",
+    "gateway.docker.internal",
+    "host.containers.internal",
+    "metadata",
+    "metadata.google.internal",
+    "metadata.goog",
+    "instance-data",
+];
+
+/// A compiled host pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// This name and no other.
+    Exact(Hostname),
+    /// `*.x`: exactly one label in front.
+    OneLabel(Hostname),
+    /// `**.x`: one label or more in front.
+    ManyLabels(Hostname),
+    /// The name itself and everything below it, as presets say it.
+    ApexAndBelow(Hostname),
+    /// An address written out.
+    Address(IpAddr),
+}
+
+/// Why a text is not a usable pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Not a host at all.
+    #[error("`{text}` is not a host: {why}")]
+    NotAHost {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Everything below a public suffix.
+    #[error("`{text}` is too wide; name at least one label below the public suffix, as in `{example}`")]
+    TooWide {
+        /// What was written.
+        text: String,
+        /// What would be narrow enough.
+        example: String,
+    },
+    /// A reserved name.
+    #[error("`{text}` names this machine, the sidecar or a metadata service, which no rule can open")]
+    Reserved {
+        /// What was written.
+        text: String,
+    },
+    /// An address on the floor.
+    #[error("`{text}` is {class}; no rule can open such an address")]
+    Floor {
+        /// What was written.
+        text: String,
+        /// Its class.
+        class: AddressClass,
+    },
+}
+
+impl HostPattern {
+    /// Parses a pattern without a port.
+    ///
+    /// # Errors
+    /// When the text is no host, is too wide, or names what no rule can open.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        if text == "*" || text == "**" {
+            return Err(PatternError::TooWide { text: text.into(), example: "**.example.com".into() });
+        }
+        if let Some(suffix) = text.strip_prefix("**.") {
+            return below(text, suffix).map(Self::ManyLabels);
+        }
+        if let Some(suffix) = text.strip_prefix("*.") {
+            return below(text, suffix).map(Self::OneLabel);
+        }
+        match Host::parse(text) {
+            Ok(Host::Name(name)) if is_reserved(&name) => Err(PatternError::Reserved { text: text.into() }),
+            Ok(Host::Name(name)) => Ok(Self::Exact(name)),
+            Ok(Host::Address(address)) => {
+                let class = AddressClass::of(address);
+                if class.may_be_named() {
+                    Ok(Self::Address(address))
+                } else {
+                    Err(PatternError::Floor { text: text.into(), class })
+                }
+            }
+            Err(why) => Err(not_a_host(text, &why.to_string())),
+        }
+    }
+
+    /// The same name with everything below it.
+    ///
+    /// # Errors
+    /// When the pattern is not an exact name, or is itself a public suffix.
+    pub fn with_subdomains(self) -> Result<Self, PatternError> {
+        match self {
+            Self::Exact(name) => below(name.as_str(), name.as_str()).map(Self::ApexAndBelow),
+            other => Err(not_a_host(&other.to_string(), "`subdomains = true` goes with an exact name")),
+        }
+    }
+
+    /// Whether the pattern covers a host.
+    #[must_use]
+    pub fn matches(&self, host: &Host) -> bool {
+        match (self, host) {
+            (Self::Address(a), Host::Address(b)) => a == b,
+            (Self::Exact(pattern), Host::Name(name)) => pattern == name,
+            (Self::OneLabel(suffix), Host::Name(name)) => {
+                name.labels_above(suffix).is_some_and(|front| !front.is_empty() && !front.contains('.'))
+            }
+            (Self::ManyLabels(suffix), Host::Name(name)) => name.is_below(suffix),
+            (Self::ApexAndBelow(apex), Host::Name(name)) => name == apex || name.is_below(apex),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a name is one that no rule and no open mode ever reaches.
+pub(crate) fn is_reserved(name: &Hostname) -> bool {
+    let text = name.as_str();
+    RESERVED.contains(&text) || text.ends_with(".localhost")
+}
+
+/// The suffix of a wildcard: a name that is not a public suffix itself (Mozilla's list, private section included).
+fn below(text: &str, suffix: &str) -> Result<Hostname, PatternError> {
+    let name = Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string()))?;
+    let public = psl::suffix_str(name.as_str()).unwrap_or(name.as_str());
+    if public.len() >= name.as_str().len() {
+        let example = format!("**.example.{name}");
+        return Err(PatternError::TooWide { text: text.into(), example });
+    }
+    Ok(name)
+}
+
+fn not_a_host(text: &str, why: &str) -> PatternError {
+    let hint = if text.contains("://") {
+        "a whole address goes into `url`"
+    } else if text.contains('*') {
+        "a wildcard is a whole first label, `*.` for one label or `**.` for many"
+    } else if text.contains('/') {
+        "an address range is not a host; name each host, or use `url` for a path"
+    } else {
+        why
+    };
+    PatternError::NotAHost { text: text.escape_default().to_string(), why: hint.into() }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => name.fmt(f),
+            Self::OneLabel(name) => write!(f, "*.{name}"),
+            Self::ManyLabels(name) => write!(f, "**.{name}"),
+            Self::ApexAndBelow(name) => write!(f, "{name} and all below"),
+            Self::Address(address) => Host::Address(*address).fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).unwrap()
+    }
+
+    #[test]
+    fn patterns_match_whole_labels() {
+        let one = HostPattern::parse("*.example.com").unwrap();
+        assert!(one.matches(&host("a.example.com")));
+        for other in ["example.com", "a.b.example.com", "aexample.com", "example.com.evil.org"] {
+            assert!(!one.matches(&host(other)), "{other}");
+        }
+        let many = HostPattern::parse("**.example.com").unwrap();
+        assert!(many.matches(&host("a.b.example.com")) && many.matches(&host("a.example.com")));
+        assert!(!many.matches(&host("example.com")) && !many.matches(&host("badexample.com")));
+        let apex = HostPattern::parse("example.com").unwrap().with_subdomains().unwrap();
+        assert!(apex.matches(&host("example.com")) && apex.matches(&host("x.y.example.com"))); // S4.18
+        assert!(!apex.matches(&host("notexample.com")));
+    }
+
+    #[test]
+    fn too_wide_and_reserved_patterns_are_refused() {
+        for text in [
+            "*",
+            "**",
+            "*.com",
+            "**.co.uk",
+            "*.github.io",
+            "**.internal",
+            "a.*.com",
+            "*a.example.com",
+            "*.*.x.com",
+            "localhost",
+            "metadata.google.internal",
+            "169.254.169.254",
+            "10.0.0.0/8",
+            "https://a.com",
+            "",
+            ".",
+            "a b",
+        ] {
+            assert!(HostPattern::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_wildcard_covers_only_names_below_it(front in "[a-z0-9]{1,8}(\\.[a-z0-9]{1,8}){0,3}", glue in "[a-z.]?") {
+            let many = HostPattern::parse("**.example.com").unwrap();
+            if let Ok(name) = Host::parse(&format!("{front}{glue}example.com")) {
+                proptest::prop_assert_eq!(many.matches(&name), glue == ".");
+            }
+        }
+    }
+}

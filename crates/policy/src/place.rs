@@ -1,0 +1,89 @@
+//! Places in and out of the sandbox: what of the host is mounted or copied where.
+
+use std::path::{Component, Path, PathBuf};
+
+/// How a mount may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountMode {
+    /// Read only, recursively.
+    ReadOnly,
+    /// Read and written.
+    ReadWrite,
+}
+
+/// How the workspace may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkspaceMode {
+    /// The agent's writes land in the caller's folder.
+    ReadWrite,
+    /// Nothing can be written.
+    ReadOnly,
+}
+
+/// A mount that a policy asks for. Its source has not been opened yet: that is the sandbox's work, link by link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPoint {
+    /// The path on the host, as written; `~` not yet replaced.
+    pub source: PathBuf,
+    /// The absolute path inside.
+    pub target: PathBuf,
+    /// How it may be used.
+    pub mode: MountMode,
+}
+
+/// A copy that a policy asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyIn {
+    /// The path on the host, as written.
+    pub source: PathBuf,
+    /// The absolute path inside.
+    pub target: PathBuf,
+}
+
+/// Inside paths that belong to the sandbox itself.
+const OWN: &[&str] = &["/proc", "/sys", "/dev"];
+
+/// A source: no `..` in it, so that what is written is what is meant.
+pub(crate) fn source(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    if text.is_empty() || text.contains('\0') {
+        return Err("a path must be named".into());
+    }
+    if path.components().any(|c| c == Component::ParentDir) {
+        return Err(format!("`{text}` climbs with `..`; write the path it leads to"));
+    }
+    Ok(path.into())
+}
+
+/// A target: absolute, without `.` or `..`, and not in a directory that is the sandbox's own.
+pub(crate) fn target(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    if text.contains('\0') || !path.is_absolute() {
+        return Err(format!("`{text}` is not an absolute path inside the sandbox"));
+    }
+    let dotted = text.split('/').any(|part| part == "." || part == "..");
+    if dotted || path == Path::new("/") {
+        return Err(format!("`{text}` must name a place below `/`, without `.` or `..`"));
+    }
+    if OWN.iter().any(|own| path.starts_with(own)) {
+        return Err(format!("`{text}` lies in a directory that is the sandbox's own ({})", OWN.join(", ")));
+    }
+    Ok(path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn climbing_and_own_places_are_refused() {
+        // S3.12
+        for text in ["", "../x", "/a/../b", "a/.."] {
+            assert!(source(text).is_err(), "{text}");
+        }
+        for text in ["", "x", "/", "/a/./b", "/a/../b", "/proc/x", "/sys", "/dev/shm"] {
+            assert!(target(text).is_err(), "{text}");
+        }
+        assert!(source("~/.cache/pip").is_ok() && target("/home/agent/.cache/pip").is_ok());
+    }
+}

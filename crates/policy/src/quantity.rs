@@ -1,0 +1,205 @@
+//! Quantities as people write them: `1536MiB`, `30m`, `2` or `0.5` processors.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Why a text is not a quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {wanted}")]
+pub struct QuantityError {
+    text: String,
+    wanted: &'static str,
+}
+
+/// A number of octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(u64);
+
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("k", 1 << 10),
+    ("K", 1 << 10),
+    ("m", 1 << 20),
+    ("M", 1 << 20),
+    ("g", 1 << 30),
+    ("G", 1 << 30),
+    ("B", 1),
+    ("", 1),
+];
+
+impl ByteSize {
+    /// So many octets.
+    #[must_use]
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// So many MiB.
+    #[must_use]
+    pub const fn from_mib(mib: u64) -> Self {
+        Self(mib << 20)
+    }
+
+    /// The number of octets.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let error = || QuantityError { text: text.into(), wanted: "a size such as 1536MiB, 4GiB or 500MB" };
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| error())?;
+        let factor = SIZE_UNITS.iter().find(|(name, _)| *name == unit.trim_start()).ok_or_else(error)?.1;
+        number.checked_mul(factor).map(Self).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            b if b != 0 && b % (1 << 30) == 0 => write!(f, "{}GiB", b >> 30),
+            b if b >= 1 << 20 => write!(f, "{}MiB", b >> 20),
+            b if b >= 1 << 10 => write!(f, "{}KiB", b >> 10),
+            b => write!(f, "{b}B"),
+        }
+    }
+}
+
+/// A length of time, written `90`, `90s`, `30m`, `2h` or `1h30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(Duration);
+
+impl Span {
+    /// So many seconds.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// As the standard library's type.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl FromStr for Span {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let error = || QuantityError { text: text.into(), wanted: "a time such as 90s, 30m or 1h30m" };
+        let mut total: u64 = 0;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let number: u64 = rest[..digits].parse().map_err(|_| error())?;
+            let unit = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
+            let factor = match &rest[digits..digits + unit] {
+                "" | "s" => 1,
+                "m" => 60,
+                "h" => 3600,
+                "d" => 86_400,
+                _ => return Err(error()),
+            };
+            total = number.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(error)?;
+            rest = &rest[digits + unit..];
+        }
+        if total == 0 { Err(error()) } else { Ok(Self::from_secs(total)) }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            s if s % 3600 == 0 && s != 0 => write!(f, "{}h", s / 3600),
+            s if s % 60 == 0 && s != 0 => write!(f, "{}m", s / 60),
+            s => write!(f, "{s}s"),
+        }
+    }
+}
+
+/// A share of processors, in thousandths of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuCount(u32);
+
+impl CpuCount {
+    /// So many whole processors.
+    #[must_use]
+    pub const fn whole(count: u32) -> Self {
+        Self(count * 1000)
+    }
+
+    /// Thousandths of a processor.
+    #[must_use]
+    pub const fn milli(self) -> u32 {
+        self.0
+    }
+}
+
+impl FromStr for CpuCount {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let error = || QuantityError {
+            text: text.into(),
+            wanted: "a number of processors such as 2 or 0.5, at least 0.01",
+        };
+        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+        let plain =
+            |t: &str, most: usize| (1..=most).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
+        if !plain(whole, 4) || !plain(part, 3) {
+            return Err(error());
+        }
+        let whole: u32 = whole.parse().map_err(|_| error())?;
+        let milli: u32 = format!("{part:0<3}").parse().map_err(|_| error())?;
+        let total = whole * 1000 + milli;
+        if total < 10 { Err(error()) } else { Ok(Self(total)) }
+    }
+}
+
+impl fmt::Display for CpuCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 % 1000 == 0 {
+            write!(f, "{}", self.0 / 1000)
+        } else {
+            write!(f, "{}", f64::from(self.0) / 1000.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_read_as_people_write_them() {
+        assert_eq!("1536MiB".parse::<ByteSize>().unwrap().bytes(), 1536 << 20);
+        assert_eq!("2g".parse::<ByteSize>().unwrap().to_string(), "2GiB");
+        assert_eq!("1h30m".parse::<Span>().unwrap().duration().as_secs(), 5400);
+        assert_eq!("0.5".parse::<CpuCount>().unwrap().milli(), 500);
+        for text in ["", "MiB", "-1", "1.5GiB", "99999999999999TiB", "1 fortnight"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+        for text in ["", "0", "m", "-3s", "1x"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        for text in ["", "0", "0.001", "a", "1.", ".5", "99999"] {
+            assert!(text.parse::<CpuCount>().is_err(), "{text}");
+        }
+    }
+}

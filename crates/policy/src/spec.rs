@@ -1,0 +1,122 @@
+//! The run spec: what a run is, compiled. Every field has a value, and every value has been checked.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::place::{CopyIn, MountPoint, WorkspaceMode};
+use crate::quantity::{ByteSize, CpuCount, Span};
+use crate::rule::Policy;
+
+/// The longest a run may take unless a managed policy says otherwise. S1.34.
+pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
+
+/// What makes the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Namespaces, seccomp, Landlock and cgroups of this kernel.
+    Linux,
+    /// A plain child process: no isolation, only the sidecar.
+    Process,
+}
+
+impl Backend {
+    /// The name in a policy.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Process => "process",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happens where a limit cannot be enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// The run is refused.
+    Required,
+    /// The run goes on without, and says so.
+    BestEffort,
+}
+
+/// What a run may use up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory, swap included. S1.30.
+    pub memory: ByteSize,
+    /// Processors. S1.31.
+    pub cpus: CpuCount,
+    /// Processes and threads at once.
+    pub pids: u32,
+    /// Octets written to the private directories.
+    pub disk: ByteSize,
+    /// What happens where one cannot be enforced.
+    pub enforcement: Enforcement,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::from_mib(1536),
+            cpus: CpuCount::whole(2),
+            pids: 512,
+            disk: ByteSize::from_mib(4096),
+            enforcement: Enforcement::Required,
+        }
+    }
+}
+
+/// The environment of the command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvSpec {
+    /// Variables and their values.
+    pub set: Vec<(String, String)>,
+    /// Variables the caller's environment gives.
+    pub pass: Vec<String>,
+}
+
+/// Whether the command gets a terminal of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// When standard input and output are one.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What a run is and what it may do.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// What makes the sandbox.
+    pub backend: Backend,
+    /// The folder the command works in; the current one if not said.
+    pub workspace: Option<PathBuf>,
+    /// How that folder may be used.
+    pub workspace_mode: WorkspaceMode,
+    /// When the run is ended.
+    pub timeout: Span,
+    /// Whether the command gets a terminal of its own.
+    pub terminal: Terminal,
+    /// What it may use up.
+    pub limits: Limits,
+    /// Its environment.
+    pub env: EnvSpec,
+    /// What of the host is visible inside.
+    pub mounts: Vec<MountPoint>,
+    /// What of the host is copied in.
+    pub copies: Vec<CopyIn>,
+    /// Toolchains of the caller's home, by name.
+    pub tools: Vec<String>,
+    /// Where requests may go.
+    pub policy: Policy,
+    /// What was changed on the way from the wish to the spec, each a sentence for the person.
+    pub notices: Vec<String>,
+}

@@ -1,0 +1,329 @@
+//! The one parser of request targets. Strict: it repairs nothing, and what it accepts travels on as a type, so that
+//! no second reader can find another meaning in the same octets.
+//!
+//! The rules are R1–R4, R6 and R9 of `tests/corpora/README.md`; R5, R7, R8 and R10 belong to the decision and the guard.
+
+use std::fmt;
+
+use crate::denial::{Denial, Guard};
+use crate::hostname::Host;
+use crate::path::Path;
+
+/// The longest target that is looked at, in octets. RFC 9110 §4.1 asks for at least 8000.
+const MAX_TARGET: usize = 64 * 1024;
+
+/// `http` or `https`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Plain HTTP.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The port when none is written. RFC 9110 §4.2.
+    #[must_use]
+    pub fn default_port(self) -> Port {
+        match self {
+            Self::Http => Port(80),
+            Self::Https => Port(443),
+        }
+    }
+
+    /// The scheme in lower case.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A TCP port, 1 to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Port(u16);
+
+impl Port {
+    /// A port from a number that the kernel or a rule gave.
+    #[must_use]
+    pub fn new(number: u16) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+
+    /// Parses 1 to 5 decimal digits: no sign, no leading zero, no white space (E18).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits || text.starts_with('0') {
+            return None;
+        }
+        text.parse().ok().map(Self)
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A request method: a token in upper-case letters. Methods are case-sensitive (RFC 9110 §9.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Method(Box<str>);
+
+impl Method {
+    /// Parses a method of 1 to 32 upper-case letters and hyphens; every registered method is one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let shaped =
+            (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
+        shaped.then(|| Self(text.into()))
+    }
+
+    /// The method as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A host with an optional port, as in `CONNECT` or a `Host` header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// The host.
+    pub host: Host,
+    /// The port, if one was written.
+    pub port: Option<Port>,
+}
+
+impl Authority {
+    /// Parses `host [":" [port]]`. User information is refused, even when empty.
+    ///
+    /// # Errors
+    /// A denial that names what is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, Denial> {
+        if text.contains('@') {
+            return Err(Denial::new(Guard::Userinfo, "user information may not stand in front of a host"));
+        }
+        let (host, port) = split_port(text)?;
+        let host = Host::parse(host)
+            .map_err(|why| Denial::new(Guard::HostForm, format!("`{}` is not a host: {why}", shown(host))))?;
+        Ok(Self { host, port })
+    }
+}
+
+fn split_port(text: &str) -> Result<(&str, Option<Port>), Denial> {
+    let after_brackets = if text.starts_with('[') { text.find(']').map_or(text.len(), |i| i + 1) } else { 0 };
+    let Some(colon) = text[after_brackets..].find(':').map(|i| i + after_brackets) else {
+        return Ok((text, None));
+    };
+    let digits = &text[colon + 1..];
+    if digits.is_empty() {
+        return Ok((&text[..colon], None)); // RFC 3986 §6.2.3: an empty port is the default
+    }
+    let port = Port::parse(digits).ok_or_else(|| {
+        Denial::new(
+            Guard::Port,
+            format!("`{}` is not a port: 1 to 65535, no sign, no leading zero", shown(digits)),
+        )
+    })?;
+    Ok((&text[..colon], Some(port)))
+}
+
+/// An absolute request target that has passed every check that needs no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    scheme: Scheme,
+    host: Host,
+    port: Port,
+    path: Path,
+    query: Option<Box<str>>,
+}
+
+impl Target {
+    /// Parses `scheme "://" authority path ["?" query]`, octet for octet.
+    ///
+    /// # Errors
+    /// A denial that names the first rule the text breaks.
+    pub fn parse(text: &str) -> Result<Self, Denial> {
+        check_characters(text)?;
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| syntax("a target is written scheme://host/path"))?;
+        let scheme = match scheme {
+            s if s.eq_ignore_ascii_case("http") => Scheme::Http,
+            s if s.eq_ignore_ascii_case("https") => Scheme::Https,
+            other => {
+                return Err(Denial::new(Guard::Scheme, format!("`{}` is not http or https", shown(other))));
+            }
+        };
+        if rest.contains('#') {
+            return Err(Denial::new(Guard::Fragment, "a request target has no fragment (RFC 9110 §7.1)"));
+        }
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let authority = Authority::parse(&rest[..end])?;
+        let (path, query) = match rest[end..].split_once('?') {
+            Some((path, query)) => (path, Some(query.into())),
+            None => (&rest[end..], None),
+        };
+        let port = authority.port.unwrap_or_else(|| scheme.default_port());
+        Ok(Self { scheme, host: authority.host, port, path: Path::new(path), query })
+    }
+
+    /// Puts a target together from an origin-form request (RFC 9112 §3.2.1) and where it was sent.
+    ///
+    /// # Errors
+    /// When the origin form breaks the syntax of a path and query.
+    pub fn from_origin_form(scheme: Scheme, host: Host, port: Port, origin: &str) -> Result<Self, Denial> {
+        check_characters(origin)?;
+        if !origin.starts_with('/') {
+            return Err(syntax("an origin-form target begins with `/`"));
+        }
+        if origin.contains('#') {
+            return Err(Denial::new(Guard::Fragment, "a request target has no fragment (RFC 9110 §7.1)"));
+        }
+        let (path, query) = match origin.split_once('?') {
+            Some((path, query)) => (path, Some(query.into())),
+            None => (origin, None),
+        };
+        Ok(Self { scheme, host, port, path: Path::new(path), query })
+    }
+
+    /// The scheme.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The host, folded to its canonical form.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The port, written or default.
+    #[must_use]
+    pub fn port(&self) -> Port {
+        self.port
+    }
+
+    /// The path as it was written; `/` if it was empty.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The query as it was written, without its `?`.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// Path and query as the upstream must see them.
+    #[must_use]
+    pub fn origin_form(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path.as_str()),
+            None => self.path.as_str().to_owned(),
+        }
+    }
+
+    /// The value of the `Host` header: the port only when it is not the scheme's own.
+    #[must_use]
+    pub fn host_header(&self) -> String {
+        if self.port == self.scheme.default_port() {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.host_header(), self.origin_form())
+    }
+}
+
+/// R1: only RFC 3986 characters, and `%` only before two hexadecimal digits.
+fn check_characters(text: &str) -> Result<(), Denial> {
+    if text.len() > MAX_TARGET {
+        return Err(syntax("it is longer than 64 KiB"));
+    }
+    let bytes = text.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'%' => {
+                let hex = bytes.get(at + 1..at + 3).is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit));
+                if !hex {
+                    return Err(syntax("`%` must be followed by two hexadecimal digits"));
+                }
+            }
+            b if is_uri_character(*b) => {}
+            b => return Err(syntax(&format!("octet 0x{b:02x} may not stand in a target"))),
+        }
+    }
+    Ok(())
+}
+
+/// RFC 3986 §2.2 and §2.3.
+fn is_uri_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=".contains(&byte)
+}
+
+fn syntax(why: &str) -> Denial {
+    Denial::new(Guard::Syntax, why)
+}
+
+/// A hostile text in a form that is safe to print: escaped, and at most 80 characters of it.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_plain_digits() {
+        for text in ["0", "080", "+80", "-1", " 80", "80 ", "65536", "123456", "8_0", "٨٠"] {
+            assert_eq!(Port::parse(text), None, "{text}"); // E18
+        }
+        assert_eq!(Port::parse("65535").unwrap().number(), 65535);
+    }
+
+    #[test]
+    fn parts_come_out_as_written() {
+        let target = Target::parse("https://API.example.com.:443?a=/../b").unwrap();
+        assert_eq!(target.to_string(), "https://api.example.com/?a=/../b");
+        assert_eq!(target.path().as_str(), "/");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_accepted_reads_the_same_again(text in "(http|https)://[ -~]{0,60}") {
+            if let Ok(target) = Target::parse(&text) {
+                proptest::prop_assert_eq!(Target::parse(&target.to_string()).unwrap(), target);
+            }
+        }
+    }
+}
