@@ -1,1 +1,20 @@
-//! x
+//! Mechanism without opinion: namespaces, mounts, seccomp, Landlock, cgroups, netlink, nftables, descriptor passing
+//! and probes of the running kernel.
+//!
+//! Every `unsafe` line of the project stands in this crate, each with its reason. Nothing here knows what a run, a
+//! policy or a sandbox is: the functions are verbs, and what they are good for is decided above.
+
+pub mod cgroup;
+pub mod descriptor;
+pub mod landlock;
+pub mod listener;
+pub mod mount;
+mod netlink;
+pub mod network;
+pub mod nftables;
+pub mod privilege;
+pub mod probe;
+pub mod process;
+pub mod seccomp;
+pub mod signal;
+pub mod spawn;

@@ -1,0 +1,114 @@
+//! Which control groups this host has, and where the caller may make one.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+/// The version that governs memory, processors and processes here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One tree for all controllers.
+    V2,
+    /// A tree a controller; a hybrid host keeps its controllers here.
+    V1,
+}
+
+/// Where groups can be made.
+#[derive(Clone, Debug)]
+pub struct Host {
+    version: Version,
+    parents: Vec<PathBuf>,
+}
+
+/// Why no group can be made: a sentence, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// What is missing.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// The controllers of version 1 that limits need, in the order [`super::v1`] expects them.
+pub(super) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+impl Host {
+    /// Finds a place below the caller's own group where it may make others.
+    ///
+    /// # Errors
+    /// Why there is none, and what would change that.
+    pub fn detect() -> Result<Self, Unavailable> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        if Path::new(ROOT).join("cgroup.controllers").exists() {
+            return Self::detect_v2(&own);
+        }
+        let parents = CONTROLLERS.iter().map(|controller| {
+            let root = Path::new(ROOT).join(controller);
+            let path = v1_path(&own, controller).map(|p| root.join(p.trim_start_matches('/')));
+            [path, Some(root)].into_iter().flatten().find(|p| is_writable(p))
+        });
+        match parents.collect::<Option<Vec<_>>>() {
+            Some(parents) => Ok(Self { version: Version::V1, parents }),
+            None if Path::new(ROOT).join(CONTROLLERS[0]).exists() => Err(Unavailable {
+                why: "this host has control groups of version 1, where only root can make one".into(),
+                remedy: "run as root, or boot with `systemd.unified_cgroup_hierarchy=1`".into(),
+            }),
+            None => Err(Unavailable {
+                why: format!("no control groups are mounted at {ROOT}"),
+                remedy: "mount the cgroup2 file system there".into(),
+            }),
+        }
+    }
+
+    /// A group can be made in the nearest ancestor that is the caller's to write and hands its controllers down. The
+    /// caller's own group will not do: a group that holds processes cannot hand controllers down.
+    fn detect_v2(own: &str) -> Result<Self, Unavailable> {
+        let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
+        loop {
+            let handed = std::fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
+            let has_all = CONTROLLERS.iter().all(|c| handed.split_whitespace().any(|h| h == *c));
+            if is_writable(&directory) && (has_all || hand_down(&directory)) {
+                return Ok(Self { version: Version::V2, parents: vec![directory] });
+            }
+            if directory == Path::new(ROOT) || !directory.pop() {
+                return Err(Unavailable {
+                    why: "no control group above this process was delegated to you".into(),
+                    remedy: "start it as `systemd-run --user --scope -p Delegate=yes lockgate …`".into(),
+                });
+            }
+        }
+    }
+
+    /// Which version it is.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The directories in which groups are made.
+    #[must_use]
+    pub fn parents(&self) -> &[PathBuf] {
+        &self.parents
+    }
+}
+
+/// Lets the children of a group use the controllers, where the group itself has them and holds no process.
+fn hand_down(directory: &Path) -> bool {
+    super::write(directory, "cgroup.subtree_control", "+memory +cpu +pids").is_ok()
+}
+
+fn is_writable(directory: &Path) -> bool {
+    rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// The caller's group in a tree of version 1: `4:memory:/path`, several controllers joined by commas.
+fn v1_path<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let names = parts.next()?;
+        let path = parts.next()?;
+        names.split(',').any(|name| name == controller).then_some(path)
+    })
+}

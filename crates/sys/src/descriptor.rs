@@ -1,0 +1,92 @@
+//! Passing descriptors between processes, and keeping them from leaking across an exec.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The most descriptors one message may carry.
+const MOST: usize = 8;
+
+/// A connected pair of message sockets, close-on-exec.
+///
+/// # Errors
+/// Whatever `socketpair(2)` gives.
+pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends one message with the given descriptors.
+///
+/// # Errors
+/// Whatever `sendmsg(2)` gives.
+pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors for one message"));
+    }
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one message into `buffer`, and the descriptors it carries. An empty message is the end of the other side.
+///
+/// # Errors
+/// Whatever `recvmsg(2)` gives.
+pub fn receive<'b>(socket: impl AsFd, buffer: &'b mut [u8]) -> io::Result<(&'b [u8], Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let length = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) => break message.bytes,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(list) = message {
+            descriptors.extend(list);
+        }
+    }
+    Ok((&buffer[..length], descriptors))
+}
+
+/// Marks every descriptor from 3 up close-on-exec, so that an exec passes on the standard three and no other.
+///
+/// # Errors
+/// Whatever `close_range(2)` gives.
+pub fn close_on_exec_from_3() -> io::Result<()> {
+    // SAFETY: with CLOEXEC no descriptor is closed now; only flags change.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Closes every descriptor from 3 up but those in `keep`, in a child that inherited more than it should hold.
+///
+/// # Errors
+/// Whatever `close_range(2)` gives.
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).filter(|n| *n > 2).collect();
+    kept.sort_unstable();
+    let mut from = 3u32;
+    for fd in kept.into_iter().chain([u32::MAX]) {
+        if fd > from {
+            // SAFETY: the caller is a child that keeps no owner of these descriptors: what it inherited is unused.
+            let result = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        from = fd.saturating_add(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Landlock: a second wall behind the mounts. It knows paths by their inode, so a mount that slipped in is still closed.
+
+use std::os::fd::BorrowedFd;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
+};
+
+/// What may be done below a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Read and execute.
+    Read,
+    /// Read, execute and write.
+    Write,
+    /// Read and write files that are there, devices among them; make none.
+    Use,
+}
+
+/// How much of what was asked for the kernel enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforced {
+    /// All of it.
+    Fully,
+    /// What this kernel's version knows.
+    Partly,
+    /// Nothing: the kernel has no Landlock.
+    Not,
+}
+
+/// The newest version whose rights are asked for; older kernels enforce what they know.
+const NEWEST: ABI = ABI::V6;
+
+/// Restricts the calling thread to the given trees, and its signals and abstract sockets to its own domain.
+///
+/// # Errors
+/// When the kernel refuses a ruleset it should know.
+pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    for (tree, right) in trees {
+        let access = match right {
+            Right::Read => AccessFs::from_read(NEWEST),
+            Right::Write => AccessFs::from_all(NEWEST),
+            Right::Use => AccessFs::from_read(NEWEST) | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
+        };
+        ruleset = ruleset.add_rule(PathBeneath::new(tree, access))?;
+    }
+    Ok(match ruleset.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => Enforced::Fully,
+        RulesetStatus::PartiallyEnforced => Enforced::Partly,
+        RulesetStatus::NotEnforced => Enforced::Not,
+    })
+}
+
+/// The Landlock version of this kernel; `None` where it has none or it is switched off.
+#[must_use]
+pub fn version() -> Option<u32> {
+    // SAFETY: with LANDLOCK_CREATE_RULESET_VERSION the call takes no memory and only answers a number.
+    let answer = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32) };
+    u32::try_from(answer).ok()
+}

@@ -1,0 +1,64 @@
+//! Sockets that are bound inside a sandbox's network namespace and served from outside it.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A TCP listener on an address. On the IPv6 wildcard it serves both families.
+///
+/// # Errors
+/// Whatever `socket(2)`, `bind(2)` or `listen(2)` gives.
+pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = open(&address, SocketType::STREAM)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A UDP socket on `port` of every address of both families, whose answers can be sent from the address that was asked.
+///
+/// # Errors
+/// Whatever `socket(2)`, `setsockopt(2)` or `bind(2)` gives.
+pub fn udp_on_every_address(port: u16) -> io::Result<OwnedFd> {
+    let address = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0));
+    let socket = open(&address, SocketType::DGRAM)?;
+    sockopt::set_ipv6_freebind(&socket, true)?;
+    sockopt::set_ip_freebind(&socket, true)?;
+    tell_destination(&socket)?;
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn open(address: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    Ok(socket)
+}
+
+/// Asks the kernel to say, with each datagram, which address it was sent to.
+fn tell_destination(socket: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an int, whose address and size are given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_RECVPKTINFO,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,156 @@
+//! Mounts by descriptor: a tree is opened, its flags are set, and only then is it put in place. What the kernel's
+//! newer calls need beyond `rustix` is here.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+/// `struct mount_attr` of `mount_setattr(2)`.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Flags a tree is given, on all of its mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u64);
+
+impl Flags {
+    /// Read only.
+    pub const READ_ONLY: Self = Self(libc::MOUNT_ATTR_RDONLY);
+    /// No set-id programs.
+    pub const NO_SUID: Self = Self(libc::MOUNT_ATTR_NOSUID);
+    /// No device nodes.
+    pub const NO_DEV: Self = Self(libc::MOUNT_ATTR_NODEV);
+    /// No programs at all.
+    pub const NO_EXEC: Self = Self(libc::MOUNT_ATTR_NOEXEC);
+
+    /// Both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// How much of a tree is cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// One mount.
+    One,
+    /// The mount and all below it.
+    Recursive,
+}
+
+/// Clones the mount that holds `path` (empty: `dir` itself) into a detached tree. Links are not followed.
+///
+/// # Errors
+/// Whatever `open_tree(2)` gives.
+pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, depth: Depth) -> io::Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+        | OpenTreeFlags::AT_NO_AUTOMOUNT;
+    if path.is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    if depth == Depth::Recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    Ok(rustix::mount::open_tree(dir, path, flags)?)
+}
+
+/// Sets flags on every mount of a tree.
+///
+/// # Errors
+/// Whatever `mount_setattr(2)` gives.
+pub fn set_flags(tree: BorrowedFd<'_>, flags: Flags) -> io::Result<()> {
+    set_attr(tree, MountAttr { attr_set: flags.0, ..MountAttr::default() }, libc::AT_RECURSIVE)
+}
+
+/// Maps the file owners of a detached mount through a user namespace.
+///
+/// # Errors
+/// Whatever `mount_setattr(2)` gives; `EINVAL` where the file system cannot be mapped.
+pub fn map_owners(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let attr = MountAttr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        userns_fd: user_namespace.as_raw_fd() as u64,
+        ..MountAttr::default()
+    };
+    set_attr(tree, attr, 0)
+}
+
+fn set_attr(tree: BorrowedFd<'_>, attr: MountAttr, extra: libc::c_int) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | extra;
+    // SAFETY: the structure is the kernel's first version, its size is passed, and the path is an empty string.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts a detached tree at `path` below `dir`. A link at the end of `path` is not followed.
+///
+/// # Errors
+/// Whatever `move_mount(2)` gives.
+pub fn attach(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    let mut flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    if path.is_empty() {
+        flags |= MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    }
+    Ok(rustix::mount::move_mount(tree, c"", dir, path, flags)?)
+}
+
+/// Makes a detached mount of a file system with the given options.
+///
+/// # Errors
+/// Whatever `fsopen(2)`, `fsconfig(2)` or `fsmount(2)` gives.
+pub fn make(kind: &CStr, options: &[(&CStr, &CStr)], flags: Flags) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        if value.is_empty() {
+            rustix::mount::fsconfig_set_flag(context.as_fd(), *key)?;
+        } else {
+            rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+        }
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::from_bits_truncate(u32::try_from(flags.0).unwrap_or(u32::MAX));
+    Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Keeps every mount of this namespace from spreading to another.
+///
+/// # Errors
+/// Whatever `mount(2)` gives.
+pub fn make_all_private() -> io::Result<()> {
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change(c"/", flags)?)
+}
+
+/// Makes the current directory the root and lets go of the old one.
+///
+/// # Errors
+/// Whatever `pivot_root(2)`, `umount2(2)` or `chdir(2)` gives.
+pub fn pivot_to_current_directory() -> io::Result<()> {
+    rustix::process::pivot_root(c".", c".")?;
+    // The old root lies on top of the new one now; taking it away leaves the new one.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+    rustix::process::chdir(c"/")?;
+    Ok(())
+}

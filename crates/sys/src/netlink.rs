@@ -1,0 +1,132 @@
+//! Netlink messages, written and acknowledged: the few verbs a sandbox needs, without starting a program for each.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+
+/// `NLM_F_REQUEST`, `NLM_F_ACK`, `NLM_F_EXCL`, `NLM_F_CREATE`, `NLM_F_APPEND`; linux/netlink.h.
+pub(crate) const REQUEST: u16 = 0x1;
+pub(crate) const ACK: u16 = 0x4;
+pub(crate) const EXCLUSIVE: u16 = 0x200;
+pub(crate) const CREATE: u16 = 0x400;
+pub(crate) const APPEND: u16 = 0x800;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 0x8000;
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+/// Header: length, type, flags, sequence, port.
+const HEADER: usize = 16;
+
+/// One or more netlink messages in one buffer.
+#[derive(Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    sequence: u32,
+    expected: usize,
+}
+
+impl Batch {
+    /// Adds a message: a fixed part, then whatever `body` writes.
+    pub(crate) fn message(&mut self, kind: u16, flags: u16, fixed: &[u8], body: impl FnOnce(&mut Attributes<'_>)) {
+        let start = self.bytes.len();
+        self.sequence += 1;
+        if flags & ACK != 0 {
+            self.expected += 1;
+        }
+        self.bytes.extend(0u32.to_ne_bytes());
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((flags | REQUEST).to_ne_bytes());
+        self.bytes.extend(self.sequence.to_ne_bytes());
+        self.bytes.extend(0u32.to_ne_bytes());
+        self.bytes.extend(fixed);
+        pad(&mut self.bytes);
+        body(&mut Attributes(&mut self.bytes));
+        let length = (self.bytes.len() - start) as u32;
+        self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    /// Sends the buffer as one datagram and reads an acknowledgement for each message that asked for one.
+    pub(crate) fn send(self, protocol: Protocol) -> io::Result<()> {
+        let socket = open(protocol)?;
+        sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let mut buffer = [0u8; 8192];
+        let mut acknowledged = 0;
+        while acknowledged < self.expected {
+            let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+            acknowledged += read_acknowledgements(&buffer[..length])?;
+        }
+        Ok(())
+    }
+}
+
+/// A netlink family.
+#[derive(Clone, Copy)]
+pub(crate) enum Protocol {
+    /// Links and routes.
+    Route,
+    /// nftables.
+    Netfilter,
+}
+
+fn open(protocol: Protocol) -> io::Result<OwnedFd> {
+    let protocol = match protocol {
+        Protocol::Route => None, // NETLINK_ROUTE is number 0
+        Protocol::Netfilter => Some(netlink::NETFILTER),
+    };
+    Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
+}
+
+/// Counts the acknowledgements in a datagram; the first that carries an error ends the exchange.
+fn read_acknowledgements(mut rest: &[u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while rest.len() >= HEADER + 4 {
+        let word = |at: usize| [rest[at], rest[at + 1], rest[at + 2], rest[at + 3]];
+        let length = (u32::from_ne_bytes(word(0)) as usize).clamp(HEADER, rest.len());
+        if u16::from_ne_bytes([rest[4], rest[5]]) == ERROR {
+            match i32::from_ne_bytes(word(HEADER)) {
+                0 => count += 1,
+                errno => return Err(io::Error::from_raw_os_error(-errno)),
+            }
+        }
+        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+    }
+    Ok(count)
+}
+
+fn pad(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// Writes attributes behind a message's fixed part.
+pub(crate) struct Attributes<'a>(&'a mut Vec<u8>);
+
+impl Attributes<'_> {
+    pub(crate) fn bytes(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend((value.len() as u16 + 4).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        pad(self.0);
+    }
+
+    /// A text with its NUL.
+    pub(crate) fn text(&mut self, kind: u16, value: &str) {
+        self.bytes(kind, &[value.as_bytes(), b"\0"].concat());
+    }
+
+    /// A number in network order, as nftables wants them.
+    pub(crate) fn be32(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
+    /// Attributes inside an attribute.
+    pub(crate) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Attributes<'_>)) {
+        let start = self.0.len();
+        self.0.extend(0u16.to_ne_bytes());
+        self.0.extend((kind | NESTED).to_ne_bytes());
+        body(&mut Attributes(self.0));
+        let length = (self.0.len() - start) as u16;
+        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    }
+}

@@ -1,0 +1,44 @@
+//! The inside of a network namespace of our own: the loopback link up, and every address in the world local to it.
+
+use std::io;
+
+use crate::netlink::{ACK, Batch, CREATE, EXCLUSIVE, Protocol};
+
+/// linux/rtnetlink.h and linux/if.h.
+const RTM_NEWLINK: u16 = 16;
+const RTM_NEWROUTE: u16 = 24;
+const RTA_OIF: u16 = 4;
+const IFF_UP: u32 = 1;
+const RT_TABLE_LOCAL: u8 = 255;
+const RTPROT_BOOT: u8 = 3;
+const RT_SCOPE_HOST: u8 = 254;
+const RT_SCOPE_UNIVERSE: u8 = 0;
+const RTN_LOCAL: u8 = 2;
+/// The loopback link is the first of every namespace.
+const LOOPBACK: u32 = 1;
+
+/// Brings the loopback link up and routes every IPv4 and IPv6 address to it: `local default dev lo`. A connection to
+/// anywhere then arrives in this namespace; there is no link by which it could leave.
+///
+/// # Errors
+/// Whatever the kernel answers to one of the messages.
+pub fn make_every_address_local() -> io::Result<()> {
+    let mut batch = Batch::default();
+    batch.message(RTM_NEWLINK, ACK, &link(LOOPBACK, IFF_UP), |_| {});
+    for (family, scope) in [(libc::AF_INET, RT_SCOPE_HOST), (libc::AF_INET6, RT_SCOPE_UNIVERSE)] {
+        let route = [family as u8, 0, 0, 0, RT_TABLE_LOCAL, RTPROT_BOOT, scope, RTN_LOCAL, 0, 0, 0, 0];
+        batch.message(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, &route, |a| {
+            a.bytes(RTA_OIF, &LOOPBACK.to_ne_bytes());
+        });
+    }
+    batch.send(Protocol::Route)
+}
+
+/// `struct ifinfomsg`: family, pad, type, index, flags, change mask.
+fn link(index: u32, flags: u32) -> [u8; 16] {
+    let mut message = [0; 16];
+    message[4..8].copy_from_slice(&index.to_ne_bytes());
+    message[8..12].copy_from_slice(&flags.to_ne_bytes());
+    message[12..16].copy_from_slice(&flags.to_ne_bytes());
+    message
+}

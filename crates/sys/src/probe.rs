@@ -1,0 +1,70 @@
+//! What this kernel lets this process do, found by doing it in a child that is thrown away.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::mount::{self, Flags};
+use crate::process::{self, Exit, Namespaces};
+use crate::{network, nftables, privilege};
+
+/// A feature a sandbox is built from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// A user and a pid namespace, with the caller's own id mapped.
+    UserNamespace,
+    /// Mount, network, IPC, UTS and cgroup namespaces inside it.
+    OtherNamespaces,
+    /// A `/proc` of its own.
+    Proc,
+    /// A read-only overlay, by which single files of `/etc` are replaced.
+    Overlay,
+    /// Every address local, and an nftables redirect.
+    Redirect,
+}
+
+impl Feature {
+    /// All of them, in the order in which each needs those before it.
+    pub const ALL: [Self; 5] =
+        [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Overlay, Self::Redirect];
+}
+
+/// Whether a feature works here: tried for real, in a child.
+///
+/// # Errors
+/// The error the kernel gave.
+pub fn try_feature(feature: Feature) -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let child = process::clone(Namespaces::USER_AND_PID, None, || match attempt(feature, uid, gid) {
+        Ok(()) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).clamp(1, 255),
+    })?;
+    match child.wait()? {
+        Exit::Code(0) => Ok(()),
+        Exit::Code(errno) => Err(io::Error::from_raw_os_error(errno)),
+        Exit::Signal(signal) => Err(io::Error::other(format!("the attempt was ended by signal {signal}"))),
+    }
+}
+
+fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
+    let same = |id| privilege::IdPair { inside: id, outside: id };
+    privilege::write_id_maps("/proc/self", same(uid), same(gid))?;
+    if feature == Feature::UserNamespace {
+        return Ok(());
+    }
+    process::unshare(Namespaces::REST)?;
+    mount::make_all_private()?;
+    match feature {
+        Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),
+        Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
+        Feature::Overlay => {
+            let root = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())?;
+            let private = mount::make(c"tmpfs", &[], Flags::NO_SUID)?;
+            mount::attach(private.as_fd(), root.as_fd(), c"tmp")?;
+            mount::make(c"overlay", &[(c"lowerdir", c"/tmp:/etc")], Flags::READ_ONLY).map(drop)
+        }
+        Feature::Redirect => {
+            network::make_every_address_local()?;
+            nftables::redirect_tcp_to(9999)
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Child processes of ours: a plain fork, and a clone into new namespaces. Both run a closure and never return.
+//!
+//! Neither may be called while the process has more than one thread: the copy would hold locks that nobody releases.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+
+/// The exit status of a child whose closure panicked.
+const PANICKED: i32 = 125;
+
+/// A running child and the descriptor that names it. The pid cannot be recycled while the child is not waited for.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Child {
+    /// The child's pid in this process's pid namespace.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// A descriptor that becomes readable when the child has ended.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.pidfd.as_fd()
+    }
+
+    /// Sends a signal; a child that is gone is no error.
+    ///
+    /// # Errors
+    /// Whatever `pidfd_send_signal(2)` gives other than `ESRCH`.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Waits for the end of the child and reaps it.
+    ///
+    /// # Errors
+    /// Whatever `waitid(2)` gives.
+    pub fn wait(&self) -> io::Result<Exit> {
+        loop {
+            match self.wait_with(WaitIdOptions::EXITED) {
+                Ok(Some(exit)) => return Ok(exit),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reaps the child if it has ended.
+    ///
+    /// # Errors
+    /// Whatever `waitid(2)` gives.
+    pub fn try_wait(&self) -> io::Result<Option<Exit>> {
+        self.wait_with(WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
+    }
+
+    fn wait_with(&self, options: WaitIdOptions) -> io::Result<Option<Exit>> {
+        use std::os::fd::AsFd;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options)?;
+        Ok(status.and_then(|s| match (s.exit_status(), s.terminating_signal()) {
+            (Some(code), _) => Some(Exit::Code(code)),
+            (None, Some(signal)) => Some(Exit::Signal(signal)),
+            (None, None) => None,
+        }))
+    }
+}
+
+/// Namespaces that a clone starts in.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespaces(libc::c_int);
+
+impl Namespaces {
+    /// A user and a pid namespace: what a rootless sandbox begins with.
+    pub const USER_AND_PID: Self = Self(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
+    /// A user namespace alone.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER);
+    /// Mounts, network, IPC, host name and cgroups: what is left for the child itself to unshare.
+    pub const REST: Self = Self(
+        libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP,
+    );
+    /// None: a plain fork.
+    pub const NONE: Self = Self(0);
+}
+
+/// `CLONE_INTO_CGROUP`, linux/sched.h.
+const INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// `struct clone_args` of `clone3(2)`.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Starts a child in new namespaces, and in a cgroup of version 2 where one is given, and runs `child` in it.
+///
+/// # Errors
+/// When this process has more than one thread, or `clone3(2)` fails.
+pub fn clone(
+    namespaces: Namespaces,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce() -> i32,
+) -> io::Result<Child> {
+    refuse_threads()?;
+    let mut pidfd: libc::c_int = -1;
+    let mut args = CloneArgs {
+        flags: (namespaces.0 | libc::CLONE_PIDFD) as u64,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(cgroup) = cgroup {
+        args.flags |= INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM the child is a copy with its own memory, so the stack may stay the same; there is one
+    // thread, so no lock of the C library is held by another; `pidfd` outlives the call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => run_and_exit(child),
+        pid => {
+            // SAFETY: the kernel has just opened this descriptor for us, close-on-exec, and nobody else owns it.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(Child { pid, pidfd })
+        }
+    }
+}
+
+/// Starts a plain copy of this process and runs `child` in it.
+///
+/// # Errors
+/// When this process has more than one thread, or the fork fails.
+pub fn fork(child: impl FnOnce() -> i32) -> io::Result<Child> {
+    refuse_threads()?;
+    // SAFETY: one thread, so the C library's state is whole in the copy, and its own fork keeps it so.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => run_and_exit(child),
+        pid => {
+            let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
+            let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+            Ok(Child { pid, pidfd })
+        }
+    }
+}
+
+fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
+    let status = catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED);
+    // SAFETY: ends the process at once; the parent's exit handlers and buffers are not ours to run.
+    unsafe { libc::_exit(status) }
+}
+
+/// `/proc/self/task` has one link for itself, one for its parent and one for each thread.
+fn refuse_threads() -> io::Result<()> {
+    let links = rustix::fs::stat("/proc/self/task")?.st_nlink;
+    if links > 3 {
+        return Err(io::Error::other("a process with several threads cannot be copied"));
+    }
+    Ok(())
+}
+
+/// Leaves the given namespaces of the caller for new ones.
+///
+/// # Errors
+/// Whatever `unshare(2)` gives.
+pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
+    // SAFETY: the flags name namespaces only, so memory and descriptor tables stay shared as they are.
+    match unsafe { libc::unshare(namespaces.0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends this process at once with a status, without running exit handlers.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: `_exit` only ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+/// Asks for a signal when the parent thread ends.
+///
+/// # Errors
+/// Whatever `prctl(2)` gives.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threaded_process_is_refused() {
+        // The test harness runs this in a thread beside its main one.
+        let error = fork(|| 0).unwrap_err();
+        assert!(error.to_string().contains("several threads"));
+    }
+}

@@ -1,0 +1,41 @@
+//! System-call filters: a `Profile` (which calls, under which conditions) compiles to a `Filter` (a classic
+//! BPF program), and a `Filter` is installed on the calling thread.
+//!
+//! Compilation is `const`, so a profile that is known when the program is built costs nothing when it runs,
+//! and a profile that cannot be compiled is a build error. Which calls a sandbox may make is data that others
+//! own; this module must never name one. Only x86-64 is known: any other architecture's calls kill the
+//! process.
+
+mod assemble;
+mod compile;
+mod install;
+mod profile;
+#[cfg(test)]
+mod tests;
+
+pub use install::install;
+pub use profile::{Action, Condition, Expect, Profile, Rule, Verdict};
+
+use assemble::{CAPACITY, Instruction};
+
+/// A compiled filter, ready to install.
+///
+/// It is a plain array, so that it can live in a `static`; the program occupies its end.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    instructions: [Instruction; CAPACITY],
+    start: usize,
+}
+
+impl Filter {
+    /// The program, first instruction first.
+    fn program(&self) -> &[Instruction] {
+        &self.instructions[self.start..]
+    }
+
+    /// How many instructions the program has.
+    #[expect(clippy::len_without_is_empty, reason = "a compiled filter is never empty")]
+    pub const fn len(&self) -> usize {
+        CAPACITY - self.start
+    }
+}

@@ -1,0 +1,90 @@
+//! Signals as a descriptor: blocked everywhere, read in one place.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Blocked signals, readable from a descriptor.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+/// What a person or a supervisor sends, and the end of a child.
+pub const FORWARDED: &[libc::c_int] = &[
+    libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH, libc::SIGCONT,
+];
+
+impl Signals {
+    /// Blocks the given signals for this process and opens the descriptor.
+    ///
+    /// # Errors
+    /// Whatever `sigprocmask(2)` or `signalfd(2)` gives.
+    pub fn block(signals: &[i32]) -> io::Result<Self> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set before it is read; the numbers are checked by `sigaddset`.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
+            }
+            if libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened this descriptor for us and nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The number of the next pending signal, if there is one.
+    ///
+    /// # Errors
+    /// Whatever `read(2)` gives other than "nothing there".
+    pub fn next(&self) -> io::Result<Option<i32>> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer is as large as the record, and it is read only when the kernel has filled all of it.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if read == size as isize {
+            // SAFETY: the whole record was written.
+            let number = unsafe { info.assume_init() }.ssi_signo;
+            return Ok(i32::try_from(number).ok());
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            error => Err(error),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Lets a write to a closed pipe be an error instead of an end.
+pub fn ignore_sigpipe() {
+    // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Sends a signal, by its number, to every process of this pid namespace but the caller and its init.
+///
+/// # Errors
+/// Whatever `kill(2)` gives.
+pub fn kill_all(signal: i32) -> io::Result<()> {
+    // SAFETY: `kill` touches no memory of ours.
+    if unsafe { libc::kill(-1, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sends a signal, by its number, to one process or, with a negative number, to a process group.
+///
+/// # Errors
+/// Whatever `kill(2)` gives.
+pub fn send(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: `kill` touches no memory of ours.
+    if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

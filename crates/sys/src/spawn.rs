@@ -1,0 +1,102 @@
+//! Starting the command itself: `posix_spawn(3)`, which shares memory with its parent until the exec and so costs the
+//! same however large the parent is.
+
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::process::Pid;
+
+/// A command, ready to be started.
+#[derive(Debug)]
+pub struct Command<'a> {
+    /// The absolute path of the program.
+    pub program: &'a CStr,
+    /// Its arguments, the first being its name.
+    pub arguments: &'a [CString],
+    /// Its environment, `NAME=value`.
+    pub environment: &'a [CString],
+    /// Its standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// A terminal that becomes its controlling one; it then leads a session of its own.
+    pub terminal: Option<&'a CStr>,
+}
+
+/// glibc's `POSIX_SPAWN_SETSID`, spawn.h.
+const SETSID: libc::c_short = 0x80;
+
+impl Command<'_> {
+    /// Starts the command with every signal at its default and none blocked.
+    ///
+    /// # Errors
+    /// The error of the exec itself (`ENOENT`, `EACCES`, `ENOEXEC`, …), or of a step before it.
+    pub fn start(&self) -> io::Result<Pid> {
+        let arguments = pointers(self.arguments);
+        let environment = pointers(self.environment);
+        let mut actions = MaybeUninit::uninit();
+        let mut attributes = MaybeUninit::uninit();
+        let mut pid: libc::pid_t = 0;
+        // SAFETY: both objects are initialised by their init functions before any other use and destroyed once; every
+        // pointer handed over is a NUL-terminated string or list that lives until the call returns.
+        let result = unsafe {
+            libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
+            libc::posix_spawnattr_init(attributes.as_mut_ptr());
+            let result = self.describe(actions.as_mut_ptr(), attributes.as_mut_ptr()).and_then(|()| {
+                check(libc::posix_spawn(
+                    &raw mut pid,
+                    self.program.as_ptr(),
+                    actions.as_ptr(),
+                    attributes.as_ptr(),
+                    arguments.as_ptr().cast(),
+                    environment.as_ptr().cast(),
+                ))
+            });
+            libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
+            libc::posix_spawnattr_destroy(attributes.as_mut_ptr());
+            result
+        };
+        result?;
+        Pid::from_raw(pid).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Writes descriptors, signals and session into the spawn objects.
+    ///
+    /// # Safety
+    /// Both pointers must be to initialised objects.
+    unsafe fn describe(
+        &self,
+        actions: *mut libc::posix_spawn_file_actions_t,
+        attributes: *mut libc::posix_spawnattr_t,
+    ) -> io::Result<()> {
+        let mut all = MaybeUninit::uninit();
+        let mut none = MaybeUninit::uninit();
+        // SAFETY: the caller vouches for the objects; the signal sets are initialised before they are read; the
+        // terminal's path is NUL-terminated.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::sigemptyset(none.as_mut_ptr());
+            let flags = libc::POSIX_SPAWN_SETSIGDEF as libc::c_short | libc::POSIX_SPAWN_SETSIGMASK as libc::c_short;
+            check(libc::posix_spawnattr_setflags(attributes, flags | SETSID))?;
+            check(libc::posix_spawnattr_setsigdefault(attributes, all.as_ptr()))?;
+            check(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
+            if let Some(terminal) = self.terminal {
+                // A session leader's first open of a terminal makes it the controlling one.
+                check(libc::posix_spawn_file_actions_addopen(actions, 3, terminal.as_ptr(), libc::O_RDWR, 0))?;
+                check(libc::posix_spawn_file_actions_addclose(actions, 3))?;
+            }
+            for (target, source) in (0..).zip(&self.stdio) {
+                check(libc::posix_spawn_file_actions_adddup2(actions, source.as_raw_fd(), target))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pointers(list: &[CString]) -> Vec<*const c_char> {
+    list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}

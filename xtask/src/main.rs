@@ -1,0 +1,43 @@
+//! `cargo xtask`: what a person or the CI runs to prepare, check and test this repository.
+//!
+//! Each command is a module of its own. Nothing here is part of the product, and the product must never depend on it.
+
+#![expect(clippy::print_stderr, reason = "a build tool speaks to the person who runs it")]
+
+mod bounded;
+mod check;
+mod setup;
+mod skips;
+mod steps;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Prepare, check and test Lockgate.")]
+enum Command {
+    /// Install what the tests and benchmarks need (as root), or list what is missing.
+    Setup,
+    /// Formatting, clippy, the rules of the house, and the supply chain.
+    Check,
+    /// `setup`, the builds, `check` and every test.
+    Test,
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Setup => setup::run(),
+        Command::Check => check::run(),
+        Command::Test => test::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

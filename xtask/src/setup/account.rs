@@ -1,0 +1,43 @@
+//! The unprivileged account of the rootless tests: a machine where everything runs as root has no other user to be.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Rights;
+use crate::bounded::Bounded;
+
+const NAME: &str = "lockgate-test";
+
+/// Makes the account as root. Whoever is no root is unprivileged already and needs none.
+pub(super) fn prepare(rights: Rights) -> Result<Option<String>> {
+    if rights == Rights::User
+        || is_known(&fs::read_to_string("/etc/passwd").context("failed to read /etc/passwd")?)
+    {
+        return Ok(None);
+    }
+    if super::program("useradd").is_none() {
+        return Ok(Some(format!("missing: the user {NAME} (rootless tests), and no `useradd` to make it")));
+    }
+    let args = ["--create-home", "--shell", "/bin/sh", NAME];
+    Bounded::new("useradd", &args, Duration::from_secs(30)).run()?;
+    Ok(None)
+}
+
+fn is_known(passwd: &str) -> bool {
+    passwd.lines().any(|line| line.split(':').next() == Some(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_name_counts() {
+        assert!(is_known(
+            "root:x:0:0::/root:/bin/sh\nlockgate-test:x:1001:1001::/home/lockgate-test:/bin/sh\n"
+        ));
+        assert!(!is_known("lockgate-tester:x:1:1::/:/bin/sh\nx:x:1:1:lockgate-test:/:/bin/sh\n"));
+    }
+}

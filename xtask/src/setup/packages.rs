@@ -1,0 +1,200 @@
+//! What comes from the distribution: the table of programs, and apt-get for those that are missing.
+//!
+//! A service that is installed on the way must never be started by it: nginx, haproxy, unbound and sshd would take ports
+//! of the machine, and the tests start their own.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Rights, program};
+use crate::bounded::Bounded;
+
+const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// invoke-rc.d(8) asks this file whether a service may start; 101 forbids it.
+const START_POLICY: &str = "/usr/sbin/policy-rc.d";
+const START_NOTHING: &str =
+    "#!/bin/sh\n# Written by `cargo xtask setup` for the length of one installation.\nexit 101\n";
+
+/// A package, how its presence shows, and what it is for.
+struct Need {
+    package: &'static str,
+    sign: Sign,
+    purpose: &'static str,
+}
+
+enum Sign {
+    Program(&'static str),
+    File(&'static str),
+    /// Python keeps the module that makes virtual environments in a folder named after its version.
+    EnsurePip,
+}
+
+const fn need(package: &'static str, sign: Sign, purpose: &'static str) -> Need {
+    Need { package, sign, purpose }
+}
+
+const NEEDS: &[Need] = &[
+    need("bubblewrap", Sign::Program("bwrap"), "the peer of the start-up benchmark"),
+    need("nginx-light", Sign::Program("nginx"), "a peer of the splice benchmark"),
+    need(
+        "libnginx-mod-stream",
+        Sign::File("/usr/lib/nginx/modules/ngx_stream_module.so"),
+        "nginx `ssl_preread`",
+    ),
+    need("haproxy", Sign::Program("haproxy"), "a peer of the splice benchmark"),
+    need("unbound", Sign::Program("unbound"), "the peer of the DNS benchmark"),
+    need("openssh-client", Sign::Program("ssh"), "git over ssh from inside a sandbox"),
+    need("openssh-server", Sign::Program("sshd"), "the SSH host of the test network"),
+    need("dnsutils", Sign::Program("dig"), "DNS queries of every kind"),
+    need("nftables", Sign::Program("nft"), "looking at rule sets from outside"),
+    need("iproute2", Sign::Program("ip"), "the links of the test network"),
+    // The distribution's own: one of a version manager lives in a home directory, which no sandbox sees.
+    need("python3", Sign::File("/usr/bin/python3"), "Python clients"),
+    need("python3-venv", Sign::EnsurePip, "Python clients"),
+    need("git", Sign::Program("git"), "git clients"),
+    need("curl", Sign::Program("curl"), "HTTP clients"),
+    need("openssl", Sign::Program("openssl"), "TLS clients"),
+    need("nodejs", Sign::Program("node"), "Node clients"),
+    need("npm", Sign::Program("npm"), "Node clients"),
+    need("strace", Sign::Program("strace"), "counting system calls"),
+    need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
+];
+
+impl Sign {
+    fn shows(&self) -> bool {
+        match self {
+            Self::Program(name) => program(name).is_some(),
+            Self::File(path) => Path::new(path).exists(),
+            Self::EnsurePip => ensure_pip_beneath(Path::new("/usr/lib")),
+        }
+    }
+}
+
+fn ensure_pip_beneath(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+        .any(|entry| entry.path().join("ensurepip/__init__.py").exists())
+}
+
+/// Installs what is missing, or lists it where that is not possible.
+pub(super) fn prepare(rights: Rights) -> Result<Vec<String>> {
+    let missing = || NEEDS.iter().filter(|need| !need.sign.shows()).collect::<Vec<_>>();
+    let wanted = missing();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    if rights == Rights::Root && program("apt-get").is_some() {
+        install(&wanted.iter().map(|need| need.package).collect::<Vec<_>>())?;
+    }
+    Ok(list(&missing()))
+}
+
+fn list(missing: &[&Need]) -> Vec<String> {
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    let each = missing.iter().map(|need| format!("missing: {} ({})", need.package, need.purpose));
+    let mend = format!("to install: sudo apt-get install {} (or your distribution's own)", names.join(" "));
+    each.chain([mend]).collect()
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let apt = |args: &[&str]| {
+        Bounded::new("apt-get", args, APT_LIMIT).env("DEBIAN_FRONTEND", "noninteractive").run()
+    };
+    let _quiet = QuietServices::begin(Path::new(START_POLICY))?;
+    apt(&["update", "--quiet"])?;
+    apt(&[&["install", "--yes", "--quiet", "--no-install-recommends"], packages].concat())
+}
+
+/// While it lives, no service that is installed starts. A policy the machine already has is respected.
+struct QuietServices<'a> {
+    policy: &'a Path,
+    ours: bool,
+}
+
+impl<'a> QuietServices<'a> {
+    fn begin(policy: &'a Path) -> Result<Self> {
+        // One of ours may have been left behind by a set-up that was killed; it is taken over and removed at the end.
+        let ours = match fs::read_to_string(policy) {
+            Ok(text) => text == START_NOTHING,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        if ours {
+            let written = fs::write(policy, START_NOTHING)
+                .and_then(|()| fs::set_permissions(policy, fs::Permissions::from_mode(0o755)));
+            written.with_context(|| format!("failed to write {}", policy.display()))?;
+        }
+        Ok(Self { policy, ours })
+    }
+}
+
+impl Drop for QuietServices<'_> {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = fs::remove_file(self.policy)
+        {
+            let shown = self.policy.display();
+            eprintln!("remove {shown} by hand, or no service will start after an installation: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_listed_with_its_purpose_and_the_command() {
+        let (one, two) = (need("a", Sign::File("/x"), "first"), need("b", Sign::Program("x"), "second"));
+        let expected = [
+            "missing: a (first)",
+            "missing: b (second)",
+            "to install: sudo apt-get install a b (or your distribution's own)",
+        ];
+        assert_eq!(list(&[&one, &two]), expected);
+        assert!(list(&[]).is_empty());
+    }
+
+    #[test]
+    fn signs_show_what_is_there() {
+        assert!(Sign::Program("sh").shows());
+        assert!(Sign::File("/etc/passwd").shows());
+        assert!(!Sign::File("/etc/no-such-file").shows());
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!ensure_pip_beneath(folder.path()));
+        fs::create_dir_all(folder.path().join("python3.99/ensurepip")).unwrap();
+        fs::write(folder.path().join("python3.99/ensurepip/__init__.py"), "").unwrap();
+        assert!(ensure_pip_beneath(folder.path()));
+    }
+
+    #[test]
+    fn services_are_kept_quiet_for_the_length_of_an_installation() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy-rc.d");
+        let quiet = QuietServices::begin(&policy).unwrap();
+        let answer = Bounded::new(policy.to_str().unwrap(), &[], Duration::from_secs(5)).output().unwrap();
+        assert_eq!(answer.status.code(), Some(101));
+        // As if this one had been killed and its file left behind.
+        std::mem::forget(quiet);
+        drop(QuietServices::begin(&policy).unwrap());
+        assert!(!policy.exists());
+    }
+
+    #[test]
+    fn a_policy_of_the_machine_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy-rc.d");
+        fs::write(&policy, "#!/bin/sh\nexit 0\n").unwrap();
+        drop(QuietServices::begin(&policy).unwrap());
+        assert_eq!(fs::read_to_string(&policy).unwrap(), "#!/bin/sh\nexit 0\n");
+    }
+}

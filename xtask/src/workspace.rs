@@ -1,0 +1,96 @@
+//! Where this workspace is, and where cargo puts what it builds.
+//!
+//! Cargo is asked, never guessed: `CARGO_TARGET_DIR` and `.cargo/config.toml` both move the outputs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::bounded::Bounded;
+
+/// A release build with link-time optimisation on two busy cores stays well below this.
+const BUILD_LIMIT: Duration = Duration::from_secs(45 * 60);
+
+/// The repository and its target directory.
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    target_directory: PathBuf,
+}
+
+/// One line of `cargo build --message-format=json`; other kinds of message carry no `executable`.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+impl Workspace {
+    /// Finds the repository this xtask was built from and asks cargo for its target directory.
+    pub(crate) fn locate() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest.parent().context("xtask has no folder above it")?.to_owned();
+        let args = ["metadata", "--format-version=1", "--no-deps", "--offline"];
+        let text = Bounded::cargo(&args, Duration::from_secs(60)).within(&root).stdout()?;
+        let metadata: Metadata = serde_json::from_str(&text).context("failed to read `cargo metadata`")?;
+        Ok(Self { root, target: metadata.target_directory })
+    }
+
+    /// Cargo with `args`, run at the root of the repository.
+    pub(crate) fn cargo(&self, args: &[&str], limit: Duration) -> Bounded {
+        Bounded::cargo(args, limit).within(&self.root)
+    }
+
+    /// Builds with `cargo build ARGS` and hands back the absolute path of the executable called `binary`.
+    pub(crate) fn build(&self, binary: &str, args: &[&str]) -> Result<PathBuf> {
+        let args = [&["build", "--message-format=json-render-diagnostics", "--bin", binary], args].concat();
+        let messages = self.cargo(&args, BUILD_LIMIT).stdout()?;
+        executable(&messages, binary).with_context(|| format!("cargo built no executable called `{binary}`"))
+    }
+}
+
+fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        .filter(|message| message.target.as_ref().is_some_and(|target| target.name == binary))
+        .find_map(|message| message.executable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_found_among_the_messages() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"probe"},"executable":null}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"other"},"executable":"/t/other"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"probe"},"executable":"/t/probe"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executable(messages, "probe"), Some(PathBuf::from("/t/probe")));
+        assert_eq!(executable(messages, "absent"), None);
+    }
+
+    #[test]
+    fn cargo_names_the_target_directory() {
+        let workspace = Workspace::locate().unwrap();
+        assert!(workspace.root.join("xtask/Cargo.toml").is_file());
+        assert!(workspace.target.is_absolute());
+    }
+}
