@@ -93,6 +93,7 @@ impl Layers {
             timeout: TIMEOUT_CEILING,
             terminal: Terminal::Auto,
             limits: crate::Limits::default(),
+            limits_asked: false,
             env: crate::EnvSpec::default(),
             mounts: Vec::new(),
             copies: Vec::new(),
@@ -294,6 +295,7 @@ fn apply_limits(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     if let Some(pids) = limits.pids {
         spec.limits.pids = pids;
     }
+    spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
     match limits.enforce.as_deref() {
         None => {}
         Some("required") => spec.limits.enforcement = Enforcement::Required,

@@ -16,6 +16,7 @@ mod place;
 mod preset;
 mod quantity;
 mod rule;
+mod run_id;
 mod spec;
 mod target;
 
@@ -35,5 +36,6 @@ pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{Preset, preset_names};
 pub use quantity::{ByteSize, CpuCount, Span};
 pub use rule::{Policy, RuleName};
+pub use run_id::{RunId, RunIdError};
 pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};

@@ -174,7 +174,7 @@ impl FromStr for CpuCount {
 
 impl fmt::Display for CpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 % 1000 == 0 {
+        if self.0.is_multiple_of(1000) {
             write!(f, "{}", self.0 / 1000)
         } else {
             write!(f, "{}", f64::from(self.0) / 1000.0)

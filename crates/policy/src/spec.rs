@@ -107,6 +107,8 @@ pub struct RunSpec {
     pub terminal: Terminal,
     /// What it may use up.
     pub limits: Limits,
+    /// Whether some layer asked for one of them, so that a host that cannot hold it refuses the run.
+    pub limits_asked: bool,
     /// Its environment.
     pub env: EnvSpec,
     /// What of the host is visible inside.

@@ -1,1 +1,37 @@
-//! x
+//! The place a command runs in: a pure plan, the init that carries it out, the backends, and the undo of it all.
+//!
+//! This is the agent's side of the house. It cannot name a secret: it does not know the crates that hold one. Its seam
+//! to the other side is a handful of bound sockets, handed over before the command starts.
+
+mod caller;
+mod confine;
+mod environment;
+mod error;
+mod handshake;
+mod host;
+mod linux;
+mod plan;
+mod process;
+mod protect;
+mod reap;
+mod seccomp;
+mod source;
+mod spawn;
+mod started;
+mod supervise;
+mod tool;
+mod undo;
+
+pub use caller::Caller;
+pub use confine::{Sidecar, confine_sidecar, start_sidecar};
+pub use error::Error;
+pub use handshake::{Ended, Event, ListenerSet, receive_listeners, report_ready};
+pub use host::{Host, LimitsHere};
+pub use linux::start as start_linux;
+pub use plan::{Identity, LimitsPlan, Plan, Step, plan};
+pub use process::start as start_process;
+pub use reap::reap;
+pub use started::{Stdio, Started};
+pub use sys::cgroup::Usage;
+pub use tool::tool_names;
+pub use undo::{Undo, UndoLog};

@@ -38,7 +38,7 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -
 ///
 /// # Errors
 /// Whatever `recvmsg(2)` gives.
-pub fn receive<'b>(socket: impl AsFd, buffer: &'b mut [u8]) -> io::Result<(&'b [u8], Vec<OwnedFd>)> {
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let length = loop {

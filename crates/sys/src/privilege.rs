@@ -89,6 +89,14 @@ pub struct IdPair {
 /// Whatever opening or writing the three files gives.
 pub fn write_id_maps(proc_dir: &str, uid: IdPair, gid: IdPair) -> io::Result<()> {
     write(&format!("{proc_dir}/setgroups"), "deny")?;
+    write_foreign_id_maps(proc_dir, uid, gid)
+}
+
+/// Writes the id maps of a user namespace from outside, with the privilege to map any id.
+///
+/// # Errors
+/// Whatever opening or writing the two files gives.
+pub fn write_foreign_id_maps(proc_dir: &str, uid: IdPair, gid: IdPair) -> io::Result<()> {
     write(&format!("{proc_dir}/gid_map"), &format!("{} {} 1", gid.inside, gid.outside))?;
     write(&format!("{proc_dir}/uid_map"), &format!("{} {} 1", uid.inside, uid.outside))
 }

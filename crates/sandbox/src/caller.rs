@@ -1,0 +1,58 @@
+//! Who started a run, and from where: read once, so that the plan is a pure function.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// The person or program that started the run.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The effective user id.
+    pub uid: u32,
+    /// The effective group id.
+    pub gid: u32,
+    /// The home directory, if the environment names one.
+    pub home: Option<PathBuf>,
+    /// The directory the run was started in, links resolved.
+    pub directory: PathBuf,
+    /// The whole environment. Only what a policy names leaves it.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Caller {
+    /// Reads identity, directory and environment of this process.
+    ///
+    /// # Errors
+    /// When the current directory cannot be read.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            home: std::env::var_os("HOME").filter(|h| !h.is_empty()).map(PathBuf::from),
+            directory: std::env::current_dir()?,
+            environment: std::env::vars_os().collect(),
+        })
+    }
+
+    /// Whether this is the superuser.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// The value of a variable, if it is text.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str())
+    }
+
+    /// A path with a leading `~` replaced by the home, made absolute against the current directory.
+    #[must_use]
+    pub fn resolve(&self, path: &std::path::Path) -> PathBuf {
+        match (path.strip_prefix("~"), &self.home) {
+            (Ok(rest), Some(home)) if rest.as_os_str().is_empty() => home.clone(),
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => self.directory.join(path),
+        }
+    }
+}

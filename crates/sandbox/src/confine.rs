@@ -1,0 +1,82 @@
+//! The sidecar's own walls: a process that holds the way out is itself shut in.
+//!
+//! It is a fork of its parent, made before the parent does anything with threads; see ARCHITECTURE.md for why not an
+//! exec. It has an identity of its own when root started it, no capabilities, no new privileges, no core dumps, no
+//! files it has not already opened, and a short list of system calls.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::process::Signal;
+use sys::process::{self, Child, Exit};
+use sys::{descriptor, landlock, privilege};
+
+use crate::error::Error;
+use crate::plan::Identity;
+use crate::seccomp;
+
+/// A running sidecar.
+#[derive(Debug)]
+pub struct Sidecar(Child);
+
+impl Sidecar {
+    /// A descriptor that becomes readable when the sidecar is gone.
+    #[must_use]
+    pub fn gone(&self) -> BorrowedFd<'_> {
+        self.0.pidfd()
+    }
+
+    /// Asks it to write out what it holds and end.
+    pub fn stop(&self) {
+        let _ = self.0.signal(Signal::TERM);
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        let _ = self.0.signal(Signal::KILL);
+    }
+
+    /// Waits for its end; whether it ended well.
+    pub fn wait(&self) -> bool {
+        matches!(self.0.wait(), Ok(Exit::Code(0)))
+    }
+
+    /// Its process, for the record.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.0.pid().as_raw_nonzero().get()
+    }
+}
+
+/// Starts a sidecar as a copy of this process that keeps only the named descriptors and runs `serve`.
+///
+/// # Errors
+/// When the fork fails.
+pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Result<Sidecar, Error> {
+    let child = process::fork(|| {
+        let tied = process::die_with_parent().and_then(|()| descriptor::close_all_but(keep));
+        let _ = rustix::process::setsid();
+        match tied {
+            Ok(()) => serve(),
+            Err(_) => 1,
+        }
+    });
+    child.map(Sidecar).map_err(|source| Error::Start { what: "the sidecar", source })
+}
+
+/// Shuts the calling process in, once everything it needs is open. The identity is taken only when root started it.
+///
+/// # Errors
+/// The first wall that could not be put up: then the sidecar must not serve.
+pub fn confine_sidecar(identity: Identity) -> io::Result<()> {
+    if identity.own {
+        // One beside the run's own, so that neither can touch the other.
+        privilege::become_user(identity.uid.1 ^ 0x0080_0000, identity.gid.1 ^ 0x0080_0000)?;
+        process::die_with_parent()?; // a change of identity clears it
+    }
+    privilege::drop_capabilities()?;
+    privilege::no_new_privileges()?;
+    privilege::undumpable()?;
+    landlock::restrict(&[]).map_err(io::Error::other)?;
+    sys::seccomp::install(&seccomp::SIDECAR)
+}

@@ -1,0 +1,73 @@
+//! What can go wrong before the command runs, a variant an operation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of this crate: each reads on after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A plan was asked for that this host cannot carry out.
+    #[error("plan the run: {what}")]
+    Refused {
+        /// What is not there.
+        what: String,
+        /// What would help.
+        remedy: Option<String>,
+    },
+    /// A path of the host that should enter the sandbox cannot.
+    #[error("use `{path}` of the host: {why}")]
+    Source {
+        /// The path as it was resolved.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A step of the plan failed in the sandbox's own process.
+    #[error("{step}: {cause}")]
+    Step {
+        /// The step, in the words of the plan.
+        step: String,
+        /// What the kernel said.
+        cause: String,
+        /// What would help.
+        remedy: Option<String>,
+    },
+    /// The command could not be executed.
+    #[error("execute `{program}`: {source}")]
+    Execute {
+        /// The command as it was given.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A control group could not be made.
+    #[error("make the control group: {0}")]
+    Cgroup(#[source] io::Error),
+    /// A process of ours could not be started.
+    #[error("start {what}: {source}")]
+    Start {
+        /// Which one.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The conversation with a process of ours broke off.
+    #[error("talk to {whom}: {source}")]
+    Handshake {
+        /// With whom.
+        whom: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What the person can do about it, where we know.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        match self {
+            Self::Refused { remedy, .. } | Self::Step { remedy, .. } => remedy.as_deref(),
+            _ => None,
+        }
+    }
+}

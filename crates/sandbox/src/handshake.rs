@@ -1,0 +1,173 @@
+//! What the processes of a run say to each other, each a message of its own on a packet socket.
+//!
+//! ```text
+//! init ─ listeners ─► sidecar          init ◄─ ready ─ sidecar
+//! init ─ event ─► parent               init ◄─ signal ─ parent
+//! ```
+//! The command has none of these sockets: they are close-on-exec.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use sys::descriptor;
+
+/// The longest message.
+const LONGEST: usize = 8192;
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// What init tells its parent.
+#[derive(Debug)]
+pub enum Event {
+    /// The master side of the command's terminal.
+    Terminal(OwnedFd),
+    /// The command runs.
+    Started {
+        /// What turned out weaker than planned.
+        notices: Vec<String>,
+    },
+    /// A step failed; nothing ran.
+    Failed {
+        /// The step.
+        step: String,
+        /// What the kernel said.
+        cause: String,
+    },
+    /// The command could not be executed.
+    NotExecuted {
+        /// The error number.
+        errno: i32,
+    },
+    /// The command has ended.
+    Ended(Ended),
+}
+
+impl Event {
+    pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let fields = |list: &[&str]| list.join("\0").into_bytes();
+        let number = |n: i32| n.to_le_bytes().to_vec();
+        let (kind, body, fds): (u8, Vec<u8>, Vec<BorrowedFd<'_>>) = match self {
+            Self::Terminal(master) => (b'T', Vec::new(), vec![master.as_fd()]),
+            Self::Started { notices } => {
+                (b'S', fields(&notices.iter().map(String::as_str).collect::<Vec<_>>()), Vec::new())
+            }
+            Self::Failed { step, cause } => (b'F', fields(&[step, cause]), Vec::new()),
+            Self::NotExecuted { errno } => (b'X', number(*errno), Vec::new()),
+            Self::Ended(Ended::Code(code)) => (b'E', number(*code), Vec::new()),
+            Self::Ended(Ended::Signal(signal)) => (b'K', number(*signal), Vec::new()),
+        };
+        let mut message = vec![kind];
+        message.extend(body);
+        message.truncate(LONGEST);
+        descriptor::send(socket, &message, &fds)
+    }
+
+    /// Receives the next event; `None` when init is gone.
+    ///
+    /// # Errors
+    /// Whatever `recvmsg(2)` gives, and a message that is none of ours.
+    pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Self>> {
+        let mut buffer = [0; LONGEST];
+        let (message, mut fds) = descriptor::receive(socket, &mut buffer)?;
+        let Some((kind, body)) = message.split_first() else { return Ok(None) };
+        let number = || body.try_into().map(i32::from_le_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
+        let mut fields = String::from_utf8_lossy(body).split('\0').map(str::to_owned).collect::<Vec<_>>();
+        Ok(Some(match kind {
+            b'T' => Self::Terminal(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
+            b'S' => {
+                fields.retain(|f| !f.is_empty());
+                Self::Started { notices: fields }
+            }
+            b'F' => {
+                let cause = fields.pop().unwrap_or_default();
+                Self::Failed { step: fields.pop().unwrap_or_default(), cause }
+            }
+            b'X' => Self::NotExecuted { errno: number()? },
+            b'E' => Self::Ended(Ended::Code(number()?)),
+            b'K' => Self::Ended(Ended::Signal(number()?)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }))
+    }
+}
+
+/// The sockets the sidecar serves: bound where the command can reach them.
+#[derive(Debug, Default)]
+pub struct ListenerSet {
+    /// Redirected TCP connections.
+    pub transparent: Option<OwnedFd>,
+    /// The explicit proxy.
+    pub forward: Option<OwnedFd>,
+    /// DNS over UDP.
+    pub dns_udp: Option<OwnedFd>,
+    /// DNS over TCP.
+    pub dns_tcp: Option<OwnedFd>,
+}
+
+impl ListenerSet {
+    pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let all = [(b't', &self.transparent), (b'f', &self.forward), (b'u', &self.dns_udp), (b'd', &self.dns_tcp)];
+        let present: Vec<_> = all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
+        let kinds: Vec<u8> = present.iter().map(|(kind, _)| *kind).collect();
+        let fds: Vec<_> = present.into_iter().map(|(_, fd)| fd).collect();
+        descriptor::send(socket, &kinds, &fds)
+    }
+}
+
+/// The sidecar's side: waits for the sockets it is to serve; `None` when nobody will send any.
+///
+/// # Errors
+/// Whatever `recvmsg(2)` gives.
+pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSet>> {
+    let mut buffer = [0; 16];
+    let (kinds, fds) = descriptor::receive(socket, &mut buffer)?;
+    if kinds.is_empty() {
+        return Ok(None);
+    }
+    let mut set = ListenerSet::default();
+    for (kind, fd) in kinds.iter().zip(fds) {
+        let slot = match kind {
+            b't' => &mut set.transparent,
+            b'f' => &mut set.forward,
+            b'u' => &mut set.dns_udp,
+            _ => &mut set.dns_tcp,
+        };
+        *slot = Some(fd);
+    }
+    Ok(Some(set))
+}
+
+/// The sidecar's side: every listener is served from now on.
+///
+/// # Errors
+/// Whatever `sendmsg(2)` gives.
+pub fn report_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
+    descriptor::send(socket, b"r", &[])
+}
+
+/// Init's side: waits until the sidecar serves.
+pub(crate) fn await_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut buffer = [0; 16];
+    match descriptor::receive(socket, &mut buffer)?.0 {
+        b"r" => Ok(()),
+        _ => Err(io::Error::other("the sidecar ended before it served")),
+    }
+}
+
+/// The parent's side: asks init to pass a signal to the command.
+pub(crate) fn send_signal(socket: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    descriptor::send(socket, &signal.to_le_bytes(), &[])
+}
+
+/// Init's side: the signal the parent asks to pass on; `None` when the parent is gone.
+pub(crate) fn receive_signal(socket: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut buffer = [0; 16];
+    let (message, _) = descriptor::receive(socket, &mut buffer)?;
+    Ok(message.try_into().ok().map(i32::from_le_bytes))
+}

@@ -1,0 +1,51 @@
+//! What this host gives a sandbox: read before the plan, so that the plan is a pure function.
+
+use std::path::PathBuf;
+
+use sys::cgroup::Host as Cgroups;
+use sys::cgroup::Unavailable as LimitsUnavailable;
+
+/// Whether limits can be enforced here.
+pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;
+
+/// A directory of the host that every sandbox sees read-only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SystemPath {
+    /// A directory of its own.
+    Directory(PathBuf),
+    /// A link, as `/bin` is on a merged-usr host, and where it points.
+    Link(PathBuf, PathBuf),
+}
+
+/// Where programs and libraries live. `/etc` is handled apart: single files of it are replaced.
+const SYSTEM: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
+
+/// What the plan needs to know of the host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The system directories that exist here.
+    pub system: Vec<SystemPath>,
+    /// Whether limits can be enforced.
+    pub limits: LimitsHere,
+    /// The kernel's Landlock version, if it has it.
+    pub landlock: Option<u32>,
+}
+
+impl Host {
+    /// Looks at the running host.
+    #[must_use]
+    pub fn detect() -> Self {
+        let system = SYSTEM.iter().filter_map(|path| {
+            let path = PathBuf::from(path);
+            let kind = std::fs::symlink_metadata(&path).ok()?.file_type();
+            if kind.is_symlink() {
+                let target = std::fs::read_link(&path).ok()?;
+                Some(SystemPath::Link(path, target))
+            } else {
+                kind.is_dir().then_some(SystemPath::Directory(path))
+            }
+        });
+        Self { system: system.collect(), limits: Cgroups::detect(), landlock: sys::landlock::version() }
+    }
+}

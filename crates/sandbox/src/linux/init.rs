@@ -1,0 +1,178 @@
+//! Init: PID 1 of the sandbox. It carries out the plan step by step, starts the command, reaps what is orphaned,
+//! passes signals on, and tells how the command ended on a socket the command does not have.
+//!
+//! If a step fails it is named and nothing runs. If the parent or the sidecar goes, so does everything here.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use policy::MountMode;
+use sys::cgroup::Group;
+use sys::landlock::Right;
+use sys::process::{self, Namespaces};
+use sys::{descriptor, landlock, mount, privilege};
+
+use super::root::Root;
+use super::{Inherited, etc, wire};
+use crate::plan::{HOME, LimitsPlan, Plan, Step, Visible};
+use crate::started::Stdio;
+use crate::supervise::{self, Failure, Ready, Supervised};
+use crate::{protect, seccomp};
+
+/// The first terminal of the sandbox's own devpts.
+const TERMINAL: &CStr = c"/dev/pts/0";
+/// Room for init itself beside the processes of the command.
+const OWN_PROCESSES: u64 = 1;
+
+/// Runs init to its end; the answer is the exit status of its process, which nobody reads.
+pub(super) fn run(inherited: Inherited<'_>, group: Option<&Group>) -> i32 {
+    let supervised = Supervised {
+        plan: inherited.plan,
+        command: inherited.command,
+        stdio: &inherited.stdio,
+        control: inherited.control.as_fd(),
+        sidecar: inherited.sidecar.as_fd(),
+    };
+    supervise::run(&supervised, prepare(&inherited, group))
+}
+
+fn prepare(inherited: &Inherited<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
+    let fail = |step: &str| {
+        let step = step.to_owned();
+        move |error: std::io::Error| Failure { step, cause: error.to_string() }
+    };
+    group.map_or(Ok(()), Group::enter).map_err(fail("enter the control group"))?;
+    close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
+    process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
+    let _ = rustix::process::setsid();
+    take_identity(inherited).map_err(fail("map the identity"))?;
+    process::unshare(Namespaces::REST).map_err(fail("make namespaces"))?;
+    mount::make_all_private().map_err(fail("keep mounts private"))?;
+    limit_processes(inherited.plan).map_err(fail("limit processes"))?;
+    let mut maker = Maker { inherited, root: Root::default(), notices: Vec::new(), terminal: None };
+    for step in &inherited.plan.steps {
+        maker.carry_out(step).map_err(|cause| Failure { step: step.to_string(), cause })?;
+    }
+    Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
+}
+
+/// Of what the parent had open, only what was handed over stays.
+fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
+    let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd()];
+    keep.extend(inherited.trees.iter().map(AsFd::as_fd));
+    keep.extend(inherited.maps_written.iter().map(AsFd::as_fd));
+    if let Stdio::Descriptors(list) = &inherited.stdio {
+        keep.extend(list.iter().map(AsFd::as_fd));
+    }
+    descriptor::close_all_but(&keep)
+}
+
+/// An unprivileged caller maps its own ids here; root has them mapped from outside, and lets go of its groups.
+fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
+    let identity = inherited.plan.identity;
+    match &inherited.maps_written {
+        Some(go) => {
+            if descriptor::receive(go, &mut [0; 1])?.0.is_empty() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            privilege::become_user(identity.uid.0, identity.gid.0)
+        }
+        None => {
+            let pair = |(inside, outside)| privilege::IdPair { inside, outside };
+            privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid))
+        }
+    }
+}
+
+/// The kernel counts processes by user namespace, so this bounds the sandbox alone, with or without control groups.
+fn limit_processes(plan: &Plan) -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let pids = match &plan.limits {
+        LimitsPlan::Group(limits) => limits.pids,
+        LimitsPlan::Processes(pids) => *pids,
+    };
+    let now = getrlimit(Resource::Nproc);
+    let most = u64::from(pids) + OWN_PROCESSES;
+    let most = now.maximum.map_or(most, |m| m.min(most));
+    setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    Ok(())
+}
+
+/// Carries out one step after the other.
+struct Maker<'a> {
+    inherited: &'a Inherited<'a>,
+    root: Root,
+    notices: Vec<String>,
+    terminal: Option<OwnedFd>,
+}
+
+impl Maker<'_> {
+    fn carry_out(&mut self, step: &Step) -> Result<(), String> {
+        let text = |error: std::io::Error| error.to_string();
+        match step {
+            Step::OpenSources => self.root.open_sources(self.inherited),
+            Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes).map_err(text),
+            Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
+            Step::Link(path, to) => self.root.link(path, to).map_err(text),
+            Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
+            Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
+            Step::MountProc => self.root.mount_proc().map_err(text),
+            Step::MakeDevices => {
+                let wants_terminal = matches!(self.inherited.stdio, Stdio::Terminal);
+                self.terminal = self.root.make_devices(wants_terminal).map_err(text)?;
+                Ok(())
+            }
+            Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode).map_err(text),
+            Step::Show(visible) => self.root.show(visible).map_err(text),
+            Step::Copy(_, target) => self.root.copy(target).map_err(text),
+            Step::Protect => {
+                let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;
+                protect::protect(workspace.as_fd(), &mut self.notices)
+                    .map_err(|(path, error)| format!("{}: {error}", path.display()))
+            }
+            Step::EnterRoot => self.root.enter().map_err(text),
+            Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(|e| text(e.into())),
+            Step::WireNetwork => wire::wire(self.inherited.sidecar.as_fd()).map_err(text),
+            Step::DropPrivileges => drop_privileges().map_err(text),
+            Step::Landlock => self.landlock(),
+            Step::Seccomp => sys::seccomp::install(&seccomp::AGENT).map_err(text),
+        }
+    }
+
+    /// Everything may be read; written only the private directories and what was shown for writing.
+    fn landlock(&mut self) -> Result<(), String> {
+        let plan = self.inherited.plan;
+        let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), Right::Read)];
+        trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
+        trees.extend(["/tmp", "/var/tmp", "/run", HOME, "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)));
+        for step in &plan.steps {
+            match step {
+                Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite) => trees.push((path.clone(), Right::Write)),
+                Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) => trees.push((target.clone(), Right::Write)),
+                Step::Copy(_, target) => trees.push((target.clone(), Right::Write)),
+                _ => {}
+            }
+        }
+        let opened: Result<Vec<(OwnedFd, Right)>, String> = trees
+            .into_iter()
+            .map(|(path, right)| {
+                let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+                rustix::fs::open(&path, flags, rustix::fs::Mode::empty())
+                    .map(|fd| (fd, right))
+                    .map_err(|e| format!("{}: {}", path.display(), std::io::Error::from(e)))
+            })
+            .collect();
+        let opened = opened?;
+        let rules: Vec<_> = opened.iter().map(|(fd, right)| (fd.as_fd(), *right)).collect();
+        landlock::restrict(&rules).map_err(|e| e.to_string())?;
+        Ok(())
+    }
+}
+
+fn drop_privileges() -> std::io::Result<()> {
+    privilege::drop_capabilities()?;
+    privilege::no_new_privileges()?;
+    privilege::undumpable()
+}

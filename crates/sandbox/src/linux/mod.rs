@@ -1,0 +1,151 @@
+//! The `linux` backend: namespaces, mounts, seccomp, Landlock and a control group, made without root.
+//!
+//! ```text
+//! parent ── clone(user, pid) ──► init: maps, unshare, mounts, network ── listeners ──► sidecar
+//!    ▲                             │◄───────────────── ready ─────────────────────────────┘
+//!    └────────── events ───────────┤ spawn
+//!                                  └──► command
+//! ```
+//! Init is the cloned child itself, never a second exec. It is PID 1 of the sandbox: when it goes, the kernel ends
+//! every process in it.
+
+mod etc;
+mod init;
+mod owners;
+mod root;
+mod wire;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+
+use policy::{MountMode, WorkspaceMode};
+use sys::cgroup::{self, Group};
+use sys::mount::Depth;
+use sys::process::{self, Namespaces};
+use sys::{descriptor, privilege};
+
+use crate::error::Error;
+use crate::host::Host;
+use crate::plan::{LimitsPlan, Plan, Source, Step, Visible};
+use crate::protect;
+use crate::source;
+use crate::started::{Started, Stdio};
+use crate::undo::{Undo, UndoLog};
+
+/// Everything init inherits from its parent.
+pub(crate) struct Inherited<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) command: &'a [OsString],
+    pub(crate) stdio: Stdio,
+    pub(crate) control: OwnedFd,
+    pub(crate) sidecar: OwnedFd,
+    /// Detached trees, for each step that shows something, where the parent had to map their owners.
+    pub(crate) trees: Vec<OwnedFd>,
+    /// The parent's go-ahead once it has written the id maps, where it must.
+    pub(crate) maps_written: Option<OwnedFd>,
+}
+
+/// Makes the sandbox of a plan and starts its init, which starts the command once the sidecar serves.
+///
+/// # Errors
+/// When the control group, a source, or init itself cannot be made. Nothing that was acquired is lost: it is in `undo`.
+pub fn start(
+    plan: &Plan,
+    host: &Host,
+    command: &[OsString],
+    stdio: Stdio,
+    sidecar: OwnedFd,
+    undo: &mut UndoLog,
+) -> Result<Started, Error> {
+    let group = make_group(plan, host, undo)?;
+    let held = match plan.steps.contains(&Step::Protect) {
+        true => Some(protect::hold_absent(&plan.workspace, undo)?),
+        false => None,
+    };
+    check_sources(plan)?;
+    let trees = if plan.identity.own { mapped_trees(plan)? } else { Vec::new() };
+    let handshake = |source| Error::Handshake { whom: "init", source };
+    let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
+    let (go, go_inside) = descriptor::message_pair().map_err(handshake)?;
+    let birthplace = group.as_ref().and_then(Group::birthplace);
+    let maps_written = plan.identity.own.then_some(go_inside);
+    let inherited = Inherited { plan, command, stdio, control: control_inside, sidecar, trees, maps_written };
+    // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
+    let group_inside = group.as_ref();
+    let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited, group_inside))
+        .map_err(|source| Error::Start { what: "the sandbox", source })?;
+    let started = Started { init, control, group, held };
+    if plan.identity.own {
+        map_ids(&started, plan).and_then(|()| descriptor::send(&go, b"g", &[])).map_err(handshake)?;
+    }
+    Ok(started)
+}
+
+/// Makes the control group, its undo noted first.
+pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result<Option<Group>, Error> {
+    let (LimitsPlan::Group(limits), Ok(groups)) = (&plan.limits, &host.limits) else { return Ok(None) };
+    let name = format!("lockgate-{}", plan.run);
+    for parent in groups.parents() {
+        undo.push(Undo::Group(parent.join(&name)));
+    }
+    let limits = cgroup::Limits {
+        memory: limits.memory.bytes(),
+        cpu_milli: limits.cpus.milli(),
+        // Init is one of them.
+        pids: limits.pids.saturating_add(1),
+    };
+    Group::create(groups, &name, &limits).map(Some).map_err(Error::Cgroup)
+}
+
+/// Opens every source once before anything is made, so that a wrong one is an error by name.
+fn check_sources(plan: &Plan) -> Result<(), Error> {
+    for step in &plan.steps {
+        match step {
+            Step::ShowWorkspace(path, _) | Step::Show(Visible { source: Source::Host(path), .. }) | Step::Copy(path, _) => {
+                source::open(path)?;
+            }
+            _ => {}
+        }
+    }
+    let directory = std::fs::metadata(&plan.workspace).is_ok_and(|m| m.is_dir());
+    if directory {
+        Ok(())
+    } else {
+        Err(Error::Source { path: plan.workspace.clone(), why: "the workspace must be a directory".into() })
+    }
+}
+
+/// A detached tree for each thing that is shown, with its owner mapped to the run's own identity: only root can.
+fn mapped_trees(plan: &Plan) -> Result<Vec<OwnedFd>, Error> {
+    let mut owners = owners::Owners::new(plan.identity);
+    let mut trees = Vec::new();
+    for step in &plan.steps {
+        let (path, mode) = match step {
+            Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
+            Step::ShowWorkspace(path, WorkspaceMode::ReadOnly) | Step::Copy(path, _) => (path, MountMode::ReadOnly),
+            Step::Show(Visible { source: Source::Host(path), mode, .. }) => (path, *mode),
+            _ => continue,
+        };
+        let opened = source::open(path)?;
+        let fail = |what: &str, e: std::io::Error| Error::Source { path: path.clone(), why: format!("{what}: {e}") };
+        let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| fail("it cannot be mounted", e))?;
+        match owners.map(tree.as_fd(), opened.as_fd()) {
+            Ok(()) => {}
+            // A file system that cannot map owners can still be read.
+            Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(22) => {}
+            Err(error) => {
+                let why = "its file system cannot map owners; start as the unprivileged owner of the folder instead";
+                return Err(fail(why, error));
+            }
+        }
+        trees.push(tree);
+    }
+    Ok(trees)
+}
+
+/// Root's part: the ids of the run, written from outside.
+fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
+    let directory = format!("/proc/{}", started.init.pid().as_raw_nonzero());
+    let pair = |(inside, outside)| privilege::IdPair { inside, outside };
+    privilege::write_foreign_id_maps(&directory, pair(plan.identity.uid), pair(plan.identity.gid))
+}

@@ -1,0 +1,226 @@
+//! The private root: a file system in memory, filled with what the plan shows, and then made the root.
+//!
+//! Every path below it is opened relative to its descriptor and cannot leave it; no link on the way is followed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use policy::{MountMode, WorkspaceMode};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use sys::mount::{self, Depth, Flags};
+
+use super::Inherited;
+use crate::plan::{Source, Step, Visible};
+use crate::source;
+
+/// Where the private root is mounted until it is the root. Everything shown is opened before, so nothing is lost.
+pub(super) const BASE: &str = "/tmp";
+/// The devices every program may use.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// What every tree from the host is given.
+const PLAIN: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
+
+/// The private root in the making.
+#[derive(Debug, Default)]
+pub(super) struct Root {
+    directory: Option<OwnedFd>,
+    /// Detached trees of what is shown, in the order of the steps that show it.
+    trees: std::collections::VecDeque<OwnedFd>,
+}
+
+impl Root {
+    /// Opens everything the plan shows: first, because the private root covers part of the host.
+    pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), String> {
+        if inherited.plan.identity.own {
+            // Root opened and mapped them already.
+            for tree in &inherited.trees {
+                let tree = tree.try_clone().map_err(|e| e.to_string())?;
+                self.trees.push_back(tree);
+            }
+            return Ok(());
+        }
+        for step in &inherited.plan.steps {
+            let path = match step {
+                Step::ShowWorkspace(path, _) | Step::Copy(path, _) => path,
+                Step::Show(Visible { source: Source::Host(path), .. }) => path,
+                _ => continue,
+            };
+            let opened = source::open(path).map_err(|e| e.to_string())?;
+            let tree = mount::clone_tree(opened.as_fd(), c"", Depth::Recursive);
+            self.trees.push_back(tree.map_err(|e| format!("{}: {e}", path.display()))?);
+        }
+        Ok(())
+    }
+
+    /// Mounts the private root itself.
+    pub(super) fn mount(&mut self, size: u64, inodes: u64) -> io::Result<()> {
+        let (size, inodes) = (c_number(size), c_number(inodes));
+        let options = [(c"size", size.as_c_str()), (c"nr_inodes", &inodes), (c"mode", c"755")];
+        let tree = mount::make(c"tmpfs", &options, PLAIN)?;
+        let base = rustix::fs::open(BASE, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        mount::attach(tree.as_fd(), base.as_fd(), c"")?;
+        self.directory = Some(tree);
+        Ok(())
+    }
+
+    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.directory.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the private root is not mounted yet"))
+    }
+
+    /// Opens a path of the private root.
+    pub(super) fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        Ok(openat2(self.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?)
+    }
+
+    /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is.
+    pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let mut made = PathBuf::new();
+        let path = relative(path);
+        let count = path.components().count();
+        for (index, part) in path.components().enumerate() {
+            let parent = self.open(&made)?;
+            let last = index + 1 == count;
+            match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(if last { mode } else { 0o755 })) {
+                Ok(()) if last => {
+                    // The umask has its say in mkdir and none here.
+                    let made = rustix::fs::openat(&parent, part.as_os_str(), OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?;
+                    rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
+                }
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            made.push(part);
+        }
+        Ok(())
+    }
+
+    /// Makes a file with its content; its parent must be there.
+    pub(super) fn file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let parent = self.open(path.parent().unwrap_or(path))?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
+        rustix::io::write(&file, content)?;
+        Ok(())
+    }
+
+    /// Makes a link.
+    pub(super) fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
+        let parent = self.open(path.parent().unwrap_or(path))?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(rustix::fs::symlinkat(to, &parent, name)?)
+    }
+
+    /// Puts a detached tree at a path, making a directory there if there is nothing.
+    pub(super) fn attach(&self, tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        self.directory(path, 0o755)?;
+        mount::attach(tree, self.open(path)?.as_fd(), c"")
+    }
+
+    /// Shows a directory of the host's root read-only.
+    pub(super) fn show_system(&self, path: &Path) -> io::Result<()> {
+        let tree = mount::clone_tree(CWD, &source::c_path(path), Depth::Recursive)?;
+        mount::set_flags(tree.as_fd(), PLAIN.and(Flags::READ_ONLY))?;
+        self.attach(tree.as_fd(), path)
+    }
+
+    /// Shows the workspace at its own path.
+    pub(super) fn show_workspace(&mut self, path: &Path, mode: WorkspaceMode) -> io::Result<()> {
+        let mode = match mode {
+            WorkspaceMode::ReadWrite => MountMode::ReadWrite,
+            WorkspaceMode::ReadOnly => MountMode::ReadOnly,
+        };
+        self.show_next(path, mode)
+    }
+
+    /// Shows a path of the host.
+    pub(super) fn show(&mut self, visible: &Visible) -> io::Result<()> {
+        self.show_next(&visible.target, visible.mode)
+    }
+
+    fn show_next(&mut self, target: &Path, mode: MountMode) -> io::Result<()> {
+        let tree = self.trees.pop_front().ok_or(io::ErrorKind::NotFound)?;
+        let flags = match mode {
+            MountMode::ReadOnly => PLAIN.and(Flags::READ_ONLY),
+            MountMode::ReadWrite => PLAIN,
+        };
+        mount::set_flags(tree.as_fd(), flags)?;
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
+        if kind == rustix::fs::FileType::Directory {
+            return self.attach(tree.as_fd(), target);
+        }
+        if self.open(target).is_err() {
+            self.directory(target.parent().unwrap_or(target), 0o755)?;
+            self.file(target, b"")?;
+        }
+        mount::attach(tree.as_fd(), self.open(target)?.as_fd(), c"")
+    }
+
+    /// Copies the next source to a path.
+    pub(super) fn copy(&mut self, target: &Path) -> io::Result<()> {
+        let tree = self.trees.pop_front().ok_or(io::ErrorKind::NotFound)?;
+        let parent = target.parent().unwrap_or(target);
+        self.directory(parent, 0o755)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let parent = openat2(self.fd()?, relative(parent), flags, Mode::empty(), resolve)?;
+        let name = Path::new(target.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+        Ok(source::copy_into(tree.as_fd(), parent.as_fd(), name)?)
+    }
+
+    /// Mounts `/proc` of this pid namespace; the kernel's switches in it are read-only.
+    pub(super) fn mount_proc(&self) -> io::Result<()> {
+        let proc = mount::make(c"proc", &[], PLAIN.and(Flags::NO_EXEC))?;
+        self.attach(proc.as_fd(), Path::new("/proc"))?;
+        let switches = self.open(Path::new("/proc/sys"))?;
+        let tree = mount::clone_tree(switches.as_fd(), c"", Depth::Recursive)?;
+        mount::set_flags(tree.as_fd(), PLAIN.and(Flags::READ_ONLY).and(Flags::NO_EXEC))?;
+        mount::attach(tree.as_fd(), switches.as_fd(), c"")
+    }
+
+    /// Makes `/dev`: the harmless devices, terminals of its own, shared memory. Opens a terminal where one is wanted.
+    pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
+        self.directory(Path::new("/dev/shm"), 0o1777)?;
+        for device in DEVICES {
+            let path = Path::new("/dev").join(device);
+            self.file(&path, b"")?;
+            let tree = mount::clone_tree(CWD, &source::c_path(&path), Depth::One)?;
+            mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
+            mount::attach(tree.as_fd(), self.open(&path)?.as_fd(), c"")?;
+        }
+        let links = [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")];
+        for (name, to) in links {
+            self.link(&Path::new("/dev").join(name), Path::new(to))?;
+        }
+        let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
+        let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;
+        self.attach(terminals.as_fd(), Path::new("/dev/pts"))?;
+        if !terminal {
+            return Ok(None);
+        }
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let master = rustix::fs::openat(&terminals, c"ptmx", flags, Mode::empty())?;
+        rustix::pty::unlockpt(&master)?;
+        Ok(Some(master))
+    }
+
+    /// Makes the private root the root of this namespace.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        rustix::process::fchdir(self.fd()?)?;
+        mount::pivot_to_current_directory()
+    }
+}
+
+/// A path of the private root as `openat2(2)` wants it.
+fn relative(path: &Path) -> &Path {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn c_number(number: u64) -> std::ffi::CString {
+    std::ffi::CString::new(number.to_string()).unwrap_or_default()
+}

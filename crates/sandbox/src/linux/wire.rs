@@ -1,0 +1,26 @@
+//! The `redirect` wiring: inside, every address is local, all TCP goes to one port, and the sockets behind it are
+//! served from outside. There is no link to the host's network, so if every rule were lost there would still be no
+//! way out.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use sys::{listener, network, nftables};
+
+use crate::handshake::ListenerSet;
+use crate::plan::{DNS_PORT, FORWARD_PORT, TRANSPARENT_PORT};
+
+/// Wires the network namespace and hands its listeners to the sidecar.
+pub(super) fn wire(sidecar: BorrowedFd<'_>) -> io::Result<()> {
+    network::make_every_address_local()?;
+    nftables::redirect_tcp_to(TRANSPARENT_PORT)?;
+    let everywhere = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listeners = ListenerSet {
+        transparent: Some(listener::tcp(everywhere(TRANSPARENT_PORT))?),
+        forward: Some(listener::tcp(everywhere(FORWARD_PORT))?),
+        dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
+        dns_tcp: Some(listener::tcp(everywhere(DNS_PORT))?),
+    };
+    listeners.send(sidecar)
+}

@@ -1,0 +1,336 @@
+//! The plan: from what a run should be and what the host can do, the ordered steps that make its sandbox.
+//!
+//! Planning is pure and does nothing; the steps are what the sandbox's init carries out, one by one, and their text is
+//! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use policy::{Backend, ByteSize, Enforcement, Limits, MountMode, RunId, RunSpec, WorkspaceMode};
+
+use crate::caller::Caller;
+use crate::environment::{self, Proxy};
+use crate::error::Error;
+use crate::host::{Host, SystemPath};
+use crate::tool;
+
+/// The home inside.
+pub(crate) const HOME: &str = "/home/agent";
+/// Ports inside: the redirect's (S2.U2), the explicit proxy's (S0.15) and DNS.
+pub(crate) const TRANSPARENT_PORT: u16 = 9999;
+pub(crate) const FORWARD_PORT: u16 = 8081;
+pub(crate) const DNS_PORT: u16 = 53;
+/// The first of the ids that runs started by root get outside, and how many there are: far above those of people
+/// and of subordinate ranges.
+const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
+/// The id inside when root started the run; `agent` and not root.
+const AGENT_ID: u32 = 1000;
+
+/// A host path that becomes visible inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible {
+    /// What is shown.
+    pub source: Source,
+    /// Where it is shown.
+    pub target: PathBuf,
+    /// How it may be used.
+    pub mode: MountMode,
+}
+
+/// Where something visible comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A path of the host, opened without following links.
+    Host(PathBuf),
+}
+
+/// Ids inside and outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user id inside and outside.
+    pub uid: (u32, u32),
+    /// The group id inside and outside.
+    pub gid: (u32, u32),
+    /// Whether the ids outside are the run's own, because root started it.
+    pub own: bool,
+}
+
+/// How limits are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitsPlan {
+    /// By a control group.
+    Group(Limits),
+    /// Not at all, but for the number of processes.
+    Processes(u32),
+}
+
+/// One step in the making of a `linux` sandbox, in the order of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opens everything that is shown, before anything is covered.
+    OpenSources,
+    /// Mounts the private root, with room for this many octets and files.
+    MountRoot {
+        /// Octets.
+        size: ByteSize,
+        /// Files and directories.
+        inodes: u64,
+    },
+    /// Shows a system directory of the host, read-only.
+    ShowSystem(PathBuf),
+    /// Repeats a link of the host's root.
+    Link(PathBuf, PathBuf),
+    /// Makes a private directory.
+    Directory(PathBuf, u32),
+    /// Shows `/etc` read-only, with files of ours over it.
+    ShowEtc,
+    /// Mounts the process file system of the sandbox's own processes.
+    MountProc,
+    /// Makes `/dev` with the harmless devices.
+    MakeDevices,
+    /// Shows the workspace.
+    ShowWorkspace(PathBuf, WorkspaceMode),
+    /// Shows a path of the host.
+    Show(Visible),
+    /// Copies a path of the host.
+    Copy(PathBuf, PathBuf),
+    /// Makes what the host would later execute or trust read-only.
+    Protect,
+    /// Makes the private root the root.
+    EnterRoot,
+    /// Gives the host its name.
+    SetHostname,
+    /// Makes every address local, redirects TCP, and binds the listeners.
+    WireNetwork,
+    /// Gives up identities and capabilities for good.
+    DropPrivileges,
+    /// Restricts file access by Landlock.
+    Landlock,
+    /// Installs the system-call filter.
+    Seccomp,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenSources => f.write_str("open what the sandbox is shown"),
+            Self::MountRoot { size, inodes } => write!(f, "mount the private root ({size}, {inodes} files)"),
+            Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
+            Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
+            Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
+            Self::ShowEtc => f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group"),
+            Self::MountProc => f.write_str("mount /proc"),
+            Self::MakeDevices => f.write_str("make /dev"),
+            Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
+                write!(f, "show the workspace {} for reading and writing", path.display())
+            }
+            Self::ShowWorkspace(path, WorkspaceMode::ReadOnly) => {
+                write!(f, "show the workspace {} read-only", path.display())
+            }
+            Self::Show(Visible { source: Source::Host(path), target, mode }) => {
+                let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
+                write!(f, "show {} at {} {how}", path.display(), target.display())
+            }
+            Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),
+            Self::Protect => f.write_str("protect what the host would execute or trust"),
+            Self::EnterRoot => f.write_str("enter the private root"),
+            Self::SetHostname => f.write_str("set the host name"),
+            Self::WireNetwork => f.write_str("redirect the network to the sidecar"),
+            Self::DropPrivileges => f.write_str("drop privileges"),
+            Self::Landlock => f.write_str("restrict files by Landlock"),
+            Self::Seccomp => f.write_str("install the system-call filter"),
+        }
+    }
+}
+
+/// Everything that will be done for a run, before any of it is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The run.
+    pub run: RunId,
+    /// What makes the sandbox.
+    pub backend: Backend,
+    /// Who the command is.
+    pub identity: Identity,
+    /// How limits are held.
+    pub limits: LimitsPlan,
+    /// The folder the command works in, at the same path inside.
+    pub workspace: PathBuf,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// The environment of the command, without the planes' addresses where they are not known yet.
+    pub environment: Vec<(String, String)>,
+    /// What is weaker than it could be, each a sentence for the person.
+    pub notices: Vec<String>,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// When something asked for cannot be done on this host; the error names it and what would help.
+pub fn plan(spec: &RunSpec, run: &RunId, caller: &Caller, host: &Host) -> Result<Plan, Error> {
+    let workspace = workspace(spec, caller)?;
+    let mut notices = spec.notices.clone();
+    let limits = plan_limits(spec, host, &mut notices)?;
+    let mut tools = tool::Brought::default();
+    for name in &spec.tools {
+        let brought = tool::bring(name, caller)?;
+        tools.visible.extend(brought.visible);
+        tools.search.extend(brought.search);
+        tools.environment.extend(brought.environment);
+    }
+    let (home, steps) = match spec.backend {
+        Backend::Linux => (HOME, linux_steps(spec, caller, host, &workspace, &tools, &mut notices)?),
+        Backend::Process => {
+            notices.push(
+                "backend `process`: no isolation. The command sees this machine's files, network and processes; \
+                 only requests that use the proxy are checked"
+                    .into(),
+            );
+            (caller.home.as_deref().and_then(Path::to_str).unwrap_or("/"), process_steps(spec)?)
+        }
+    };
+    let proxy = Proxy { forward: format!("http://sidecar:{FORWARD_PORT}") };
+    let environment =
+        environment::build(spec, caller, run, home, &proxy, (&tools.search, &tools.environment))?;
+    let identity = identity(spec.backend, run, caller);
+    Ok(Plan { run: run.clone(), backend: spec.backend, identity, limits, workspace, steps, environment, notices })
+}
+
+/// The workspace: absolute, and not a directory that is the system's or the sandbox's own.
+fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
+    const NOT: &[&str] = &["/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run", "/var"];
+    let path = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |p| caller.resolve(p));
+    let path: PathBuf = path.components().collect();
+    let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
+    if spec.backend == Backend::Linux && (own || NOT.iter().any(|n| path == Path::new(n))) {
+        return Err(Error::Refused {
+            what: format!("`{}` cannot be a workspace: it is a directory of the system", path.display()),
+            remedy: Some("start in a folder of your own, or name one with --workspace".into()),
+        });
+    }
+    Ok(path)
+}
+
+/// An identity of the run's own when root started it; the caller's otherwise.
+fn identity(backend: Backend, run: &RunId, caller: &Caller) -> Identity {
+    if !caller.is_root() || backend == Backend::Process {
+        let same = |id| (id, id);
+        return Identity { uid: same(caller.uid), gid: same(caller.gid), own: false };
+    }
+    // Spread by the run's name, so that two runs hardly ever share an id.
+    let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let outside = ROOT_RANGE.0 + hash % ROOT_RANGE.1;
+    Identity { uid: (AGENT_ID, outside), gid: (AGENT_ID, outside), own: true }
+}
+
+fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
+    match &host.limits {
+        Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
+        Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => Err(Error::Refused {
+            what: format!("memory and processor limits cannot be enforced: {}", missing.why),
+            remedy: Some(format!("{}; or accept a run without them: --limits best-effort", missing.remedy)),
+        }),
+        Err(missing) => {
+            notices.push(format!("memory and processors are not limited: {}. To change that, {}", missing.why, missing.remedy));
+            Ok(LimitsPlan::Processes(spec.limits.pids))
+        }
+    }
+}
+
+fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
+    if spec.mounts.is_empty() && spec.copies.is_empty() && spec.workspace_mode == WorkspaceMode::ReadWrite {
+        return Ok(Vec::new());
+    }
+    Err(Error::Refused {
+        what: "backend `process` has no file system of its own: mounts, copies and a read-only workspace need another".into(),
+        remedy: Some("use --backend linux".into()),
+    })
+}
+
+fn linux_steps(
+    spec: &RunSpec,
+    caller: &Caller,
+    host: &Host,
+    workspace: &Path,
+    tools: &tool::Brought,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    if host.landlock.is_none() {
+        notices.push("this kernel has no Landlock; mounts alone keep files apart".into());
+    }
+    let mut steps = vec![Step::OpenSources, private_root(spec, host, notices)];
+    for path in &host.system {
+        steps.push(match path {
+            SystemPath::Directory(path) => Step::ShowSystem(path.clone()),
+            SystemPath::Link(path, to) => Step::Link(path.clone(), to.clone()),
+        });
+    }
+    let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
+    steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+    steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
+    steps.extend(tools.visible.iter().cloned().map(Step::Show));
+    steps.push(Step::ShowWorkspace(workspace.into(), spec.workspace_mode));
+    for mount in &spec.mounts {
+        let source = Source::Host(caller.resolve(&mount.source));
+        let target = inside(&mount.target)?;
+        steps.push(Step::Show(Visible { source, target, mode: mount.mode }));
+    }
+    for copy in &spec.copies {
+        steps.push(Step::Copy(caller.resolve(&copy.source), inside(&copy.target)?));
+    }
+    if spec.workspace_mode == WorkspaceMode::ReadWrite {
+        steps.push(Step::Protect);
+    }
+    steps.extend([Step::EnterRoot, Step::SetHostname, Step::WireNetwork, Step::DropPrivileges]);
+    if host.landlock.is_some() {
+        steps.push(Step::Landlock);
+    }
+    steps.push(Step::Seccomp);
+    Ok(steps)
+}
+
+/// A target inside; `~` is not replaced there.
+fn inside(target: &Path) -> Result<PathBuf, Error> {
+    let covers = ["/usr", "/etc", "/bin", "/lib", "/sbin", "/tmp", "/home", "/run", "/var"];
+    if covers.iter().any(|c| target == Path::new(c)) {
+        let what = format!("nothing can be shown at `{}` itself; name a place below it", target.display());
+        return Err(Error::Refused { what, remedy: None });
+    }
+    Ok(target.into())
+}
+
+/// The private directories live in memory, so they may fill half of it at most, or filling them would end the run.
+fn private_root(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Step {
+    let mut size = spec.limits.disk;
+    let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
+    if host.limits.is_ok() && size > half {
+        if spec.limits_asked {
+            notices.push(format!("private directories hold {half}: they live in memory, and take half of it at most"));
+        }
+        size = half;
+    }
+    Step::MountRoot { size, inodes: (size.bytes() / 4096).clamp(1024, 1 << 20) }
+}
+
+impl fmt::Display for Plan {
+    /// The plan as lines, for a person and for snapshots.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "backend {}", self.backend)?;
+        let Identity { uid, gid, .. } = self.identity;
+        writeln!(f, "uid {} is {} outside, gid {} is {} outside", uid.0, uid.1, gid.0, gid.1)?;
+        match &self.limits {
+            LimitsPlan::Group(l) => {
+                writeln!(f, "limits: memory {}, {} processors, {} processes, disk {}", l.memory, l.cpus, l.pids, l.disk)?;
+            }
+            LimitsPlan::Processes(pids) => writeln!(f, "limits: {pids} processes, nothing else")?,
+        }
+        for (number, step) in (1..).zip(&self.steps) {
+            writeln!(f, "{number:2}. {step}")?;
+        }
+        for notice in &self.notices {
+            writeln!(f, "note: {notice}")?;
+        }
+        Ok(())
+    }
+}

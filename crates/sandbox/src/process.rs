@@ -1,0 +1,117 @@
+//! The `process` backend: a plain child in a session of its own. No isolation, and the plan says so; what it has of
+//! the contract is the sidecar, the environment, the limits, and that nothing it started outlives the run.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
+use sys::cgroup::Group;
+use sys::{descriptor, listener, process, signal};
+
+use crate::error::Error;
+use crate::handshake::ListenerSet;
+use crate::host::Host;
+use crate::linux;
+use crate::plan::Plan;
+use crate::started::{Started, Stdio};
+use crate::supervise::{self, Failure, Ready, Supervised};
+use crate::undo::UndoLog;
+
+/// `SIGKILL`, signal(7).
+const SIGKILL: i32 = 9;
+/// How many rounds of killing descendants there are: each round ends one generation.
+const ROUNDS: usize = 64;
+
+/// Starts the init of a plain child, which starts the command once the sidecar serves.
+///
+/// # Errors
+/// When the control group, the proxy's listener or init itself cannot be made.
+pub fn start(
+    plan: &Plan,
+    host: &Host,
+    command: &[OsString],
+    stdio: Stdio,
+    sidecar: OwnedFd,
+    undo: &mut UndoLog,
+) -> Result<Started, Error> {
+    let group = linux::make_group(plan, host, undo)?;
+    let handshake = |source| Error::Handshake { whom: "init", source };
+    let plan = with_listener(plan, &sidecar).map_err(handshake)?;
+    let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
+    let group_inside = group.as_ref();
+    let command_inside = command.to_vec();
+    let init = process::fork(move || {
+        let it = Supervised {
+            plan: &plan,
+            command: &command_inside,
+            stdio: &stdio,
+            control: control_inside.as_fd(),
+            sidecar: sidecar.as_fd(),
+        };
+        let status = supervise::run(&it, prepare(&it, group_inside));
+        end_descendants();
+        status
+    })
+    .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
+    Ok(Started { init, control, group, held: None })
+}
+
+/// Binds the proxy to a free port of loopback, hands it over, and tells the environment.
+fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
+    let forward = listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = SocketAddr::try_from(rustix::net::getsockname(&forward)?).map_err(io::Error::other)?;
+    ListenerSet { forward: Some(forward), ..ListenerSet::default() }.send(sidecar.as_fd())?;
+    let mut plan = plan.clone();
+    let literal = format!("http://sidecar:{}", crate::plan::FORWARD_PORT);
+    for (_, value) in &mut plan.environment {
+        if *value == literal {
+            *value = format!("http://{address}");
+        }
+    }
+    Ok(plan)
+}
+
+fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
+    let fail = |step: &str, error: io::Error| Failure { step: step.into(), cause: error.to_string() };
+    group.map_or(Ok(()), Group::enter).map_err(|e| fail("enter the control group", e))?;
+    let mut keep = vec![it.control, it.sidecar];
+    if let Stdio::Descriptors(list) = it.stdio {
+        keep.extend(list.iter().map(AsFd::as_fd));
+    }
+    descriptor::close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
+    process::die_with_parent().map_err(|e| fail("tie the run to its parent", e))?;
+    let _ = rustix::process::setsid();
+    // Orphans come here instead of to the host's init, so that they end with the run. L02
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| fail("adopt orphans", e.into()))?;
+    let terminal = match it.stdio {
+        Stdio::Terminal => Some(open_terminal().map_err(|e| fail("open a terminal", e))?),
+        Stdio::Descriptors(_) => None,
+    };
+    Ok(Ready { notices: Vec::new(), terminal })
+}
+
+fn open_terminal() -> io::Result<(OwnedFd, CString)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    Ok((master, name))
+}
+
+/// Kills every process that descends from this one, generation by generation: a killed one's children come here.
+fn end_descendants() {
+    for _ in 0..ROUNDS {
+        let own = rustix::process::getpid().as_raw_nonzero();
+        let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+        let children: Vec<i32> = list.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            let _ = signal::send(child, SIGKILL);
+            let _ = rustix::process::waitpid(Pid::from_raw(child), rustix::process::WaitOptions::empty());
+        }
+    }
+}

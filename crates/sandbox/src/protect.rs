@@ -1,0 +1,178 @@
+//! Protected paths: what the host would later execute or trust is read-only inside, whether it is there or not.
+//!
+//! A name that is not there is held by an empty directory on the host for as long as the run lasts; the directory is
+//! locked by its run, so that of several runs in one workspace the last takes it away. Git does not see empty
+//! directories, so nothing of this enters a commit.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use sys::mount::{self, Depth, Flags};
+
+use crate::error::Error;
+use crate::source;
+use crate::undo::{Undo, UndoLog};
+
+const DATA: &str = include_str!("../../../profiles/protected.txt");
+
+/// One protected path.
+struct Row {
+    path: PathBuf,
+    when_absent: WhenAbsent,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenAbsent {
+    Hold,
+    Leave,
+}
+
+fn rows() -> impl Iterator<Item = Row> {
+    DATA.lines().filter_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let when_absent = match words.next()? {
+            "hold" => WhenAbsent::Hold,
+            _ => WhenAbsent::Leave,
+        };
+        Some(Row { path: words.next()?.into(), when_absent })
+    })
+}
+
+/// The locks that keep this run's placeholders.
+#[derive(Debug, Default)]
+pub(crate) struct Held(#[expect(dead_code, reason = "holding the descriptors is what they are for")] Vec<OwnedFd>);
+
+/// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
+pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, Error> {
+    let root = source::open(workspace)?;
+    let mut held = Vec::new();
+    for row in rows().filter(|row| row.when_absent == WhenAbsent::Hold) {
+        let fail = |errno: Errno| Error::Source {
+            path: workspace.join(&row.path),
+            why: format!("its name could not be held: {}", std::io::Error::from(errno)),
+        };
+        // A placeholder's own children need none: it cannot be written into.
+        let parent = row.path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent_is_held = parent.is_some_and(|p| is_placeholder(root.as_fd(), p));
+        if parent_is_held {
+            continue;
+        }
+        match rustix::fs::mkdirat(&root, &row.path, Mode::RUSR | Mode::XUSR) {
+            Ok(()) => {
+                undo.push(Undo::Placeholder(workspace.join(&row.path)));
+                held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
+            }
+            Err(Errno::EXIST) if is_placeholder(root.as_fd(), &row.path) => {
+                undo.push(Undo::Placeholder(workspace.join(&row.path)));
+                held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
+            }
+            // It is there, or its parent is not, or nobody can write here: then the agent cannot make it either.
+            Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
+            Err(errno) => return Err(fail(errno)),
+        }
+    }
+    Ok(Held(held))
+}
+
+/// An empty directory that nobody can write into is one of ours.
+fn is_placeholder(root: BorrowedFd<'_>, path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::openat(root, path, flags, Mode::empty()) else { return false };
+    let modest = rustix::fs::fstat(&directory).is_ok_and(|s| s.st_mode & 0o777 == 0o500);
+    let empty = rustix::fs::Dir::read_from(&directory)
+        .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
+    modest && empty
+}
+
+fn lock(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(root, path, flags, Mode::empty())?;
+    rustix::fs::flock(&directory, FlockOperation::LockShared)?;
+    Ok(directory)
+}
+
+/// Takes a placeholder away, unless another run still holds it.
+pub(crate) fn release(path: &Path) -> std::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    if rustix::fs::fstat(&directory)?.st_mode & 0o777 != 0o500 {
+        return Ok(()); // somebody's own directory by now
+    }
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    }
+    match rustix::fs::rmdir(path) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Makes every protected path below the workspace read-only, inside. A name that is a link cannot be; it is told.
+pub(crate) fn protect(workspace: BorrowedFd<'_>, notices: &mut Vec<String>) -> Result<(), (PathBuf, std::io::Error)> {
+    pin_git(workspace).map_err(|e| (".git".into(), e))?;
+    for row in rows() {
+        if row.path == Path::new(".git") {
+            continue;
+        }
+        let found = match source::open_beneath(workspace, &row.path) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            Err(_) => {
+                notices.push(format!("{} is a symbolic link and could not be protected", row.path.display()));
+                continue;
+            }
+        };
+        cover(found.as_fd(), Flags::READ_ONLY).map_err(|e| (row.path.clone(), e))?;
+    }
+    Ok(())
+}
+
+/// A repository that is there stays writable but cannot be renamed away: it becomes a mount point of its own. A
+/// placeholder is read-only.
+fn pin_git(workspace: BorrowedFd<'_>) -> std::io::Result<()> {
+    let git = Path::new(".git");
+    match source::open_beneath(workspace, git) {
+        Ok(Some(found)) if is_placeholder(workspace, git) => cover(found.as_fd(), Flags::READ_ONLY),
+        Ok(Some(found)) => cover(found.as_fd(), Flags::NO_SUID),
+        _ => Ok(()),
+    }
+}
+
+/// Mounts a file or directory over itself with more flags.
+fn cover(found: BorrowedFd<'_>, flags: Flags) -> std::io::Result<()> {
+    let tree = mount::clone_tree(found, c"", Depth::Recursive)?;
+    mount::set_flags(tree.as_fd(), flags.and(Flags::NO_SUID).and(Flags::NO_DEV))?;
+    mount::attach(tree.as_fd(), found, c"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_names_are_held_and_released() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".vscode")).unwrap();
+        let mut undo = UndoLog::in_memory();
+        let held = hold_absent(folder.path(), &mut undo).unwrap();
+        assert!(folder.path().join(".git").is_dir() && folder.path().join("lockgate.toml").is_dir());
+        assert!(!folder.path().join(".git/hooks").exists());
+        let mut second = UndoLog::in_memory();
+        let other = hold_absent(folder.path(), &mut second).unwrap();
+        drop(held);
+        undo.unwind();
+        assert!(folder.path().join(".git").is_dir(), "the second run still holds it");
+        drop(other);
+        second.unwind();
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, [".vscode"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Opening what of the host enters the sandbox: once, without following a link, and from then on by descriptor.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// Opens a path of the host, every component of which must be no link.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+        .map_err(|errno| refused(path, errno))
+}
+
+/// Opens a path below a directory, every component of which must be no link. `None` if it is not there.
+pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(refused(path, errno)),
+    }
+}
+
+fn refused(path: &Path, errno: Errno) -> Error {
+    let why = match errno {
+        Errno::LOOP => "it is, or leads through, a symbolic link; name the place the link leads to".into(),
+        Errno::NOENT => "there is no such file or directory".into(),
+        Errno::ACCESS => "you may not read it".into(),
+        other => std::io::Error::from(other).to_string(),
+    };
+    Error::Source { path: path.into(), why }
+}
+
+/// The owner of what a descriptor names.
+pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<(u32, u32), rustix::io::Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_uid, stat.st_gid))
+}
+
+/// A path for the kernel.
+pub(crate) fn c_path(path: &Path) -> CString {
+    // A path with NUL cannot come from the kernel, and the policy refuses one in its fields.
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// Copies a file or a directory with all below it, links as links, into a directory of the sandbox.
+pub(crate) fn copy_into(source: BorrowedFd<'_>, target_dir: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<()> {
+    let mut budget = Budget { entries: 1 << 20 };
+    copy_entry(source, target_dir, name, 0, &mut budget)
+}
+
+struct Budget {
+    entries: u64,
+}
+
+/// How deep a copied tree may be: enough for any real one, and no stack is lost to a hostile one.
+const DEEPEST: u32 = 128;
+
+fn copy_entry(
+    source: BorrowedFd<'_>,
+    target_dir: BorrowedFd<'_>,
+    name: &Path,
+    depth: u32,
+    budget: &mut Budget,
+) -> rustix::io::Result<()> {
+    budget.entries = budget.entries.checked_sub(1).filter(|_| depth < DEEPEST).ok_or(Errno::FBIG)?;
+    let stat = rustix::fs::fstat(source)?;
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::Directory => {
+            match rustix::fs::mkdirat(target_dir, name, mode | Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let from = rustix::fs::openat(source, c".", flags, Mode::empty())?;
+            let to = rustix::fs::openat(target_dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+            copy_children(&from, to.as_fd(), depth, budget)
+        }
+        rustix::fs::FileType::RegularFile => {
+            let from = reopen(source)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let to = rustix::fs::openat(target_dir, name, flags, mode | Mode::WUSR)?;
+            while rustix::fs::copy_file_range(&from, None, &to, None, 1 << 30).or_else(|errno| match errno {
+                Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => rustix::fs::sendfile(&to, &from, None, 1 << 30),
+                other => Err(other),
+            })? > 0
+            {}
+            Ok(())
+        }
+        rustix::fs::FileType::Symlink => {
+            let target = rustix::fs::readlinkat(source, c"", Vec::new())?;
+            rustix::fs::symlinkat(target, target_dir, name)
+        }
+        _ => Ok(()), // sockets, pipes and devices stay outside
+    }
+}
+
+fn copy_children(from: &OwnedFd, to: BorrowedFd<'_>, depth: u32, budget: &mut Budget) -> rustix::io::Result<()> {
+    let entries = rustix::fs::Dir::read_from(from)?;
+    for entry in entries {
+        let entry = entry?;
+        let bytes = entry.file_name().to_bytes();
+        if bytes == b"." || bytes == b".." {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let child = rustix::fs::openat(from, entry.file_name(), flags, Mode::empty())?;
+        let name = PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+        copy_entry(child.as_fd(), to, &name, depth + 1, budget)?;
+    }
+    Ok(())
+}
+
+/// Opens for reading what a path descriptor names, and only if it still is a regular file.
+fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+}

@@ -1,0 +1,60 @@
+//! From the command as it was given to a running process: the search along `PATH`, arguments, environment, streams.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, Mode, OFlags};
+use rustix::process::Pid;
+use sys::spawn::Command;
+
+use crate::plan::Plan;
+use crate::started::Stdio;
+
+/// Starts the command of a plan, on a terminal where one was made.
+pub(crate) fn spawn(plan: &Plan, command: &[OsString], stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
+    let program = find(plan, command)?;
+    let program = CString::new(program.into_os_string().into_vec())?;
+    let arguments = command.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let environment =
+        plan.environment.iter().map(|(n, v)| CString::new(format!("{n}={v}"))).collect::<Result<Vec<_>, _>>()?;
+    let own_terminal: OwnedFd;
+    let stdio = match (stdio, terminal) {
+        (Stdio::Descriptors([input, output, error]), _) => [input.as_fd(), output.as_fd(), error.as_fd()],
+        (Stdio::Terminal, Some(name)) => {
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+            own_terminal = rustix::fs::open(name, flags, Mode::empty())?;
+            [own_terminal.as_fd(); 3]
+        }
+        (Stdio::Terminal, None) => return Err(io::ErrorKind::NotFound.into()),
+    };
+    Command { program: &program, arguments: &arguments, environment: &environment, stdio, terminal }.start()
+}
+
+/// The file that is executed: the command itself where it holds a slash, else the first of its name along `PATH`.
+fn find(plan: &Plan, command: &[OsString]) -> io::Result<PathBuf> {
+    let name = command.first().ok_or(io::ErrorKind::InvalidInput)?;
+    if name.as_bytes().contains(&b'/') {
+        return Ok(plan.workspace.join(name));
+    }
+    let search = plan.environment.iter().find(|(n, _)| n == "PATH").map_or("", |(_, v)| v.as_str());
+    let mut refused = None;
+    for directory in search.split(':').filter(|d| !d.is_empty()) {
+        let file = Path::new(directory).join(name);
+        match is_program(&file) {
+            Ok(true) => return Ok(file),
+            Ok(false) => refused = Some(io::Error::from(rustix::io::Errno::ACCESS)),
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| rustix::io::Errno::NOENT.into()))
+}
+
+/// Whether a file of that name is there, and may be executed.
+fn is_program(file: &Path) -> io::Result<bool> {
+    let regular = std::fs::metadata(file)?.is_file();
+    let path: &OsStr = file.as_os_str();
+    Ok(regular && rustix::fs::access(path, Access::EXEC_OK).is_ok())
+}

@@ -1,0 +1,72 @@
+//! A started sandbox, as its parent holds it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::Signal;
+use sys::cgroup::{Group, Usage};
+use sys::process::Child;
+
+use crate::handshake::{self, Event};
+use crate::protect::Held;
+
+/// Where the command's standard streams lead.
+#[derive(Debug)]
+pub enum Stdio {
+    /// To a terminal of its own, whose master side comes with [`Event::Terminal`].
+    Terminal,
+    /// To these descriptors.
+    Descriptors([OwnedFd; 3]),
+}
+
+/// A sandbox whose init runs.
+#[derive(Debug)]
+pub struct Started {
+    pub(crate) init: Child,
+    pub(crate) control: OwnedFd,
+    pub(crate) group: Option<Group>,
+    pub(crate) held: Option<Held>,
+}
+
+impl Started {
+    /// A descriptor that becomes readable when init says something, or is gone.
+    #[must_use]
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// The next thing init says; `None` when it is gone.
+    ///
+    /// # Errors
+    /// Whatever the socket gives.
+    pub fn next_event(&self) -> io::Result<Option<Event>> {
+        Event::receive(self.control.as_fd())
+    }
+
+    /// Passes a signal to the command's process group.
+    pub fn signal(&self, signal: i32) {
+        // Init may be gone already; then there is nobody to tell.
+        let _ = handshake::send_signal(self.control.as_fd(), signal);
+    }
+
+    /// Ends init, and with it every process of the sandbox.
+    pub fn kill(&self) {
+        let _ = self.init.signal(Signal::KILL);
+    }
+
+    /// Waits until init is gone.
+    pub fn wait(&self) {
+        let _ = self.init.wait();
+    }
+
+    /// What the sandbox has used.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.group.as_ref().map(Group::usage)
+    }
+
+    /// Lets go of the names that were held, so that undo can take the placeholders away.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+}

@@ -1,0 +1,133 @@
+//! The second half of every init: wait for the sidecar, start the command, reap, pass signals on, report the end.
+//!
+//! The report goes over a socket the command does not have. When the parent or the sidecar is gone, init goes too.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+use sys::signal::{self, Signals};
+use sys::{descriptor, process};
+
+use crate::handshake::{self, Ended, Event};
+use crate::plan::Plan;
+use crate::spawn;
+use crate::started::Stdio;
+
+/// `SIGCHLD`, signal(7).
+const SIGCHLD: i32 = 17;
+
+/// What init supervises, and whom it talks to.
+pub(crate) struct Supervised<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) command: &'a [OsString],
+    pub(crate) stdio: &'a Stdio,
+    pub(crate) control: BorrowedFd<'a>,
+    pub(crate) sidecar: BorrowedFd<'a>,
+}
+
+/// A step that failed, in words for the parent.
+pub(crate) struct Failure {
+    pub(crate) step: String,
+    pub(crate) cause: String,
+}
+
+/// What the preparation left for the start of the command.
+pub(crate) struct Ready {
+    pub(crate) notices: Vec<String>,
+    /// The master side of a terminal, and the name of its other side.
+    pub(crate) terminal: Option<(OwnedFd, CString)>,
+}
+
+/// Runs init to its end; the answer is the exit status of its process, which nobody reads.
+pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 {
+    match prepared.and_then(|ready| start(it, ready)) {
+        Ok((command, signals)) => {
+            let ended = watch(it, command, &signals);
+            let _ = Event::Ended(ended).send(it.control);
+        }
+        Err(Failure { step, cause }) => {
+            let _ = Event::Failed { step, cause }.send(it.control);
+        }
+    }
+    0
+}
+
+/// Waits for the sidecar and starts the command.
+fn start(it: &Supervised<'_>, ready: Ready) -> Result<(Pid, Signals), Failure> {
+    let control = it.control;
+    let fail = |step: &str, error: std::io::Error| Failure { step: step.into(), cause: error.to_string() };
+    let signals = Signals::block(&[SIGCHLD]).map_err(|e| fail("watch for ended processes", e))?;
+    handshake::await_ready(it.sidecar).map_err(|e| fail("wait for the sidecar", e))?;
+    let mut terminal = None;
+    if let Some((master, name)) = ready.terminal {
+        terminal = Some(name);
+        Event::Terminal(master).send(control).map_err(|e| fail("hand the terminal over", e))?;
+    }
+    rustix::process::chdir(&it.plan.workspace).map_err(|e| fail("enter the workspace", e.into()))?;
+    descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
+    match spawn::spawn(it.plan, it.command, it.stdio, terminal.as_deref()) {
+        Ok(pid) => {
+            let _ = Event::Started { notices: ready.notices }.send(control);
+            Ok((pid, signals))
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let _ = Event::NotExecuted { errno }.send(control);
+            process::exit_now(0)
+        }
+    }
+}
+
+/// Reaps every child until the command itself has ended. The kernel ends what is left when init returns.
+fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Ended {
+    loop {
+        let mut ready = [
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::new(&it.control, PollFlags::IN),
+            PollFd::new(&it.sidecar, PollFlags::IN),
+        ];
+        if rustix::event::poll(&mut ready, None).is_err() {
+            continue; // interrupted
+        }
+        let [child, control, sidecar] = ready.map(|p| !p.revents().is_empty());
+        if child {
+            while let Ok(Some(_)) = signals.next() {}
+            if let Some(ended) = reap(command) {
+                return ended;
+            }
+        }
+        if control {
+            match handshake::receive_signal(it.control) {
+                Ok(Some(number)) => {
+                    let _ = signal::send(-command.as_raw_nonzero().get(), number);
+                }
+                _ => process::exit_now(0),
+            }
+        }
+        if sidecar {
+            // The sidecar says nothing more while it lives; readable means gone, and without it the run ends.
+            process::exit_now(0);
+        }
+    }
+}
+
+/// Reaps whatever has ended; the end of the command, if it was among it.
+fn reap(command: Pid) -> Option<Ended> {
+    let mut found = None;
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if pid == command {
+            found = ended(status);
+        }
+    }
+    found
+}
+
+fn ended(status: WaitStatus) -> Option<Ended> {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Some(Ended::Code(code)),
+        (None, Some(signal)) => Some(Ended::Signal(signal)),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! Toolchains that live in the caller's home and enter read-only, by name: `profiles/tools.toml`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use policy::MountMode;
+use serde::Deserialize;
+
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::plan::{Source, Visible};
+
+const DATA: &str = include_str!("../../../profiles/tools.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    tool: Vec<Tool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tool {
+    name: String,
+    about: String,
+    paths: Vec<PathBuf>,
+    #[serde(default)]
+    path: Vec<PathBuf>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+/// What a tool brings in.
+#[derive(Debug, Default)]
+pub(crate) struct Brought {
+    pub(crate) visible: Vec<Visible>,
+    pub(crate) search: Vec<PathBuf>,
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+/// Every tool's name and what it is.
+///
+/// # Errors
+/// When the embedded table is malformed, which its test rules out.
+pub fn tool_names() -> Result<Vec<(String, String)>, Error> {
+    Ok(table()?.tool.into_iter().map(|tool| (tool.name, tool.about)).collect())
+}
+
+fn table() -> Result<Table, Error> {
+    toml::from_str(DATA).map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })
+}
+
+/// What the named tool of this caller brings in.
+pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
+    let tools = table()?.tool;
+    let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
+        return Err(Error::Refused {
+            what: format!("there is no tool `{name}`"),
+            remedy: Some(format!("the tools are {}; anything else can be mounted with --mount", known.join(", "))),
+        });
+    };
+    let roots: Vec<PathBuf> = tool.paths.iter().map(|p| caller.resolve(p)).filter(|p| p.exists()).collect();
+    if roots.is_empty() {
+        let paths: Vec<String> = tool.paths.iter().map(|p| p.display().to_string()).collect();
+        return Err(Error::Refused {
+            what: format!("the tool `{name}` is not installed: none of {} exists", paths.join(", ")),
+            remedy: None,
+        });
+    }
+    let active = caller.variable("PATH").unwrap_or_default().split(':').map(PathBuf::from);
+    let active = active.filter(|entry| roots.iter().any(|root| entry.starts_with(root)));
+    let search = active.chain(tool.path.iter().map(|p| caller.resolve(p)).filter(|p| p.exists())).collect();
+    let visible = roots.iter().map(|root| Visible {
+        source: Source::Host(root.clone()),
+        target: root.clone(),
+        mode: MountMode::ReadOnly,
+    });
+    let environment = tool.env.iter().map(|(name, value)| {
+        let value = match value.strip_prefix('~') {
+            Some(_) => caller.resolve(Path::new(value)).display().to_string(),
+            None => value.clone(),
+        };
+        (name.clone(), value)
+    });
+    Ok(Brought { visible: visible.collect(), search, environment: environment.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_parses_and_names_are_unique() {
+        let mut names: Vec<String> = super::tool_names().unwrap().into_iter().map(|(name, _)| name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

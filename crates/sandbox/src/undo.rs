@@ -1,0 +1,128 @@
+//! Undo: every acquired thing pushes how it is given back, and teardown unwinds last-in-first-out. It may run twice.
+//!
+//! The log is written to the run's directory before the thing is acquired, so that after a `kill -9` the next start
+//! finds the same list.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How one acquired thing is given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undo {
+    /// Remove a control group's directory, once its last process is gone.
+    Group(PathBuf),
+    /// Take away an empty directory that held a protected name.
+    Placeholder(PathBuf),
+}
+
+impl Undo {
+    fn line(&self) -> String {
+        match self {
+            Self::Group(path) => format!("group {}\n", path.display()),
+            Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let (kind, path) = line.split_once(' ')?;
+        match kind {
+            "group" => Some(Self::Group(path.into())),
+            "placeholder" => Some(Self::Placeholder(path.into())),
+            _ => None,
+        }
+    }
+
+    /// Gives the thing back. Doing it again is no error.
+    fn perform(&self) -> io::Result<()> {
+        match self {
+            Self::Group(path) => remove_group(path),
+            Self::Placeholder(path) => crate::protect::release(path),
+        }
+    }
+}
+
+/// How long the last processes of a group may take to be gone after they were killed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn remove_group(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match sys::cgroup::remove(directory) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// The undo log of one run.
+#[derive(Debug, Default)]
+pub struct UndoLog {
+    entries: Vec<Undo>,
+    file: Option<File>,
+}
+
+impl UndoLog {
+    /// A log that is kept in a file as well.
+    #[must_use]
+    pub fn in_file(file: File) -> Self {
+        Self { entries: Vec::new(), file: Some(file) }
+    }
+
+    /// A log that dies with the process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::default()
+    }
+
+    /// Notes how something that is about to be acquired is given back.
+    pub fn push(&mut self, undo: Undo) {
+        if let Some(file) = &mut self.file {
+            // A log that cannot be written (full disk) still unwinds from memory.
+            let _ = file.write_all(undo.line().as_bytes());
+        }
+        self.entries.push(undo);
+    }
+
+    /// Gives everything back, last first, and says what could not be.
+    pub fn unwind(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        while let Some(undo) = self.entries.pop() {
+            if let Err(error) = undo.perform() {
+                problems.push(format!("{}: {error}", undo.line().trim_end()));
+            }
+        }
+        problems
+    }
+
+    /// Reads a log that a dead run left.
+    #[must_use]
+    pub fn recover(text: &str) -> Self {
+        Self { entries: text.lines().filter_map(Undo::parse).collect(), file: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_survives_its_process() {
+        for undo in [Undo::Group("/sys/fs/cgroup/x y".into()), Undo::Placeholder("/a/.git".into())] {
+            assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
+        }
+        assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);
+    }
+
+    #[test]
+    fn unwinding_twice_is_harmless() {
+        let mut log = UndoLog::recover("group /nowhere/at/all\nplaceholder /nowhere/.git\n");
+        assert!(log.unwind().is_empty());
+        assert!(log.unwind().is_empty()); // L09
+    }
+}
