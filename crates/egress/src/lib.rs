@@ -1,1 +1,30 @@
-//! x
+//! The way out: the planes a request comes in by, the one pipeline it goes through, and the record it leaves.
+//!
+//! ```text
+//! forward ┐
+//! transparent ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► upstream
+//! dns (names) ┘            each stage consumes the one before; a denial leaves at any of them
+//! ```
+//! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
+//! It must never import the sandbox, and nothing in it dials an address that [`Exchange`] has not pinned.
+
+mod audit;
+mod check;
+mod dns;
+mod exchange;
+mod gate;
+mod http;
+mod notice;
+mod resolve;
+mod serve;
+mod tunnel;
+mod upstream;
+
+pub use audit::{Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, verify};
+pub use check::{Verdict, check};
+pub use gate::{Files, Gate, GateError, GateOptions};
+pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
+pub use notice::{Notice, Summary, Told};
+pub use resolve::Answers;
+pub use serve::{Listeners, bind, bind_udp, serve};
+pub use tunnel::server_name_of;

@@ -50,6 +50,8 @@ pub enum Guard {
     Protocol,
     /// The request's HTTP framing is ambiguous or malformed.
     Framing,
+    /// The audit cannot be written, and what cannot be recorded is not allowed.
+    Audit,
 }
 
 impl Guard {
@@ -79,6 +81,7 @@ impl Guard {
             Self::RawAddress => "raw_address",
             Self::Protocol => "protocol_not_allowed",
             Self::Framing => "http_framing",
+            Self::Audit => "audit_unavailable",
         }
     }
 }

@@ -1,1 +1,26 @@
-//! x
+//! The life of a run: the one room that knows both the sandbox and the sidecar, and ties their ends together.
+//!
+//! ```text
+//! settings ─► plan ─► sidecar (waits) ─► sandbox ─ listeners ─► sidecar ─ ready ─► command ─► outcome ─► record
+//! ```
+//! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
+
+mod error;
+mod key;
+mod live;
+mod record;
+mod relay;
+mod run;
+mod settings;
+mod sidecar;
+mod state;
+mod watch;
+
+pub use error::Error;
+pub use key::{audit_key, audit_public_key};
+pub use live::{Reaped, reap_dead};
+pub use record::{Outcome, RunRecord, RunState};
+pub use run::{Finished, Report, RunRequest, run};
+pub use settings::{Settings, SettingsRequest, approve, is_approved};
+pub use sidecar::{Standalone, serve_standalone};
+pub use state::StateDirectory;

@@ -62,6 +62,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// A step that init could not carry out, with what would help where that is known.
+    #[must_use]
+    pub fn step(step: String, cause: String) -> Self {
+        let remedy = remedies(&step);
+        Self::Step { step, cause, remedy }
+    }
+
     /// What the person can do about it, where we know.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
@@ -70,4 +77,18 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What usually helps where a step fails.
+fn remedies(step: &str) -> Option<String> {
+    let text = if step.contains("/proc") {
+        "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
+    } else if step.contains("namespace") || step.contains("identity") {
+        "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
+    } else if step.contains("network") {
+        "the kernel needs nf_tables with nft_redir and nf_nat: `modprobe nft_redir`"
+    } else {
+        return None;
+    };
+    Some(format!("{text}; `lockgate doctor` tells what is missing"))
 }

@@ -33,5 +33,7 @@ pub use process::start as start_process;
 pub use reap::reap;
 pub use started::{Stdio, Started};
 pub use sys::cgroup::Usage;
+pub use sys::descriptor::message_pair;
+pub use sys::signal::Signals;
 pub use tool::tool_names;
 pub use undo::{Undo, UndoLog};

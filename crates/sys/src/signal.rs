@@ -38,6 +38,15 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Blocks what a person or a supervisor sends.
+    ///
+    /// # Errors
+    /// Whatever `sigprocmask(2)` or `signalfd(2)` gives.
+    pub fn block_forwarded() -> io::Result<Self> {
+        ignore_sigpipe();
+        Self::block(FORWARDED)
+    }
+
     /// The number of the next pending signal, if there is one.
     ///
     /// # Errors

@@ -1,0 +1,62 @@
+//! `lockgate run`: one command in a sandbox.
+
+use policy::TerminalConfig;
+use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
+use sandbox::Caller;
+
+use super::spec;
+use crate::arguments::Run;
+use crate::exit::Done;
+use crate::output;
+
+/// How many denied targets are named again at the end.
+const SUMMED_UP: usize = 3;
+
+pub(crate) fn run(arguments: Run) -> Done {
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    let mut request = spec::request(&arguments.spec)?;
+    if arguments.terminal {
+        request.flags.terminal = Some(TerminalConfig::Always);
+    }
+    let spec = Settings::load(&request, &caller, &state)?.spec;
+    let mut denied: Vec<String> = Vec::new();
+    let json = arguments.json;
+    let request = RunRequest { spec, command: arguments.command, caller, state };
+    let finished = runtime::run(request, &mut |report| match report {
+        Report::Notice(text) => output::tell(&format!("note: {text}")),
+        Report::Denied(notice) => {
+            denied.push(notice.target.clone());
+            let hint = notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
+            output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));
+        }
+    })?;
+    if json {
+        tell_json(&finished)?;
+    } else {
+        sum_up(&finished, &denied);
+    }
+    Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
+}
+
+fn sum_up(finished: &Finished, denied: &[String]) {
+    let outcome = &finished.outcome;
+    if outcome.exit_code != 0 && !outcome.summary.starts_with("exited") || outcome.summary.contains(';') {
+        output::tell(&outcome.summary);
+    }
+    if outcome.denied > 0 {
+        let mut names = denied.iter().take(SUMMED_UP).cloned().collect::<Vec<_>>().join(", ");
+        if denied.len() > SUMMED_UP {
+            names.push_str(", …");
+        }
+        let plural = if outcome.denied == 1 { "request" } else { "requests" };
+        output::tell(&format!("{} {plural} denied: {names} (lockgate audit show {})", outcome.denied, finished.run));
+    }
+}
+
+fn tell_json(finished: &Finished) -> Result<(), anyhow::Error> {
+    let mut value = serde_json::to_value(&finished.outcome)?;
+    value["run"] = finished.run.as_str().into();
+    eprintln!("{value}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Flags as a layer of configuration: each flag is a field of the policy file.
+
+use policy::{AllowConfig, CopyConfig, MountConfig, Number, RunConfig, WorkspaceConfig};
+use runtime::SettingsRequest;
+
+use crate::arguments::Spec;
+use crate::exit::Usage;
+
+/// The settings a command's flags ask for.
+pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
+    Ok(SettingsRequest {
+        policy: spec.policy.clone(),
+        no_project: spec.no_project,
+        workspace: spec.workspace.clone(),
+        flags: config(spec)?,
+    })
+}
+
+fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
+    let mut config = RunConfig {
+        backend: spec.backend.clone(),
+        workspace: spec.workspace.as_ref().map(|path| WorkspaceConfig::Path(path.to_string_lossy().into_owned())),
+        timeout: spec.timeout.clone(),
+        presets: spec.preset.clone(),
+        tools: spec.tool.clone(),
+        ..RunConfig::default()
+    };
+    config.limits.memory.clone_from(&spec.memory);
+    config.limits.cpus = spec.cpus.clone().map(Number::Text);
+    config.limits.pids = spec.pids;
+    config.limits.disk.clone_from(&spec.disk);
+    config.limits.enforce.clone_from(&spec.limits);
+    for host in &spec.allow {
+        config.egress.allow.push(AllowConfig { host: Some(host.clone()), ..AllowConfig::default() });
+    }
+    for mount in &spec.mount {
+        config.mount.push(parse_mount(mount)?);
+    }
+    for copy in &spec.copy {
+        let (source, target) = copy
+            .split_once(':')
+            .ok_or_else(|| Usage::new(format!("--copy `{copy}` names no target"), "write it as SRC:DST"))?;
+        config.copy.push(CopyConfig { source: source.into(), target: target.into() });
+    }
+    for variable in &spec.env {
+        match variable.split_once('=') {
+            Some((name, value)) => {
+                config.env.set.insert(name.into(), value.into());
+            }
+            None => config.env.pass.push(variable.clone()),
+        }
+    }
+    Ok(config)
+}
+
+fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (source, target, mode) = match parts.as_slice() {
+        [source, target] => (*source, *target, None),
+        [source, target, mode] => (*source, *target, Some((*mode).to_owned())),
+        _ => return Err(Usage::new(format!("--mount `{text}` is not SRC:DST[:ro|rw]"), "as in --mount ~/data:/data:ro")),
+    };
+    Ok(MountConfig { source: source.into(), target: Some(target.into()), mode })
+}

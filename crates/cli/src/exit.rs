@@ -1,0 +1,61 @@
+//! From what happened to an exit code and one message.
+
+use std::process::ExitCode;
+
+use crate::output;
+
+/// The sandbox could not be made.
+const NO_SANDBOX: u8 = 125;
+/// The flags or the policy are wrong.
+const USAGE: u8 = 2;
+
+/// What a command returns: its exit code, or why it could not be carried out.
+pub(crate) type Done = Result<u8, anyhow::Error>;
+
+/// Prints the error, if there is one, and gives the exit code.
+pub(crate) fn code(done: Done) -> ExitCode {
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let (code, remedy) = judge(&error);
+            output::error(&error, remedy.as_deref());
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+    if let Some(error) = error.downcast_ref::<runtime::Error>() {
+        let code = match error {
+            runtime::Error::ReadSettings { .. } | runtime::Error::ParseSettings { .. } | runtime::Error::Settings(_) => USAGE,
+            runtime::Error::NoRun { .. } => 1,
+            _ => NO_SANDBOX,
+        };
+        return (code, error.remedy());
+    }
+    if let Some(usage) = error.downcast_ref::<Usage>() {
+        return (USAGE, usage.hint.clone());
+    }
+    (1, None)
+}
+
+/// A flag whose value is wrong.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    what: String,
+    hint: Option<String>,
+}
+
+impl Usage {
+    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { what: what.into(), hint: Some(hint.into()) })
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Usage {}

@@ -1,0 +1,30 @@
+//! What people read. stdout is data and belongs to the program that is run; everything for people goes to stderr, is
+//! readable without colour, and holds no control character that somebody else put in.
+
+use std::io::{IsTerminal, Write};
+
+/// A line for the person, under the product's name. Raw terminals need the return as well.
+pub(crate) fn tell(text: &str) {
+    let clean: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
+    let _ = write!(std::io::stderr(), "lockgate: {clean}{end}");
+}
+
+/// An error: what happened and why, then what to do.
+pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
+    let mut text = match error.downcast_ref::<runtime::Error>() {
+        Some(runtime::Error::Settings(error)) => error.to_string(),
+        Some(error) => format!("failed to {error}"),
+        None => format!("{error:#}"),
+    };
+    if let Some(remedy) = remedy {
+        text.push_str("\n  ");
+        text.push_str(remedy);
+    }
+    tell(&text);
+}
+
+/// A line of data.
+pub(crate) fn data(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{line}")
+}

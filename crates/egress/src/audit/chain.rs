@@ -1,0 +1,170 @@
+//! Records in a chain.
+//!
+//! A line is the record's own JSON object with `hash` as its last field but one and `sig`, where there is one, as its
+//! last. `hash` is the SHA-256 of the object as it would be without the two; `sig` signs the hash.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use policy::RunId;
+use serde::{Deserialize, Serialize};
+
+use super::key::SigningKey;
+use crate::notice::Summary;
+
+/// The plane of the records that open and close a chain.
+const GATE: &str = "gate";
+
+/// At most this long, and at most this many records, go by without a signature.
+const SIGN_EVERY: Duration = Duration::from_secs(1);
+const SIGN_EVERY_RECORDS: u64 = 256;
+
+/// A SHA-256 in hexadecimal.
+pub type Digest = String;
+
+/// One record, as it is written.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its number in the chain, from 0.
+    pub seq: u64,
+    /// When the exchange began, RFC 3339 UTC with microseconds.
+    pub ts: String,
+    /// The run.
+    pub run: String,
+    /// The way it came in; `gate` for the records that open and close a chain.
+    pub plane: String,
+    /// The rule that decided, if one did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cap: Option<String>,
+    /// A method, `CONNECT`, `TCP`, `DNS`, `open` or `close`.
+    pub action: String,
+    /// What was asked for.
+    pub target: String,
+    /// `allowed`, `denied` or `failed`.
+    pub outcome: String,
+    /// The guard that refused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guard: Option<String>,
+    /// Why it was refused, or how it failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// The address that was dialled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<String>,
+    /// The upstream's HTTP status.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status: Option<u16>,
+    /// Octets from the agent to the upstream.
+    pub sent: u64,
+    /// Octets from the upstream to the agent.
+    pub received: u64,
+    /// How long it took, in microseconds.
+    pub us: u64,
+    /// The hash of the record before; 64 zeros for the first.
+    pub prev: Digest,
+}
+
+/// The chain being written.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    sink: Option<(File, SigningKey)>,
+    run: String,
+    next: u64,
+    prev: Digest,
+    signed_at: Instant,
+    unsigned: u64,
+    summary: Summary,
+    /// The first write that failed: from then on nothing is allowed, see [`Audit::is_broken`].
+    broken: bool,
+}
+
+impl Audit {
+    /// Begins a chain with a signed record. Without a sink, records are only numbered.
+    pub(crate) fn begin(sink: Option<(File, SigningKey)>, run: &RunId) -> io::Result<Self> {
+        let mut audit = Self {
+            sink,
+            run: run.to_string(),
+            next: 0,
+            prev: "0".repeat(64),
+            signed_at: Instant::now(),
+            unsigned: SIGN_EVERY_RECORDS,
+            summary: Summary::default(),
+            broken: false,
+        };
+        audit.append(Entry { plane: GATE.into(), action: "open".into(), ..audit.blank() });
+        if audit.broken { Err(io::Error::other("the first record could not be written")) } else { Ok(audit) }
+    }
+
+    /// A record that begins now.
+    pub(crate) fn blank(&self) -> Entry {
+        Entry { ts: now(), run: self.run.clone(), outcome: "allowed".into(), ..Entry::default() }
+    }
+
+    /// Whether records are being lost. A sidecar that cannot record does not allow.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// What the exchanges so far came to.
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// Adds a record to the chain.
+    pub(crate) fn append(&mut self, mut entry: Entry) {
+        if entry.plane != GATE {
+            match entry.outcome.as_str() {
+                "allowed" => self.summary.allowed += 1,
+                "denied" => self.summary.denied += 1,
+                _ => self.summary.failed += 1,
+            }
+        }
+        entry.seq = self.next;
+        entry.prev.clone_from(&self.prev);
+        let Some((file, key)) = &mut self.sink else {
+            self.next += 1;
+            return;
+        };
+        let Ok(mut line) = serde_json::to_string(&entry) else { return };
+        let hash = digest(line.as_bytes());
+        line.pop(); // the closing brace
+        line.push_str(",\"hash\":\"");
+        line.push_str(&hash);
+        self.unsigned += 1;
+        if self.unsigned >= SIGN_EVERY_RECORDS || self.signed_at.elapsed() >= SIGN_EVERY {
+            line.push_str("\",\"sig\":\"");
+            line.push_str(&key.sign(hash.as_bytes()));
+            self.signed_at = Instant::now();
+            self.unsigned = 0;
+        }
+        line.push_str("\"}\n");
+        if file.write_all(line.as_bytes()).is_err() {
+            self.broken = true;
+            return;
+        }
+        self.next += 1;
+        self.prev = hash;
+    }
+
+    /// Ends the chain with a signed record.
+    pub(crate) fn close(&mut self) {
+        self.unsigned = SIGN_EVERY_RECORDS;
+        self.append(Entry { plane: GATE.into(), action: "close".into(), ..self.blank() });
+    }
+}
+
+/// SHA-256 in hexadecimal.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> Digest {
+    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).map(char::from).collect()
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

@@ -1,0 +1,16 @@
+//! The audit: one JSON line for each request, allowed or not, in a chain that shows what was changed or taken out.
+//!
+//! Each record holds the hash of the one before it (SHA-256), and records are signed (Ed25519): the first, the last,
+//! and one at least every second in between, so that a signature vouches for all before it. A record is written when
+//! its exchange ends, by whatever way: it is held from the start and written on drop.
+
+mod chain;
+mod key;
+mod record;
+mod verify;
+
+pub use chain::{Digest, Entry, digest};
+pub(crate) use chain::Audit;
+pub use key::SigningKey;
+pub(crate) use record::Record;
+pub use verify::{VerifyError, VerifyReport, verify};

@@ -1,0 +1,91 @@
+//! The record of one exchange, from its first moment to its last. It is written when it is dropped, so a cut
+//! connection or a panic is still one line.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use policy::{Denial, Plane};
+
+use super::chain::Entry;
+use crate::gate::Gate;
+
+/// The longest target that is kept.
+const LONGEST_TARGET: usize = 2048;
+
+/// A record that is still being made.
+pub(crate) struct Record {
+    gate: Rc<Gate>,
+    plane: Plane,
+    began: Instant,
+    entry: Entry,
+}
+
+impl Record {
+    pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, mut target: String) -> Self {
+        let mut entry = gate.audit().borrow().blank();
+        entry.plane = plane.as_str().into();
+        entry.action = action.into();
+        if target.len() > LONGEST_TARGET {
+            let cut = (0..=LONGEST_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
+            target.truncate(cut);
+        }
+        entry.target = target;
+        // Until something says otherwise: it was let through and came to nothing.
+        entry.outcome = "failed".into();
+        Self { gate: Rc::clone(gate), plane, began: Instant::now(), entry }
+    }
+
+    /// Notes the rule that decided.
+    pub(crate) fn rule(&mut self, rule: &str) {
+        self.entry.cap = Some(rule.into());
+    }
+
+    /// Notes the address that was reached.
+    pub(crate) fn reached(&mut self, address: SocketAddr) {
+        self.entry.address = Some(address.to_string());
+        self.entry.outcome = "allowed".into();
+    }
+
+    /// Notes the upstream's status.
+    pub(crate) fn status(&mut self, status: u16) {
+        self.entry.status = Some(status);
+    }
+
+    /// Notes how it failed, after it was allowed.
+    pub(crate) fn fail(&mut self, why: &str) {
+        self.entry.outcome = "failed".into();
+        self.entry.reason = Some(why.into());
+    }
+
+    /// Adds to the octets that went each way.
+    pub(crate) fn count(&mut self, sent: u64, received: u64) {
+        self.entry.sent += sent;
+        self.entry.received += received;
+    }
+
+    /// Ends the record with a denial, and tells it.
+    pub(crate) fn deny(mut self, denial: Denial) -> Denial {
+        self.entry.outcome = "denied".into();
+        self.entry.guard = Some(denial.guard.code().into());
+        self.entry.reason = Some(denial.reason.clone());
+        if let Some(rule) = &denial.rule {
+            self.entry.cap = Some(rule.clone());
+        }
+        self.gate.notices().borrow_mut().tell(self.plane, &self.entry.target, &denial);
+        denial
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.entry.us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.gate.audit().borrow_mut().append(std::mem::take(&mut self.entry));
+    }
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}

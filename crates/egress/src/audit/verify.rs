@@ -1,0 +1,162 @@
+//! Checking a chain: that no record was changed, taken out or put in, and how far signatures vouch for it.
+
+use std::io::BufRead;
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+
+use super::chain::{Entry, digest};
+
+/// What a chain that holds is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Records in the chain.
+    pub records: u64,
+    /// Signatures that were checked.
+    pub signatures: u64,
+    /// Records after the last signature: the chain vouches for them, no key does.
+    pub unsigned_tail: u64,
+    /// Whether the chain was ended as it should be. One that was not was cut, by a crash or by somebody.
+    pub closed: bool,
+}
+
+/// Where a chain breaks.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The file could not be read.
+    #[error("read the audit: {0}")]
+    Read(#[source] std::io::Error),
+    /// A line is not a record.
+    #[error("line {line}: it is not an audit record: {why}")]
+    Malformed {
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// A record was changed, taken out or put in.
+    #[error("line {line}: the chain is broken: {why}")]
+    Broken {
+        /// Its number, from 1.
+        line: u64,
+        /// How it shows.
+        why: &'static str,
+    },
+}
+
+/// Checks a chain against a public key in hexadecimal.
+///
+/// # Errors
+/// The first line at which it breaks.
+pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport, VerifyError> {
+    let key = unhex(public_key).unwrap_or_default();
+    let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, closed: false };
+    let mut prev = "0".repeat(64);
+    let mut text = String::new();
+    loop {
+        text.clear();
+        if reader.read_line(&mut text).map_err(VerifyError::Read)? == 0 {
+            return Ok(report);
+        }
+        let line = report.records + 1;
+        let broken = |why| Err(VerifyError::Broken { line, why });
+        let (body, hash, sig) = split(text.trim_end_matches('\n'))
+            .ok_or_else(|| VerifyError::Malformed { line, why: "it has no hash at its end".into() })?;
+        if digest(body.as_bytes()) != hash {
+            return broken("its content does not match its hash");
+        }
+        let entry: Entry =
+            serde_json::from_str(&body).map_err(|e| VerifyError::Malformed { line, why: e.to_string() })?;
+        if entry.prev != prev || entry.seq != report.records {
+            return broken("it does not follow the record before it");
+        }
+        match sig {
+            Some(sig) => {
+                let signed = unhex(sig).is_some_and(|s| UnparsedPublicKey::new(&ED25519, &key).verify(hash.as_bytes(), &s).is_ok());
+                if !signed {
+                    return broken("its signature is not by this key");
+                }
+                report.signatures += 1;
+                report.unsigned_tail = 0;
+            }
+            None => report.unsigned_tail += 1,
+        }
+        report.closed = entry.plane == "gate" && entry.action == "close";
+        report.records += 1;
+        prev = hash.to_owned();
+    }
+}
+
+/// Splits a line into the object without its last fields, the hash, and the signature if there is one.
+fn split(line: &str) -> Option<(String, &str, Option<&str>)> {
+    let at = line.rfind(",\"hash\":\"")?;
+    let rest = line[at..].strip_prefix(",\"hash\":\"")?.strip_suffix("\"}")?;
+    let (hash, sig) = match rest.split_once("\",\"sig\":\"") {
+        Some((hash, sig)) => (hash, Some(sig)),
+        None => (rest, None),
+    };
+    Some((format!("{}}}", &line[..at]), hash, sig))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.is_ascii() && text.len().is_multiple_of(2);
+    let octet = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    if digits { (0..text.len()).step_by(2).map(octet).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::chain::Audit;
+    use crate::audit::key::SigningKey;
+    use std::io::{Read, Seek};
+
+    fn chain(records: usize) -> (String, String) {
+        let mut file = tempfile::tempfile().unwrap();
+        let (key, _) = SigningKey::generate().unwrap();
+        let public = key.public();
+        let run = "abcdefghjkmn".parse().unwrap();
+        let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        for n in 0..records {
+            let entry = Entry { action: "GET".into(), target: format!("http://x/{n}\",\"hash\":\"0"), ..audit.blank() };
+            audit.append(entry);
+        }
+        audit.close();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        (text, public)
+    }
+
+    #[test]
+    fn an_untouched_chain_holds() {
+        let (text, key) = chain(600);
+        let report = verify(text.as_bytes(), &key).unwrap();
+        assert_eq!(report.records, 602);
+        assert!(report.closed && report.signatures >= 3 && report.unsigned_tail == 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_change_shows(line in 0usize..8, at in 0usize..400, bit in 0u8..7, drop: bool) {
+            let (text, key) = chain(6);
+            let mut lines: Vec<Vec<u8>> = text.lines().map(|l| l.as_bytes().to_vec()).collect();
+            let line = line % (lines.len() - 1); // without its end a chain is only open
+            if drop {
+                lines.remove(line);
+            } else {
+                let at = at % lines[line].len();
+                lines[line][at] ^= 1 << bit;
+            }
+            let changed = lines.join(&b'\n');
+            let found = verify(changed.as_slice(), &key);
+            proptest::prop_assert!(found.is_err(), "{:?}", found);
+        }
+    }
+
+    #[test]
+    fn another_key_does_not_vouch() {
+        let (text, _) = chain(1);
+        let (_, other) = chain(1);
+        assert!(matches!(verify(text.as_bytes(), &other), Err(VerifyError::Broken { line: 1, .. })));
+    }
+}

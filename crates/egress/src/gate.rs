@@ -1,0 +1,163 @@
+//! What every plane of one sidecar shares: the policy, the resolver, the names it has answered, the connections it
+//! keeps, and the audit.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use policy::{Policy, RunId};
+
+use crate::audit::{Audit, SigningKey};
+use crate::dns::Names;
+use crate::notice::Notices;
+use crate::resolve::Answers;
+use crate::upstream::{Idle, Trust};
+
+/// Files a sidecar reads, opened or read before it is shut in.
+#[derive(Debug, Default)]
+pub struct Files {
+    resolv_conf: Vec<u8>,
+    hosts: Vec<u8>,
+    bundle: Option<File>,
+}
+
+/// Where a bundle of certification authorities may lie, most usual first.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+impl Files {
+    /// Reads the resolver's configuration and opens the bundle. `bundle` is what `SSL_CERT_FILE` names, if it is set.
+    #[must_use]
+    pub fn open(bundle: Option<&str>) -> Self {
+        let bundle = bundle.into_iter().chain(BUNDLES.iter().copied()).find_map(|path| File::open(path).ok());
+        Self {
+            resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
+            hosts: std::fs::read("/etc/hosts").unwrap_or_default(),
+            bundle,
+        }
+    }
+
+    /// The descriptor that must stay open in the sidecar.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.bundle.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// What a sidecar is made of.
+#[derive(Debug)]
+pub struct GateOptions {
+    /// The rules.
+    pub policy: Policy,
+    /// The run it serves.
+    pub run: RunId,
+    /// What was opened before it was shut in.
+    pub files: Files,
+    /// Where audit records go, and the key that signs them.
+    pub audit: Option<(File, SigningKey)>,
+    /// Where denials are told as they happen.
+    pub notices: Option<OwnedFd>,
+}
+
+/// What keeps a gate from opening.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The audit could not be begun.
+    #[error("begin the audit: {0}")]
+    Audit(#[source] io::Error),
+    /// A socket could not be served.
+    #[error("serve a socket: {0}")]
+    Socket(#[source] io::Error),
+    /// An address could not be bound.
+    #[error("listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The runtime could not be made.
+    #[error("make the runtime: {0}")]
+    Runtime(#[source] io::Error),
+}
+
+/// What every plane shares.
+#[derive(Debug)]
+pub struct Gate {
+    policy: Policy,
+    run: RunId,
+    answers: Answers,
+    trust: Trust,
+    idle: Idle,
+    names: RefCell<Names>,
+    audit: RefCell<Audit>,
+    notices: RefCell<Notices>,
+}
+
+impl Gate {
+    /// Opens the gate.
+    ///
+    /// # Errors
+    /// When the audit's first record cannot be written.
+    pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
+        let GateOptions { policy, run, files, audit, notices } = options;
+        let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
+        Ok(Rc::new(Self {
+            policy,
+            answers: Answers::system(files.resolv_conf, files.hosts),
+            trust: Trust::from_bundle(files.bundle),
+            idle: Idle::default(),
+            names: RefCell::default(),
+            audit: RefCell::new(audit),
+            notices: RefCell::new(Notices::to(notices)),
+            run,
+        }))
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    pub(crate) fn idle(&self) -> &Idle {
+        &self.idle
+    }
+
+    pub(crate) fn names(&self) -> &RefCell<Names> {
+        &self.names
+    }
+
+    pub(crate) fn audit(&self) -> &RefCell<Audit> {
+        &self.audit
+    }
+
+    pub(crate) fn notices(&self) -> &RefCell<Notices> {
+        &self.notices
+    }
+
+    /// Writes the last record, signed.
+    pub fn close(&self) {
+        let mut audit = self.audit.borrow_mut();
+        audit.close();
+        self.notices.borrow_mut().close(audit.summary());
+    }
+}

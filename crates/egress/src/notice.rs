@@ -1,0 +1,107 @@
+//! Denials as they happen, told to whoever watches the run. Each target and guard is told once; all are counted in
+//! the audit.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+
+use policy::{Denial, Plane};
+use rustix::net::SendFlags;
+use serde::{Deserialize, Serialize};
+
+/// How many different denials are told. An agent that makes up names must not fill memory or a terminal.
+const MOST: usize = 1000;
+/// The longest text of a field.
+const LONGEST: usize = 500;
+
+/// One denial, for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The way it came in.
+    pub plane: String,
+    /// What was asked for.
+    pub target: String,
+    /// The guard's code.
+    pub guard: String,
+    /// Why.
+    pub reason: String,
+    /// What would allow it.
+    pub hint: Option<String>,
+}
+
+/// What a sidecar's exchanges came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Exchanges that were let through.
+    pub allowed: u64,
+    /// Exchanges that were refused.
+    pub denied: u64,
+    /// Exchanges that were let through and failed.
+    pub failed: u64,
+}
+
+/// What a sidecar tells whoever watches it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// A denial, as it happens.
+    Denied(Notice),
+    /// The last word.
+    Summary(Summary),
+}
+
+impl Told {
+    /// Reads a message.
+    #[must_use]
+    pub fn parse(message: &[u8]) -> Option<Self> {
+        serde_json::from_slice(message).ok()
+    }
+}
+
+/// Where denials are told.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    socket: Option<OwnedFd>,
+    told: HashSet<(String, &'static str)>,
+}
+
+impl Notices {
+    pub(crate) fn to(socket: Option<OwnedFd>) -> Self {
+        Self { socket, told: HashSet::new() }
+    }
+
+    /// Tells a denial, once for its target. A watcher that does not read misses it; the sidecar never waits.
+    pub(crate) fn tell(&mut self, plane: Plane, target: &str, denial: &Denial) {
+        let Some(socket) = &self.socket else { return };
+        let target = clipped(target);
+        if self.told.len() >= MOST || !self.told.insert((target.clone(), denial.guard.code())) {
+            return;
+        }
+        let notice = Notice {
+            plane: plane.as_str().into(),
+            target,
+            guard: denial.guard.code().into(),
+            reason: clipped(&denial.reason),
+            hint: denial.hint.as_deref().map(clipped),
+        };
+        send(socket, &Told::Denied(notice), SendFlags::DONTWAIT);
+    }
+
+    /// Tells what it all came to.
+    pub(crate) fn close(&mut self, summary: Summary) {
+        if let Some(socket) = self.socket.take() {
+            send(&socket, &Told::Summary(summary), SendFlags::empty());
+        }
+    }
+}
+
+fn send(socket: &OwnedFd, told: &Told, flags: SendFlags) {
+    if let Ok(message) = serde_json::to_vec(told) {
+        // Nobody may be listening any more; the audit has it all the same.
+        let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);
+    }
+}
+
+/// Without control characters, and short: it goes to a terminal.
+fn clipped(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}

@@ -1,0 +1,86 @@
+//! From a name to addresses, by the sidecar's own resolver. What it finds is not trusted: the guard judges it.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::{Hosts, Resolver, TokioResolver};
+use policy::{Denial, Guard, Host};
+
+/// How long one question may wait for its answer, and how often it is put.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const ATTEMPTS: usize = 2;
+
+/// Where addresses come from.
+#[derive(Debug)]
+pub enum Answers {
+    /// The host's own resolver configuration, read once at the start and built at the first question.
+    System(Box<SystemAnswers>),
+    /// A fixed answer for every name: what `policy check` is told by its rows.
+    Given(Vec<IpAddr>),
+}
+
+/// The host's resolver configuration, and the resolver it becomes.
+#[derive(Debug)]
+pub struct SystemAnswers {
+    resolv_conf: Vec<u8>,
+    hosts: Vec<u8>,
+    resolver: OnceLock<Result<TokioResolver, String>>,
+}
+
+impl Answers {
+    /// Takes the contents of `resolv.conf` and `hosts`.
+    #[must_use]
+    pub fn system(resolv_conf: Vec<u8>, hosts: Vec<u8>) -> Self {
+        Self::System(Box::new(SystemAnswers { resolv_conf, hosts, resolver: OnceLock::new() }))
+    }
+
+    /// The addresses of a host; an address is its own.
+    pub(crate) async fn of(&self, host: &Host) -> Result<Vec<IpAddr>, Denial> {
+        let name = match host {
+            Host::Address(address) => return Ok(vec![*address]),
+            Host::Name(name) => name,
+        };
+        match self {
+            Self::Given(list) => Ok(list.clone()),
+            Self::System(system) => system.look_up(name.as_str()).await,
+        }
+    }
+}
+
+impl SystemAnswers {
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
+        let not_found = |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
+        let resolver = self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
+        // The dot keeps search domains out: the name that was judged is the name that is asked for.
+        match resolver.lookup_ip(format!("{name}.")).await {
+            Ok(found) => {
+                let mut addresses: Vec<IpAddr> = found.iter().collect();
+                addresses.sort_by_key(IpAddr::is_ipv6); // a host without IPv6 answers at once
+                addresses.dedup();
+                Ok(addresses)
+            }
+            Err(error) if error.is_no_records_found() => Err(not_found("no such name".into())),
+            Err(error) => Err(not_found(error.to_string())),
+        }
+    }
+
+    fn build(&self) -> Result<TokioResolver, String> {
+        let (config, mut options) = hickory_resolver::system_conf::parse_resolv_conf(&self.resolv_conf)
+            .map_err(|e| format!("resolv.conf: {e}"))?;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        options.use_hosts_file = ResolveHosts::Never; // the file is out of reach by now; its content is set below
+        options.timeout = TIMEOUT;
+        options.attempts = ATTEMPTS;
+        let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        let mut resolver = builder.build().map_err(|e| e.to_string())?;
+        let mut hosts = Hosts::default();
+        if hosts.read_hosts_conf(self.hosts.as_slice()).is_ok() {
+            resolver.set_hosts(std::sync::Arc::new(hosts));
+        }
+        Ok(resolver)
+    }
+}

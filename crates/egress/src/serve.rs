@@ -1,0 +1,124 @@
+//! One sidecar: its sockets, its one thread, and its end.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use crate::gate::{Gate, GateError};
+use crate::{dns, http, tunnel};
+
+/// Sockets to serve; each is bound already.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Redirected connections.
+    pub transparent: Option<OwnedFd>,
+    /// The explicit proxy.
+    pub forward: Option<OwnedFd>,
+    /// DNS over UDP, on a socket of both families that tells destinations.
+    pub dns_udp: Option<OwnedFd>,
+    /// DNS over TCP.
+    pub dns_tcp: Option<OwnedFd>,
+}
+
+/// How long a listener rests when there are no descriptors left (L10).
+const EXHAUSTED: Duration = Duration::from_millis(50);
+
+/// Binds a listener for a sidecar that has no sandbox of ours.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
+    let bind = |source| GateError::Bind { address: address.to_string(), source };
+    let listener = StdListener::bind(address).map_err(bind)?;
+    listener.set_nonblocking(true).map_err(bind)?;
+    Ok(listener.into())
+}
+
+/// Binds a datagram socket for DNS. Its answers come from the address it is bound to.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
+    let bind = |source| GateError::Bind { address: address.to_string(), source };
+    let socket = std::net::UdpSocket::bind(address).map_err(bind)?;
+    socket.set_nonblocking(true).map_err(bind)?;
+    Ok(socket.into())
+}
+
+/// Serves until `stop` becomes readable or a listener fails. `open` makes the gate, `ready` is told when every socket
+/// is served.
+///
+/// # Errors
+/// When the gate cannot be opened or a socket cannot be served.
+pub fn serve(
+    gate: Rc<Gate>,
+    listeners: Listeners,
+    stop: OwnedFd,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<(), GateError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Runtime)?;
+    let local = LocalSet::new();
+    let served = local.block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready)).map_err(GateError::Socket);
+    // Exchanges that are still going on write their records now, before the chain ends.
+    drop(local);
+    drop(runtime);
+    gate.close();
+    served
+}
+
+async fn run(gate: Rc<Gate>, listeners: Listeners, stop: OwnedFd, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let Listeners { transparent, forward, dns_udp, dns_tcp } = listeners;
+    let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
+    let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
+        let failed = failed.clone();
+        tokio::task::spawn_local(async move {
+            let _ = failed.send(served.await);
+        });
+    };
+    if let Some(fd) = transparent {
+        start(Box::pin(tunnel::serve_transparent(Rc::clone(&gate), listener(fd)?)));
+    }
+    if let Some(fd) = forward {
+        start(Box::pin(http::serve_forward(Rc::clone(&gate), listener(fd)?)));
+    }
+    if let Some(fd) = dns_udp {
+        start(Box::pin(dns::serve_udp(Rc::clone(&gate), fd)));
+    }
+    if let Some(fd) = dns_tcp {
+        start(Box::pin(dns::serve_tcp(Rc::clone(&gate), listener(fd)?)));
+    }
+    let stop = std::os::unix::net::UnixStream::from(stop);
+    stop.set_nonblocking(true)?;
+    let stop = tokio::net::UnixStream::from_std(stop)?;
+    ready()?;
+    tokio::select! {
+        stopped = stop.readable() => stopped,
+        Some(failure) = failures.recv() => failure,
+    }
+}
+
+fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
+    TcpListener::from_std(StdListener::from(fd))
+}
+
+/// Accepts a connection. One that failed on its way is skipped, and exhaustion waits instead of spinning.
+pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return Ok(accepted),
+            Err(error) => match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
+                Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM | rustix::io::Errno::NOBUFS) => {
+                    tokio::time::sleep(EXHAUSTED).await;
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The server name of a ClientHello, read by the TLS library's own parser: the one that would terminate the
+//! connection, so that there is no second reading of it.
+
+use rustls::server::Acceptor;
+
+/// What the first octets of a TLS connection are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Hello {
+    /// Not all of it has come.
+    Partial,
+    /// A ClientHello, and the server name in it.
+    Complete(Option<String>),
+    /// Not a ClientHello.
+    Malformed,
+}
+
+/// Reads what there is.
+pub(super) fn read(bytes: &[u8]) -> Hello {
+    let mut acceptor = Acceptor::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match acceptor.read_tls(&mut rest) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) => return Hello::Malformed,
+        }
+        match acceptor.accept() {
+            Ok(Some(accepted)) => {
+                return Hello::Complete(accepted.client_hello().server_name().map(str::to_owned));
+            }
+            Ok(None) => {}
+            Err(_) => return Hello::Malformed,
+        }
+    }
+    Hello::Partial
+}
+
+/// The server name in a whole ClientHello; `None` if there is none, or it is no ClientHello. For fuzzing and tests.
+#[must_use]
+pub fn server_name_of(bytes: &[u8]) -> Option<String> {
+    match read(bytes) {
+        Hello::Complete(name) => name,
+        Hello::Partial | Hello::Malformed => None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A minimal ClientHello of TLS 1.2 with these extensions, in one record.
+    pub(in crate::tunnel) fn client_hello(server_name: Option<&[u8]>) -> Vec<u8> {
+        let mut extensions = Vec::new();
+        if let Some(name) = server_name {
+            let length = name.len() as u16;
+            let entry = [&[0][..], &length.to_be_bytes(), name].concat();
+            let list = [&(entry.len() as u16).to_be_bytes()[..], &entry].concat();
+            extensions.extend([&[0, 0][..], &(list.len() as u16).to_be_bytes(), &list].concat());
+        }
+        extensions.extend([0, 10, 0, 4, 0, 2, 0, 23]); // supported groups: P-256
+        extensions.extend([0, 13, 0, 4, 0, 2, 4, 3]); // signature algorithms: ECDSA with P-256
+        let mut body = vec![3, 3];
+        body.extend([7; 32]);
+        body.extend([0, 0, 2, 0xc0, 0x2b, 1, 0]);
+        body.extend((extensions.len() as u16).to_be_bytes());
+        body.extend(extensions);
+        let mut message = vec![1, 0];
+        message.extend((body.len() as u16).to_be_bytes());
+        message.extend(body);
+        [&[0x16, 3, 1][..], &(message.len() as u16).to_be_bytes(), &message].concat()
+    }
+
+    #[test]
+    fn the_name_is_found() {
+        assert_eq!(read(&client_hello(Some(b"api.example.com"))), Hello::Complete(Some("api.example.com".into())));
+        assert_eq!(read(&client_hello(None)), Hello::Complete(None));
+        assert_eq!(read(b"\x16\x03"), Hello::Partial);
+        assert_eq!(server_name_of(b"GET / HTTP/1.1\r\n"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_no_name_is_none() {
+        // E13
+        for name in [&b"a\0.example.com"[..], b"", b"a b", b"\xff"] {
+            let found = read(&client_hello(Some(name)));
+            assert!(!matches!(found, Hello::Complete(Some(_))), "{name:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn records_may_split_it_anywhere() {
+        let whole = client_hello(Some(b"api.example.com"));
+        let message = &whole[5..];
+        for at in [1, 4, 20, 60, message.len() - 1] {
+            let record = |part: &[u8]| [&[0x16, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
+            let split = [record(&message[..at]), record(&message[at..])].concat();
+            assert_eq!(read(&split), Hello::Complete(Some("api.example.com".into())), "split at {at}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_octets_are_survived(bytes: Vec<u8>) {
+            let _ = server_name_of(&bytes);
+        }
+
+        #[test]
+        fn damage_never_changes_the_name_to_another_valid_one(at in 0usize..100, bit in 0u8..8) {
+            let mut bytes = client_hello(Some(b"api.example.com"));
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            if let Hello::Complete(Some(name)) = read(&bytes) {
+                let differs = name.bytes().zip(b"api.example.com").filter(|(a, b)| a != *b).count();
+                proptest::prop_assert!(differs <= 1, "{}", name);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Carrying a granted connection: what may be carried is checked against what is, then octets go both ways.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use policy::{Carriage, Denial, Guard};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::sniff::{self, Carried};
+use super::{agree, copy, transparent};
+use crate::exchange::{Exchange, Pinned};
+use crate::gate::Gate;
+use crate::http::Buffered;
+use crate::upstream;
+
+/// What the agent has spoken so far, which decides how it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// TLS: it understands an alert.
+    Tls,
+}
+
+/// A fatal TLS alert, `access_denied` (RFC 8446 §6.2).
+const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
+/// How long an upstream that speaks first is waited for while the client is silent as well.
+const REQUIREMENTS_IDLE: Duration = Duration::from_secs(120);
+
+/// Refuses a connection at once (E20).
+pub(super) async fn refuse(mut agent: Buffered<TcpStream>, _denial: &Denial, spoken: Option<Spoken>) -> io::Result<()> {
+    if spoken == Some(Spoken::Tls) {
+        agent.reader.write_all(&ACCESS_DENIED).await?;
+        return agent.reader.shutdown().await;
+    }
+    agent.reader.set_zero_linger()?; // closing now resets
+    Ok(())
+}
+
+/// After a granted `CONNECT`: connects, answers, and carries what the rule allows.
+pub(crate) async fn after_connect(
+    gate: &Rc<Gate>,
+    mut exchange: Exchange<Pinned>,
+    mut agent: Buffered<TcpStream>,
+    target: &str,
+) -> io::Result<()> {
+    let upstream = match upstream::dial(&mut exchange).await {
+        Ok(upstream) => upstream,
+        Err(error) => {
+            exchange.record().fail(&error.to_string());
+            let status = if error.kind() == io::ErrorKind::TimedOut { 504 } else { 502 };
+            let title = "The upstream cannot be reached";
+            let answer = crate::http::failed(status, title, &error.to_string(), target, gate.run());
+            agent.reader.write_all(&answer).await?;
+            return agent.reader.shutdown().await;
+        }
+    };
+    agent.reader.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+    carry_both(exchange, agent, upstream, REQUIREMENTS_IDLE).await
+}
+
+/// A redirected connection that may carry any protocol, on a port where either side may speak first.
+pub(super) async fn carry_any(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>) -> io::Result<()> {
+    match upstream::dial(&mut exchange).await {
+        Ok(upstream) => carry_both(exchange, agent, upstream, transparent::IDLE).await,
+        Err(error) => unreachable(exchange, agent, &error).await,
+    }
+}
+
+/// A redirected connection that carries TLS.
+pub(super) async fn carry_tls(exchange: Exchange<Pinned>, agent: Buffered<TcpStream>, name: Option<&str>) -> io::Result<()> {
+    if let Err(denial) = agree(exchange.grant().host(), name) {
+        let denial = exchange.refuse(denial);
+        return refuse(agent, &denial, Some(Spoken::Tls)).await;
+    }
+    carry_other(exchange, agent).await
+}
+
+/// A redirected connection whose first octets have been judged.
+pub(super) async fn carry_other(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>) -> io::Result<()> {
+    match upstream::dial(&mut exchange).await {
+        Ok(upstream) => copy::both_ways(exchange, agent, upstream, transparent::IDLE).await,
+        Err(error) => unreachable(exchange, agent, &error).await,
+    }
+}
+
+async fn unreachable(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>, error: &io::Error) -> io::Result<()> {
+    exchange.record().fail(&error.to_string());
+    agent.reader.set_zero_linger()
+}
+
+/// Waits for whoever speaks first, and checks the agent's first octets before any of them goes on.
+async fn carry_both(
+    exchange: Exchange<Pinned>,
+    mut agent: Buffered<TcpStream>,
+    upstream: TcpStream,
+    idle: Duration,
+) -> io::Result<()> {
+    let only_tls = exchange.grant().carriage() == Carriage::Tls;
+    let carried = tokio::select! {
+        biased;
+        carried = sniff::sniff(&mut agent, idle) => carried,
+        // The upstream speaks first: SSH, SMTP, MySQL. A rule that is for TLS waits for the agent.
+        _ = upstream.readable(), if !only_tls => Carried::Other,
+    };
+    let checked = match carried {
+        Carried::Tls(name) => agree(exchange.grant().host(), name.as_deref()).map_err(|d| (d, Some(Spoken::Tls))),
+        Carried::Nothing => return Ok(()),
+        Carried::Http | Carried::Other if only_tls => {
+            Err((Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"), None))
+        }
+        Carried::Http | Carried::Other => Ok(()),
+    };
+    match checked {
+        Ok(()) => copy::both_ways(exchange, agent, upstream, idle).await,
+        Err((denial, spoken)) => {
+            let denial = exchange.refuse(denial);
+            refuse(agent, &denial, spoken).await
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Octets both ways. A buffer is borrowed only while there is something to read, so an idle connection holds none;
+//! a busy one is handed to the kernel, which moves the octets through a pipe without showing them to us.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, SpliceFlags};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::exchange::{Exchange, Pinned};
+use crate::http::Buffered;
+
+/// The size of the shared buffer.
+const BUFFER: usize = 64 * 1024;
+/// How many full buffers in a row make a connection busy.
+const BUSY: u32 = 4;
+/// How much a pipe may hold.
+const PIPE: usize = 1 << 20;
+
+thread_local! {
+    /// One buffer for all connections: it is never held across a wait.
+    static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+}
+
+/// Copies both ways until both sides have ended, or nothing has moved for `idle`.
+pub(super) async fn both_ways(
+    mut exchange: Exchange<Pinned>,
+    mut agent: Buffered<TcpStream>,
+    mut upstream: TcpStream,
+    idle: Duration,
+) -> io::Result<()> {
+    let _ = agent.reader.set_nodelay(true);
+    let ahead = std::mem::take(&mut agent.ahead);
+    upstream.write_all(&ahead).await?;
+    let (sent, received) = (Cell::new(ahead.len() as u64), Cell::new(0));
+    drop(ahead);
+    let moved = Cell::new(Instant::now());
+    let outcome = tokio::select! {
+        outcome = async {
+            tokio::try_join!(
+                one_way(&agent.reader, &upstream, &sent, &moved),
+                one_way(&upstream, &agent.reader, &received, &moved),
+            )
+        } => outcome.map(drop),
+        () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    let record = exchange.record();
+    record.count(sent.get(), received.get());
+    if let Err(error) = &outcome
+        && error.kind() == io::ErrorKind::TimedOut
+    {
+        record.fail("nothing moved for too long");
+    }
+    outcome
+}
+
+/// Ends when nothing has moved for `idle`.
+async fn rest(moved: &Cell<Instant>, idle: Duration) {
+    loop {
+        let until = moved.get() + idle;
+        if Instant::now() >= until {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+async fn one_way(from: &TcpStream, to: &TcpStream, count: &Cell<u64>, moved: &Cell<Instant>) -> io::Result<()> {
+    let mut full = 0;
+    loop {
+        if full >= BUSY {
+            full = 0;
+            if splice_while_busy(from, to, count, moved).await? == 0 {
+                break;
+            }
+        }
+        from.readable().await?;
+        let (read, left) = match SHARED.with_borrow_mut(|buffer| read_and_write(from, to, buffer)) {
+            Ok(step) => step,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        };
+        if read == 0 {
+            break;
+        }
+        full = if read == BUFFER { full + 1 } else { 0 };
+        write_left(to, &left).await?;
+        count.set(count.get() + read as u64);
+        moved.set(Instant::now());
+    }
+    rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
+        rustix::io::Errno::NOTCONN => Ok(()),
+        other => Err(other.into()),
+    })
+}
+
+/// Reads once and writes what it can at once; what is left over is returned.
+fn read_and_write(from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<u8>)> {
+    let read = from.try_read(buffer)?;
+    let written = match to.try_write(&buffer[..read]) {
+        Ok(written) => written,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error),
+    };
+    Ok((read, buffer[written..read].to_vec()))
+}
+
+async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
+    while !left.is_empty() {
+        to.writable().await?;
+        match to.try_write(left) {
+            Ok(written) => left = &left[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Moves octets by `splice(2)` until the source ends; how many were moved last, 0 at the end.
+async fn splice_while_busy(from: &TcpStream, to: &TcpStream, count: &Cell<u64>, moved: &Cell<Instant>) -> io::Result<usize> {
+    let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let room = rustix::pipe::fcntl_setpipe_size(&into, PIPE).unwrap_or(BUFFER);
+    loop {
+        let read = splice_when(from, Interest::READABLE, || splice(from, &into, room)).await?;
+        if read == 0 {
+            return Ok(0);
+        }
+        let mut left = read;
+        while left > 0 {
+            left -= splice_when(to, Interest::WRITABLE, || splice_out(&out, to, left)).await?;
+        }
+        count.set(count.get() + read as u64);
+        moved.set(Instant::now());
+    }
+}
+
+fn splice(from: &TcpStream, into: &OwnedFd, room: usize) -> io::Result<usize> {
+    Ok(rustix::pipe::splice(from, None, into, None, room, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
+}
+
+fn splice_out(out: &OwnedFd, to: &TcpStream, left: usize) -> io::Result<usize> {
+    Ok(rustix::pipe::splice(out, None, to, None, left, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
+}
+
+async fn splice_when(socket: &TcpStream, interest: Interest, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        socket.ready(interest).await?;
+        match socket.try_io(interest, &mut step) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Connections whose content is not opened: `CONNECT`, and everything that was redirected and is not plain HTTP.
+//!
+//! A connection to a name that carries TLS must say the same name in its ClientHello; otherwise not one octet of it
+//! goes on. What is refused is refused fast: a TLS alert where TLS was spoken, else a reset.
+
+mod client_hello;
+mod connect;
+mod copy;
+mod sniff;
+mod transparent;
+
+use std::rc::Rc;
+
+pub use client_hello::server_name_of;
+pub(crate) use connect::after_connect;
+pub(crate) use transparent::serve_transparent;
+
+use policy::{Denial, Guard, Host, Plane, Port, View};
+
+use crate::exchange::{Exchange, Pinned};
+use crate::gate::Gate;
+
+/// Takes a connection through every stage. A rule that must see requests is asked again as TLS, and then says why not.
+pub(crate) async fn pin(
+    gate: &Rc<Gate>,
+    plane: Plane,
+    action: &str,
+    target: String,
+    host: Host,
+    port: Port,
+) -> Result<Exchange<Pinned>, Denial> {
+    let asked = policy::Asked { plane, host, port, view: View::Opaque };
+    crate::exchange::pin(gate, action, target, asked).await
+}
+
+/// The host a ClientHello names must be the host that was granted.
+pub(crate) fn agree(granted: &Host, server_name: Option<&str>) -> Result<(), Denial> {
+    match (granted, server_name) {
+        (Host::Name(name), Some(said)) => match policy::Hostname::parse(said) {
+            Ok(said) if said == *name => Ok(()),
+            _ => {
+                let reason = format!("the TLS server name is `{}` and the connection goes to {name}", said.escape_default());
+                Err(Denial::new(Guard::SniMismatch, reason))
+            }
+        },
+        (Host::Name(name), None) => {
+            Err(Denial::new(Guard::NoSni, format!("TLS to {name} without a server name cannot be checked")))
+        }
+        (Host::Address(_), None) => Ok(()),
+        (Host::Address(address), Some(said)) => {
+            let reason = format!("the TLS server name is `{}` and the connection goes to {address}", said.escape_default());
+            Err(Denial::new(Guard::SniMismatch, reason))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The first octets of a connection tell what it carries: TLS, plain HTTP, or something else.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::client_hello::{self, Hello};
+use crate::http::Buffered;
+
+/// How long a client that speaks first may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The most that is read before a connection is judged: a ClientHello with room for large key shares.
+const MOST: usize = 64 * 1024;
+/// The longest first line that is looked at.
+const LONGEST_LINE: usize = 8 * 1024;
+
+/// What a connection carries.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Carried {
+    /// TLS, with the server name of its ClientHello.
+    Tls(Option<String>),
+    /// Requests of HTTP/1 in the clear.
+    Http,
+    /// Some other protocol in which the client speaks first.
+    Other,
+    /// The client ended the connection or said too little.
+    Nothing,
+}
+
+/// Judges what has been read; `None` while more is needed.
+pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
+    let first = *bytes.first()?;
+    // A TLS record of type handshake; SSL 2 has not been spoken for decades.
+    if first == 0x16 && bytes.get(1).is_none_or(|b| *b == 3) {
+        return match client_hello::read(bytes) {
+            Hello::Complete(name) => Some(Carried::Tls(name)),
+            Hello::Malformed => Some(Carried::Tls(None)),
+            Hello::Partial if bytes.len() >= MOST => Some(Carried::Tls(None)),
+            Hello::Partial => None,
+        };
+    }
+    if !first.is_ascii_uppercase() {
+        return Some(Carried::Other);
+    }
+    match bytes.iter().position(|b| *b == b'\n') {
+        Some(end) => Some(if is_request_line(&bytes[..end]) { Carried::Http } else { Carried::Other }),
+        None if bytes.len() >= LONGEST_LINE => Some(Carried::Other),
+        // A method is letters up to a space; anything else was never going to be a request.
+        None if bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_uppercase() || *b == b'-') => None,
+        None => Some(Carried::Other),
+    }
+}
+
+fn is_request_line(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0") || line.ends_with(b" HTTP/2.0")
+}
+
+/// Reads until it is clear what the connection carries.
+pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -> Carried {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        if let Some(carried) = judge(&agent.ahead) {
+            return carried;
+        }
+        agent.ahead.reserve(2048);
+        match tokio::time::timeout_at(deadline, agent.reader.read_buf(&mut agent.ahead)).await {
+            Ok(Ok(1..)) => {}
+            _ => return Carried::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tunnel::client_hello::tests::client_hello;
+
+    #[test]
+    fn protocols_are_told_apart() {
+        assert_eq!(judge(b"GET / HTTP/1.1\r\n"), Some(Carried::Http));
+        assert_eq!(judge(b"GET / HT"), None);
+        assert_eq!(judge(b"GET key\r\n"), Some(Carried::Other)); // a Redis command
+        assert_eq!(judge(b"SSH-2.0-x\r\n"), Some(Carried::Other));
+        assert_eq!(judge(b"\0\0\0\x08\x04\xd2\x16\x2f"), Some(Carried::Other)); // PostgreSQL asking for TLS
+        assert_eq!(judge(b"\x16\x03\x01\x40"), None);
+        assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(Some("a.example".into()))));
+        assert_eq!(judge(b""), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_judgement_stands_when_more_comes(bytes: Vec<u8>, cut in 0usize..64) {
+            let cut = cut.min(bytes.len());
+            if let Some(early) = judge(&bytes[..cut]) {
+                proptest::prop_assert_eq!(Some(early), judge(&bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Redirected connections. Where they were going is asked of the kernel; which name that is, of our own DNS.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use policy::{Carriage, Denial, Guard, Host, Plane, Port, View};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::sniff::{self, Carried};
+use super::connect;
+use crate::exchange::{Asked, Exchange};
+use crate::gate::Gate;
+use crate::http::{Buffered, Via, serve_requests};
+
+/// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
+const CLIENT_FIRST: [u16; 2] = [80, 443];
+
+/// Serves redirected connections until the listener fails.
+pub(crate) async fn serve_transparent(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+    loop {
+        let (stream, _) = crate::serve::accept(&listener).await?;
+        let gate = Rc::clone(&gate);
+        tokio::task::spawn_local(async move {
+            let _ = serve_one(gate, stream).await;
+        });
+    }
+}
+
+async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
+    let destination = original_destination(&stream)?;
+    let known = gate.names().borrow().name_of(destination.ip()).cloned();
+    let host = known.map_or(Host::Address(destination.ip()), Host::Name);
+    let Some(port) = Port::new(destination.port()) else { return Ok(()) };
+    let target = format!("{host}:{port}");
+    let asked = policy::Asked { plane: Plane::Transparent, host: host.clone(), port, view: View::Opaque };
+    let mut agent = Buffered { ahead: Vec::new(), reader: stream };
+    // The answer to the plain question tells whether to look at the first octets before anything else.
+    let must_look = match gate.policy().decide(&asked) {
+        Ok(grant) => CLIENT_FIRST.contains(&port.number()) || grant.carriage() != Carriage::Any,
+        Err(denial) => denial.guard == Guard::Unseen || CLIENT_FIRST.contains(&port.number()),
+    };
+    if !must_look {
+        return match super::pin(&gate, Plane::Transparent, "TCP", target, host, port).await {
+            Ok(exchange) => connect::carry_any(exchange, agent).await,
+            Err(denial) => connect::refuse(agent, &denial, None).await,
+        };
+    }
+    match sniff::sniff(&mut agent, sniff::PATIENCE).await {
+        Carried::Http => {
+            let Buffered { ahead, reader } = agent;
+            serve_requests(gate, Via::Redirected(host, port), reader, ahead).await
+        }
+        Carried::Tls(name) => {
+            let asked = policy::Asked { view: View::Tls, ..asked };
+            match crate::exchange::pin(&gate, "TLS", target, asked).await {
+                Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
+                Err(denial) => connect::refuse(agent, &denial, Some(connect::Spoken::Tls)).await,
+            }
+        }
+        Carried::Other => match super::pin(&gate, Plane::Transparent, "TCP", target, host, port).await {
+            Ok(exchange) if exchange.grant().carriage() == Carriage::Any => connect::carry_other(exchange, agent).await,
+            Ok(exchange) => {
+                let denial = exchange.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
+                connect::refuse(agent, &denial, None).await
+            }
+            Err(denial) => connect::refuse(agent, &denial, None).await,
+        },
+        Carried::Nothing => {
+            // It said nothing and ended: still one record.
+            let denial = Denial::new(Guard::Protocol, "the connection ended before it said what it carries");
+            let denial = Exchange::<Asked>::refuse_unreadable(&gate, Plane::Transparent, &target, denial);
+            connect::refuse(agent, &denial, None).await
+        }
+    }
+}
+
+/// The address the agent dialled, before the redirect.
+fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
+    // A connection over IPv4 to a socket of both families has its destination with IPv4's option.
+    let local = stream.local_addr()?;
+    let mapped = match local.ip() {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
+    };
+    Ok(if mapped {
+        SocketAddr::V4(rustix::net::sockopt::ip_original_dst(stream)?)
+    } else {
+        SocketAddr::V6(rustix::net::sockopt::ipv6_original_dst(stream)?)
+    })
+}
+
+/// How long a tunnel may be idle: interactive sessions rest for long.
+pub(super) const IDLE: Duration = Duration::from_secs(3600);
+

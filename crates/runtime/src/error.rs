@@ -1,0 +1,76 @@
+//! What can go wrong around a run, a variant an operation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of this crate: each reads on after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A configuration file cannot be read.
+    #[error("read {path}: {source}")]
+    ReadSettings {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A configuration file is not what it should be.
+    #[error("understand {path}: {why}")]
+    ParseSettings {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, and what is wrong.
+        why: String,
+    },
+    /// A value of the configuration is wrong.
+    #[error(transparent)]
+    Settings(#[from] policy::ConfigError),
+    /// The state directory cannot be used.
+    #[error("write {path}: {source}")]
+    State {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A run that was named is not there, or its record cannot be read.
+    #[error("find run {run}: {why}")]
+    NoRun {
+        /// What was asked for.
+        run: String,
+        /// Why it cannot be shown.
+        why: String,
+    },
+    /// The sandbox could not be planned or made.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+    /// The sidecar could not serve.
+    #[error(transparent)]
+    Gate(#[from] egress::GateError),
+    /// The sidecar ended before the command did.
+    #[error("keep the sidecar: it ended while the command was running, and without it nothing may go on")]
+    SidecarLost,
+    /// A socket or descriptor of the run failed.
+    #[error("{what}: {source}")]
+    Plumbing {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What the person can do about it, where we know.
+    #[must_use]
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Settings(error) => error.hint.clone(),
+            Self::Sandbox(error) => error.remedy().map(str::to_owned),
+            Self::State { .. } => {
+                Some("free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into())
+            }
+            _ => None,
+        }
+    }
+}

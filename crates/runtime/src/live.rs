@@ -1,0 +1,75 @@
+//! Which runs are alive: each holds a lock on a file of its own. A file without its lock is a run whose process was
+//! killed, and what it left is taken away.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use policy::RunId;
+use rustix::fs::FlockOperation;
+
+use crate::error::Error;
+use crate::record::{RunRecord, RunState, now};
+use crate::state::{StateDirectory, state};
+
+/// How many runs are looked at, at most: each start does a little of the work.
+const MOST: usize = 256;
+
+/// The lock of a living run.
+#[derive(Debug)]
+pub(crate) struct Alive {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Alive {
+    /// Marks a run as alive.
+    pub(crate) fn mark(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
+        let path = directory.live().join(run.as_str());
+        let marked = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file| {
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
+        });
+        marked.map(|lock| Self { path: path.clone(), _lock: lock }).map_err(|source| state(&path, source))
+    }
+
+    /// Marks it as over.
+    pub(crate) fn over(self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A dead run that was cleaned up after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    /// The run.
+    pub run: RunId,
+    /// What could not be taken away.
+    pub problems: Vec<String>,
+}
+
+/// Finds runs whose process was killed, takes away what they left, and says so in their records.
+#[must_use]
+pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
+    let Ok(entries) = std::fs::read_dir(directory.live()) else { return Vec::new() };
+    entries.flatten().take(MOST).filter_map(|entry| reap(directory, &entry.path())).collect()
+}
+
+fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> {
+    let run: RunId = marker.file_name()?.to_str()?.parse().ok()?;
+    let file = File::open(marker).ok()?;
+    // A run that is alive keeps its lock; of two that reap, one wins.
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let problems = sandbox::reap(&directory.run(&run).join("undo")).unwrap_or_default();
+    if let Ok(mut record) = RunRecord::read(directory, &run)
+        && record.state == RunState::Running
+    {
+        record.state = RunState::Lost;
+        record.ended = Some(now());
+        let _ = record.write(directory, &run);
+    }
+    if problems.is_empty() {
+        let _ = std::fs::remove_file(marker);
+    }
+    Some(Reaped { run, problems })
+}

@@ -1,0 +1,118 @@
+//! The record of a run: what it was, what became of it.
+
+use std::path::PathBuf;
+
+use policy::RunId;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::state::{StateDirectory, replace};
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It is going on, or its process was killed and nobody has looked since.
+    Running,
+    /// The command ran and ended.
+    Ended,
+    /// The command never ran.
+    Failed,
+    /// Its process was killed; what it left was taken away.
+    Lost,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The exit code of `lockgate run`.
+    pub exit_code: i32,
+    /// In words: `exited 0`, `timed out after 30m`, `killed: memory limit 64MiB`.
+    pub summary: String,
+    /// The most memory it used, in octets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_peak: Option<u64>,
+    /// Exchanges that were let through.
+    pub allowed: u64,
+    /// Exchanges that were refused.
+    pub denied: u64,
+    /// Exchanges that were let through and failed.
+    pub failed: u64,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its identifier.
+    pub id: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// When it began, RFC 3339 UTC.
+    pub started: String,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The command, as it was given.
+    pub command: Vec<String>,
+    /// The folder it worked in.
+    pub workspace: PathBuf,
+    /// What made the sandbox.
+    pub backend: String,
+    /// What was weaker than it could have been.
+    pub notices: Vec<String>,
+    /// The steps by which the sandbox was made.
+    pub plan: Vec<String>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl RunRecord {
+    pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        replace(&directory.run(run).join("run.json"), &json)
+    }
+
+    /// Reads the record of a run.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
+        let no_run = |why: String| Error::NoRun { run: run.to_string(), why };
+        let bytes = std::fs::read(directory.run(run).join("run.json")).map_err(|e| no_run(e.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|e| no_run(format!("its record is damaged: {e}")))
+    }
+
+    /// Every run on record, the latest first. A damaged record is left out.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(directory: &StateDirectory) -> Result<Vec<Self>, Error> {
+        let entries = match std::fs::read_dir(directory.runs()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(crate::state::state(&directory.runs(), source)),
+        };
+        let ids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<RunId>().ok());
+        let mut records: Vec<Self> = ids.filter_map(|id| Self::read(directory, &id).ok()).collect();
+        records.sort_by(|a, b| b.started.cmp(&a.started));
+        Ok(records)
+    }
+
+    /// Removes a run from the record. One that is going on is refused.
+    ///
+    /// # Errors
+    /// When it is going on, is not there, or cannot be removed.
+    pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        let record = Self::read(directory, run)?;
+        if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
+            return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
+        }
+        let path = directory.run(run);
+        std::fs::remove_dir_all(&path).map_err(|source| crate::state::state(&path, source))
+    }
+}
+
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}

@@ -1,0 +1,107 @@
+//! The person's terminal and the command's, tied together: what is typed goes in, what is shown comes out, and the
+//! size follows.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::termios::{OptionalActions, Termios};
+
+/// How much is moved at once.
+const CHUNK: usize = 16 * 1024;
+
+/// Both terminals. Dropping it gives the person's back as it was.
+pub(crate) struct Relay {
+    master: OwnedFd,
+    before: Option<Termios>,
+    input_open: bool,
+    /// What was read from one side and not yet taken by the other.
+    to_master: Vec<u8>,
+}
+
+impl Relay {
+    /// Ties them: raw on the person's side, and the same size on both.
+    pub(crate) fn tie(master: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let before = rustix::termios::tcgetattr(std::io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
+        }
+        let relay = Self { master, before, input_open: true, to_master: Vec::new() };
+        relay.follow_size();
+        Ok(relay)
+    }
+
+    /// Gives the command's terminal the size of the person's.
+    pub(crate) fn follow_size(&self) {
+        if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
+            let _ = rustix::termios::tcsetwinsize(&self.master, size);
+        }
+    }
+
+    pub(crate) fn master(&self) -> BorrowedFd<'_> {
+        self.master.as_fd()
+    }
+
+    /// Whether there is room for more input.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.input_open && self.to_master.is_empty()
+    }
+
+    /// Whether input waits to be taken.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.to_master.is_empty()
+    }
+
+    /// Moves what was typed.
+    pub(crate) fn take_input(&mut self) {
+        let mut buffer = [0; CHUNK];
+        match rustix::io::read(std::io::stdin(), &mut buffer) {
+            Ok(0) => {
+                self.input_open = false;
+                self.to_master.push(4); // end of transmission, as Ctrl-D
+            }
+            Ok(read) => self.to_master.extend(&buffer[..read]),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.input_open = false,
+        }
+        self.give_input();
+    }
+
+    /// Hands waiting input over, as much as is taken.
+    pub(crate) fn give_input(&mut self) {
+        if let Ok(written) = rustix::io::write(&self.master, &self.to_master) {
+            self.to_master.drain(..written);
+        }
+    }
+
+    /// Moves what the command shows; whether there was anything.
+    pub(crate) fn show_output(&self) -> bool {
+        let mut buffer = [0; CHUNK];
+        match rustix::io::read(&self.master, &mut buffer) {
+            Ok(read) if read > 0 => write_all(std::io::stdout().as_fd(), &buffer[..read]).is_ok(),
+            _ => false, // EIO: the command's side is closed
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(fd, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! One run, from what is asked to what became of it.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use egress::{Notice, Summary};
+use policy::{Backend, RunId, RunSpec, Terminal};
+use sandbox::{Caller, Ended, Host, Plan, Signals, Started, Stdio, UndoLog};
+
+use crate::error::Error;
+use crate::key::audit_key;
+use crate::live::{Alive, reap_dead};
+use crate::record::{Outcome, RunRecord, RunState, now};
+use crate::sidecar::{self, Errand};
+use crate::state::{StateDirectory, append, make_directory};
+use crate::watch::{End, Watch, last_word};
+
+/// Exit codes beside the command's own. DESIGN §4
+const TIMED_OUT: i32 = 124;
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+const ENOENT: i32 = 2;
+const SIGKILL: i32 = 9;
+
+/// What is to be run.
+#[derive(Debug)]
+pub struct RunRequest {
+    /// What it is and what it may do.
+    pub spec: RunSpec,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Who asks.
+    pub caller: Caller,
+    /// Where it is recorded.
+    pub state: StateDirectory,
+}
+
+/// What is told while a run goes on.
+#[derive(Debug)]
+pub enum Report<'a> {
+    /// Something is weaker than it could be.
+    Notice(&'a str),
+    /// A request was denied; each target and guard is told once.
+    Denied(&'a Notice),
+}
+
+/// A run that is over.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its identifier.
+    pub run: RunId,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// When the sandbox or its sidecar could not be made or kept. Nothing half-made is left.
+pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
+    let RunRequest { spec, command, caller, state } = request;
+    let run = new_id()?;
+    let host = Host::detect();
+    let plan = sandbox::plan(&spec, &run, &caller, &host)?;
+    let mut book = Book::open(state, &run, &plan, &command)?;
+    for notice in &plan.notices {
+        report(Report::Notice(notice));
+    }
+    let lived = live(&spec, &command, &caller, &plan, &host, &mut book, report);
+    book.close(lived, report)
+}
+
+fn new_id() -> Result<RunId, Error> {
+    let mut bytes = [0; 12];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::Plumbing { what: "name the run", source: errno.into() })?;
+    Ok(RunId::from_random(bytes))
+}
+
+/// What a life came to, before it is written down.
+struct Lived {
+    end: End,
+    summary: Option<Summary>,
+    usage: Option<sandbox::Usage>,
+}
+
+/// Acquires everything in order, waits, and lets the sandbox go. What was acquired for longer is in the undo log.
+fn live(
+    spec: &RunSpec,
+    command: &[OsString],
+    caller: &Caller,
+    plan: &Plan,
+    host: &Host,
+    book: &mut Book,
+    report: &mut dyn FnMut(Report<'_>),
+) -> Result<Lived, Error> {
+    let plumbing = |what: &'static str| move |source| Error::Plumbing { what, source };
+    let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
+    let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let errand = Errand {
+        run: plan.run.clone(),
+        policy: spec.policy.clone(),
+        identity: plan.identity,
+        bundle: caller.variable("SSL_CERT_FILE").map(str::to_owned),
+        audit: append(&book.state.audit(&plan.run))?,
+        key: audit_key(&book.state)?,
+        link: link_inside,
+        notices: notices_inside,
+    };
+    let sidecar = sidecar::start(&errand)?;
+    drop(errand);
+    let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
+    let deadline = Instant::now() + spec.timeout.duration();
+    let start = match plan.backend {
+        Backend::Linux => sandbox::start_linux,
+        Backend::Process => sandbox::start_process,
+    };
+    let started = start(plan, host, command, stdio, link, &mut book.undo);
+    let mut sandbox = match started {
+        Ok(sandbox) => sandbox,
+        Err(error) => {
+            sidecar.wait();
+            return Err(error.into());
+        }
+    };
+    let watch = Watch { sandbox: &sandbox, sidecar: &sidecar, notices: notices.as_fd(), signals: &signals, deadline, report };
+    let end = watch.until_end();
+    let usage = end_sandbox(&mut sandbox);
+    let summary = last_word(notices.as_fd(), report);
+    Ok(Lived { end: end?, summary, usage })
+}
+
+/// Ends init and all below it, and waits until the kernel has let go of them.
+fn end_sandbox(sandbox: &mut Started) -> Option<sandbox::Usage> {
+    sandbox.kill();
+    sandbox.wait();
+    let usage = sandbox.usage();
+    sandbox.release();
+    usage
+}
+
+/// A terminal of its own where the person has one; otherwise the caller's own streams.
+fn stdio(spec: &RunSpec) -> std::io::Result<Stdio> {
+    let both = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let own = match spec.terminal {
+        Terminal::Always => true,
+        Terminal::Auto => both,
+        Terminal::Never => false,
+    };
+    if own {
+        return Ok(Stdio::Terminal);
+    }
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+    let list: [OwnedFd; 3] =
+        [copy(std::io::stdin().as_fd())?, copy(std::io::stdout().as_fd())?, copy(std::io::stderr().as_fd())?];
+    Ok(Stdio::Descriptors(list))
+}
+
+/// The record, the undo log and the mark of life of one run.
+struct Book {
+    state: StateDirectory,
+    run: RunId,
+    record: RunRecord,
+    undo: UndoLog,
+    alive: Alive,
+}
+
+impl Book {
+    fn open(state: StateDirectory, run: &RunId, plan: &Plan, command: &[OsString]) -> Result<Self, Error> {
+        make_directory(&state.run(run))?;
+        make_directory(&state.live())?;
+        let alive = Alive::mark(&state, run)?;
+        let undo = UndoLog::in_file(append(&state.run(run).join("undo"))?);
+        let record = RunRecord {
+            id: run.to_string(),
+            state: RunState::Running,
+            started: now(),
+            ended: None,
+            command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            workspace: plan.workspace.clone(),
+            backend: plan.backend.to_string(),
+            notices: plan.notices.clone(),
+            plan: plan.steps.iter().map(ToString::to_string).collect(),
+            outcome: None,
+        };
+        record.write(&state, run)?;
+        Ok(Self { state, run: run.clone(), record, undo, alive })
+    }
+
+    /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
+    fn close(mut self, lived: Result<Lived, Error>, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
+        let problems = self.undo.unwind();
+        for problem in &problems {
+            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+        }
+        self.record.ended = Some(now());
+        let outcome = match &lived {
+            Ok(lived) => Some(outcome(lived)),
+            Err(_) => None,
+        };
+        self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
+        self.record.outcome.clone_from(&outcome);
+        let written = self.record.write(&self.state, &self.run);
+        if problems.is_empty() {
+            self.alive.over();
+        }
+        let _ = reap_dead(&self.state);
+        lived?;
+        written?;
+        let outcome = outcome.ok_or(Error::SidecarLost)?;
+        Ok(Finished { run: self.run, outcome })
+    }
+}
+
+fn outcome(lived: &Lived) -> Outcome {
+    let summary = lived.summary.unwrap_or_default();
+    let usage = lived.usage.unwrap_or_default();
+    let (exit_code, text) = match lived.end {
+        End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
+            let peak = usage.memory_peak.map(|p| format!(" (it used {})", policy::ByteSize::from_bytes(p)));
+            (128 + SIGKILL, format!("killed: out of memory{}", peak.unwrap_or_default()))
+        }
+        End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
+            (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
+        }
+        End::Ended(Ended::Code(code)) if code != 0 && usage.pids_refused > 0 => {
+            (code, format!("exited {code}; it reached its limit of processes {} times", usage.pids_refused))
+        }
+        End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
+        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
+        End::TimedOut => (TIMED_OUT, "timed out".into()),
+        End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
+        End::NotExecuted(ENOENT) => (NOT_FOUND, "the command was not found".into()),
+        End::NotExecuted(errno) => {
+            (NOT_EXECUTABLE, format!("the command cannot be executed: {}", std::io::Error::from_raw_os_error(errno)))
+        }
+    };
+    let Summary { allowed, denied, failed } = summary;
+    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed }
+}

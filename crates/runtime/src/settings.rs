@@ -1,0 +1,168 @@
+//! From files, environment and flags to one run spec. What a layer means is the policy's business; where it is found,
+//! and whether the person has approved it, is decided here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use policy::{Layers, Origin, RunConfig, RunSpec};
+use sandbox::Caller;
+
+use crate::error::Error;
+use crate::state::{StateDirectory, make_directory, replace};
+
+/// The machine's managed policy.
+const MANAGED: &str = "/etc/lockgate/policy.toml";
+/// The project's file.
+const PROJECT: &str = "lockgate.toml";
+/// The largest policy file.
+const LARGEST: u64 = 1 << 20;
+
+/// What the command line asks of the settings.
+#[derive(Clone, Debug, Default)]
+pub struct SettingsRequest {
+    /// A file that was named: it must be there, and takes the place of the project's.
+    pub policy: Option<PathBuf>,
+    /// Leaves the project's file out.
+    pub no_project: bool,
+    /// The workspace that was named.
+    pub workspace: Option<PathBuf>,
+    /// What the flags say.
+    pub flags: RunConfig,
+}
+
+/// The merged settings.
+#[derive(Debug)]
+pub struct Settings {
+    /// The layers, for showing where a value came from.
+    pub layers: Layers,
+    /// What they come to.
+    pub spec: RunSpec,
+    /// The project's file, if there is one.
+    pub project: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Finds, reads, merges and compiles every layer.
+    ///
+    /// # Errors
+    /// The first file or value that is wrong.
+    pub fn load(request: &SettingsRequest, caller: &Caller, state: &StateDirectory) -> Result<Self, Error> {
+        let (layers, project) = Self::layers(request, caller, state)?;
+        let spec = layers.compile()?;
+        Ok(Self { layers, spec, project })
+    }
+
+    /// Finds and reads every layer.
+    ///
+    /// # Errors
+    /// The first file that is wrong.
+    pub fn layers(
+        request: &SettingsRequest,
+        caller: &Caller,
+        state: &StateDirectory,
+    ) -> Result<(Layers, Option<PathBuf>), Error> {
+        let mut layers = Layers::default();
+        if let Some(text) = read_if_there(Path::new(MANAGED))? {
+            layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
+        }
+        if let Some(path) = user_file(caller)
+            && let Some(text) = read_if_there(&path)?
+        {
+            layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
+        }
+        let workspace = request.workspace.as_ref().map_or(caller.directory.clone(), |w| caller.resolve(w));
+        let project = workspace.join(PROJECT);
+        let mut found = None;
+        if let Some(path) = &request.policy {
+            let path = caller.resolve(path);
+            let text = read(&path)?;
+            layers.push(Origin::Named(path.display().to_string()), parse(&path, &text)?);
+        } else if !request.no_project
+            && let Some(text) = read_if_there(&project)?
+        {
+            let approved = is_approved(state, &project, &text);
+            let origin = Origin::Project { path: PROJECT.into(), approved };
+            layers.push(origin, parse(&project, &text)?);
+            found = Some(project);
+        }
+        let environment = from_environment(caller)?;
+        if environment != RunConfig::default() {
+            layers.push(Origin::Environment, environment);
+        }
+        if request.flags != RunConfig::default() {
+            layers.push(Origin::Flags, request.flags.clone());
+        }
+        Ok((layers, found))
+    }
+}
+
+fn user_file(caller: &Caller) -> Option<PathBuf> {
+    let named = caller.variable("XDG_CONFIG_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
+    let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".config")))?;
+    Some(base.join("lockgate/config.toml"))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let fail = |source| Error::ReadSettings { path: path.into(), source };
+    let length = std::fs::metadata(path).map_err(fail)?.len();
+    if length > LARGEST {
+        return Err(fail(io::Error::other("it is larger than 1 MiB, which no policy is")));
+    }
+    std::fs::read_to_string(path).map_err(fail)
+}
+
+/// A file that nobody named may be absent; a directory of its name is a placeholder that a run holds.
+fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok(None),
+        Ok(_) => read(path).map(Some),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(Error::ReadSettings { path: path.into(), source }),
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
+    toml::from_str(text).map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })
+}
+
+/// `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
+fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
+    let mut config = RunConfig::default();
+    let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
+    config.backend = text("LOCKGATE_BACKEND").or_else(|| text("LOCKGATE_SANDBOX")).or_else(|| text("RUN_ADAPTER"));
+    config.timeout = text("LOCKGATE_TIMEOUT");
+    config.limits.memory = text("LOCKGATE_MEMORY");
+    config.limits.disk = text("LOCKGATE_DISK");
+    config.limits.enforce = text("LOCKGATE_LIMITS");
+    if let Some(cpus) = text("LOCKGATE_CPUS") {
+        config.limits.cpus = Some(policy::Number::Text(cpus));
+    }
+    if let Some(pids) = text("LOCKGATE_PIDS") {
+        let bad = || Error::ParseSettings { path: "LOCKGATE_PIDS".into(), why: format!("`{pids}` is not a number") };
+        config.limits.pids = Some(pids.parse().map_err(|_| bad())?);
+    }
+    if let Some(presets) = text("LOCKGATE_PRESETS") {
+        config.presets = presets.split(',').map(|p| p.trim().to_owned()).collect();
+    }
+    Ok(config)
+}
+
+/// Whether the person has approved this exact content of this file.
+#[must_use]
+pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
+    std::fs::read_to_string(approval(state, path)).is_ok_and(|kept| kept.trim() == egress::digest(text.as_bytes()))
+}
+
+/// Notes that the person approves this exact content of this file.
+///
+/// # Errors
+/// When the note cannot be kept.
+pub fn approve(state: &StateDirectory, path: &Path, text: &str) -> Result<(), Error> {
+    make_directory(&state.approved())?;
+    replace(&approval(state, path), format!("{}\n", egress::digest(text.as_bytes())).as_bytes())
+}
+
+fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    state.approved().join(egress::digest(path.as_os_str().as_bytes()))
+}

@@ -1,0 +1,88 @@
+//! Where runs are recorded: `$XDG_STATE_HOME/lockgate`, readable by its owner only.
+//!
+//! ```text
+//! runs/<id>/   run.json  audit.jsonl  undo
+//! live/<id>    held by a lock for as long as the run's process lives
+//! keys/        the audit's signing key
+//! approved/    what project files the person has approved
+//! ```
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use policy::RunId;
+use sandbox::Caller;
+
+use crate::error::Error;
+
+/// The state directory.
+#[derive(Clone, Debug)]
+pub struct StateDirectory(PathBuf);
+
+impl StateDirectory {
+    /// The directory of a caller, by the XDG rules.
+    ///
+    /// # Errors
+    /// When neither `XDG_STATE_HOME` nor `HOME` names a place.
+    pub fn of(caller: &Caller) -> Result<Self, Error> {
+        let named = caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
+        let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
+        base.map(|base| Self(base.join("lockgate"))).ok_or_else(|| Error::State {
+            path: "$XDG_STATE_HOME/lockgate".into(),
+            source: io::Error::other("neither XDG_STATE_HOME nor HOME is set"),
+        })
+    }
+
+    pub(crate) fn run(&self, run: &RunId) -> PathBuf {
+        self.0.join("runs").join(run.as_str())
+    }
+
+    pub(crate) fn runs(&self) -> PathBuf {
+        self.0.join("runs")
+    }
+
+    pub(crate) fn live(&self) -> PathBuf {
+        self.0.join("live")
+    }
+
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.0.join("keys")
+    }
+
+    pub(crate) fn approved(&self) -> PathBuf {
+        self.0.join("approved")
+    }
+
+    /// The audit of a run.
+    #[must_use]
+    pub fn audit(&self, run: &RunId) -> PathBuf {
+        self.run(run).join("audit.jsonl")
+    }
+}
+
+/// Makes a directory and its parents, for the owner only.
+pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| state(path, source))
+}
+
+/// Opens a file for appending, made if it is not there, for the owner only.
+pub(crate) fn append(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|source| state(path, source))
+}
+
+/// Replaces a file as a whole: readers see the old content or the new.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let beside = path.with_extension("new");
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let written = written.and_then(|mut file| file.write_all(content)).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|source| {
+        let _ = std::fs::remove_file(&beside);
+        state(path, source)
+    })
+}
+
+pub(crate) fn state(path: &Path, source: io::Error) -> Error {
+    Error::State { path: path.into(), source }
+}

@@ -1,0 +1,237 @@
+//! The middle of a run: waiting for whatever comes first, in one thread, until the command has ended.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use egress::{Summary, Told};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use sandbox::{Ended, Event, Sidecar, Signals, Started};
+
+use crate::error::Error;
+use crate::relay::Relay;
+use crate::run::Report;
+
+/// How long a command that was asked to end may take before it is made to.
+const GRACE: Duration = Duration::from_secs(5);
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+const SIGWINCH: i32 = 28;
+
+/// How the middle came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The command ended.
+    Ended(Ended),
+    /// Its time was over.
+    TimedOut,
+    /// It was asked to end, did not, and was made to.
+    Killed(i32),
+    /// The command could not be executed.
+    NotExecuted(i32),
+}
+
+/// What is watched.
+pub(crate) struct Watch<'a> {
+    pub(crate) sandbox: &'a Started,
+    pub(crate) sidecar: &'a Sidecar,
+    pub(crate) notices: BorrowedFd<'a>,
+    pub(crate) signals: &'a Signals,
+    pub(crate) deadline: Instant,
+    pub(crate) report: &'a mut dyn FnMut(Report<'_>),
+}
+
+/// What may be ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Sandbox,
+    Sidecar,
+    Notices,
+    Signals,
+    Input,
+    Output,
+}
+
+/// The state of the wait.
+struct State {
+    relay: Option<Relay>,
+    /// When a command that was asked to end is made to, and by which signal it was asked.
+    kill_at: Option<(Instant, i32)>,
+    timed_out: bool,
+    started: bool,
+    sidecar_gone: bool,
+}
+
+impl Watch<'_> {
+    /// Waits until the command has ended, or never began.
+    pub(crate) fn until_end(mut self) -> Result<End, Error> {
+        let mut state = State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false };
+        loop {
+            let ready = self.wait(&state)?;
+            if ready.contains(&Source::Signals) {
+                self.take_signals(&mut state)?;
+            }
+            if let Some(relay) = &mut state.relay {
+                if ready.contains(&Source::Output) {
+                    relay.show_output();
+                    relay.give_input();
+                }
+                if ready.contains(&Source::Input) {
+                    relay.take_input();
+                }
+            }
+            if ready.contains(&Source::Notices) {
+                self.take_notices(None);
+            }
+            if ready.contains(&Source::Sandbox)
+                && let Some(end) = self.take_event(&mut state)?
+            {
+                while state.relay.as_ref().is_some_and(Relay::show_output) {}
+                return Ok(end);
+            }
+            if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
+                // Init sees the same and ends the run; its last word may still be under way.
+                state.sidecar_gone = true;
+                self.sandbox.kill();
+            }
+            self.mind_the_time(&mut state);
+        }
+    }
+
+    fn wait(&self, state: &State) -> Result<Vec<Source>, Error> {
+        let mut sources = vec![(Source::Sandbox, self.sandbox.events(), PollFlags::IN)];
+        sources.push((Source::Notices, self.notices, PollFlags::IN));
+        sources.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
+        if !state.sidecar_gone {
+            sources.push((Source::Sidecar, self.sidecar.gone(), PollFlags::IN));
+        }
+        let input = std::io::stdin();
+        if let Some(relay) = &state.relay {
+            let wish = if relay.has_input() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            sources.push((Source::Output, relay.master(), wish));
+            if relay.wants_input() {
+                sources.push((Source::Input, input.as_fd(), PollFlags::IN));
+            }
+        }
+        let mut fds: Vec<PollFd<'_>> = sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left = Timespec::try_from(left).ok();
+        match rustix::event::poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::Plumbing { what: "wait for the run", source: errno.into() }),
+        }
+        let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        Ok(ready.map(|((source, _, _), _)| *source).collect())
+    }
+
+    fn take_event(&mut self, state: &mut State) -> Result<Option<End>, Error> {
+        let event = self.sandbox.next_event().map_err(|source| Error::Plumbing { what: "hear from the sandbox", source })?;
+        match event {
+            Some(Event::Terminal(master)) => {
+                let tied = Relay::tie(master).map_err(|source| Error::Plumbing { what: "use the terminal", source })?;
+                state.relay = Some(tied);
+                Ok(None)
+            }
+            Some(Event::Started { notices }) => {
+                state.started = true;
+                for notice in &notices {
+                    (self.report)(Report::Notice(notice));
+                }
+                Ok(None)
+            }
+            Some(Event::Failed { step, cause }) => Err(sandbox::Error::step(step, cause).into()),
+            Some(Event::NotExecuted { errno }) => Ok(Some(End::NotExecuted(errno))),
+            Some(Event::Ended(_)) if state.timed_out => Ok(Some(End::TimedOut)),
+            Some(Event::Ended(ended)) => Ok(Some(End::Ended(ended))),
+            None if state.timed_out => Ok(Some(End::TimedOut)),
+            None => match state.kill_at {
+                Some((_, signal)) => Ok(Some(End::Killed(signal))),
+                None if state.sidecar_gone || state.started => Err(Error::SidecarLost),
+                None => Err(sandbox::Error::step("start".into(), "the sandbox ended before the command began".into()).into()),
+            },
+        }
+    }
+
+    /// Reads what the sidecar tells; the last word goes to `summary`.
+    fn take_notices(&mut self, summary: Option<&mut Summary>) {
+        let mut buffer = [0; 8192];
+        let mut last = summary;
+        while let Ok((length @ 1.., _)) =
+            rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
+        {
+            match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
+                Some(Told::Summary(found)) => {
+                    if let Some(summary) = last.as_deref_mut() {
+                        *summary = found;
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Ctrl-C asks once and kills the second time; what else a supervisor sends asks as well.
+    fn take_signals(&mut self, state: &mut State) -> Result<(), Error> {
+        while let Some(signal) =
+            self.signals.next().map_err(|source| Error::Plumbing { what: "read signals", source })?
+        {
+            match signal {
+                SIGWINCH => {
+                    if let Some(relay) = &state.relay {
+                        relay.follow_size();
+                    }
+                }
+                SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
+                    Some(_) => self.sandbox.kill(),
+                    None => {
+                        self.sandbox.signal(signal);
+                        // A person's Ctrl-C may be answered by going on; only the second one is meant.
+                        let grace = if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
+                        state.kill_at = Some((Instant::now() + grace, signal));
+                    }
+                },
+                other => self.sandbox.signal(other),
+            }
+        }
+        Ok(())
+    }
+
+    fn mind_the_time(&mut self, state: &mut State) {
+        let now = Instant::now();
+        if now >= self.deadline && !state.timed_out {
+            state.timed_out = true;
+            self.sandbox.signal(SIGTERM);
+            state.kill_at = Some((now + GRACE, SIGTERM));
+            self.deadline = now + GRACE;
+        } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline) {
+            self.sandbox.kill();
+            // Init's end is the next event.
+            self.deadline = now + GRACE;
+            state.kill_at = state.kill_at.map(|(_, signal)| (now + GRACE, signal));
+        }
+    }
+}
+
+/// After the command has ended: what the sidecar still has to tell, up to its last word.
+pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
+    let mut buffer = [0; 8192];
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline {
+        let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        let _ = rustix::event::poll(&mut fds, left.as_ref());
+        match rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
+                Some(Told::Summary(summary)) => return Some(summary),
+                None => {}
+            },
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            _ => return None,
+        }
+    }
+    None
+}
