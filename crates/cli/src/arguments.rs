@@ -1,6 +1,7 @@
 //! The command line, as it is typed.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -18,6 +19,39 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a command in a sandbox
     Run(Box<Run>),
+    /// See a scripted agent try things in a sandbox, and what becomes of each
+    Demo,
+    /// What a run may do, without running anything
+    #[command(subcommand)]
+    Policy(Policy),
+    /// The sidecar alone, for those who bring their own sandbox
+    Sidecar(Sidecar),
+    /// What this machine can do, and how to mend what is missing
+    Doctor {
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// The runs on record
+    #[command(subcommand)]
+    Runs(Runs),
+    /// What runs asked for, and what was decided
+    #[command(subcommand)]
+    Audit(Audit),
+    /// The configuration in force
+    #[command(subcommand)]
+    Config(Config),
+    /// The agent of the demonstration, inside
+    #[command(hide = true)]
+    DemoAgent,
+    /// The upstream of the demonstration
+    #[command(hide = true)]
+    DemoUpstream,
+    /// Print completions for a shell
+    Completion {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Flags that say what a run is: each has its field in `lockgate.toml`.
@@ -96,4 +130,171 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// `lockgate policy`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Write a lockgate.toml that allows nothing yet
+    Init,
+    /// Add a host to lockgate.toml
+    Allow {
+        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        #[arg(required = true)]
+        targets: Vec<String>,
+    },
+    /// Deny a host in lockgate.toml, whatever else allows it
+    Deny {
+        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        #[arg(required = true)]
+        targets: Vec<String>,
+        /// Told to whoever hits it
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Approve the workspace's lockgate.toml as it is now
+    Approve,
+    /// List the rules in force
+    Ls {
+        #[command(flatten)]
+        spec: Spec,
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Decide a target as a run would, without sending anything
+    Check(PolicyCheck),
+    /// Say what a target would meet on each way out, and the rule or guard that decides
+    Explain {
+        #[command(flatten)]
+        spec: Spec,
+        /// A URL, or HOST[:PORT]
+        target: String,
+        /// The method of the request
+        #[arg(long, default_value = "GET")]
+        method: String,
+    },
+    /// Print the JSON schema of the policy file
+    Schema,
+}
+
+/// `lockgate policy check`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCheck {
+    #[command(flatten)]
+    pub(crate) spec: Spec,
+    /// Read rows {"id", "target", "resolves"?} from stdin and write a verdict for each
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) jsonl: bool,
+    /// The method of the request
+    #[arg(long, default_value = "GET")]
+    pub(crate) method: String,
+    /// A URL
+    #[arg(required_unless_present = "jsonl")]
+    pub(crate) target: Option<String>,
+}
+
+/// `lockgate sidecar`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  lockgate sidecar --policy lockgate.toml --forward 127.0.0.1:8081 --audit audit.jsonl
+  HTTPS_PROXY=http://127.0.0.1:8081 curl https://api.example.com/")]
+pub(crate) struct Sidecar {
+    /// The policy it enforces
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// Where the HTTP proxy listens
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) forward: SocketAddr,
+    /// Where DNS is answered, over UDP and TCP
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) dns: Option<SocketAddr>,
+    /// Where audit records are appended; a new chain needs a new file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
+}
+
+/// `lockgate runs`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Runs {
+    /// List runs, the latest first
+    Ls {
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+        /// Only identifiers
+        #[arg(short, long)]
+        quiet: bool,
+    },
+    /// Show one run
+    Show {
+        /// The run, or `latest`
+        run: String,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what happened in a run, in order: how it was made, what it asked for, how it ended
+    Logs {
+        /// The run, or `latest`
+        run: String,
+    },
+    /// Remove runs and their audits from the record
+    Rm {
+        /// The runs
+        #[arg(required = true)]
+        runs: Vec<String>,
+    },
+}
+
+/// `lockgate audit`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Show the records of a run
+    Show {
+        /// The run [default: the latest]
+        #[arg(default_value = "latest")]
+        run: String,
+        /// The records as they are written, JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show records as they are written, until the run ends
+    Follow {
+        /// The run [default: the latest]
+        #[arg(default_value = "latest")]
+        run: String,
+        /// The records as they are written, JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check that no record was changed, taken out or put in
+    Verify {
+        /// The run, or the path of an audit file [default: the latest run]
+        #[arg(default_value = "latest")]
+        run: String,
+        /// The public key, in hexadecimal [default: this person's own]
+        #[arg(long)]
+        key: Option<String>,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `lockgate config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Show the merged configuration
+    Show {
+        #[command(flatten)]
+        spec: Spec,
+        /// Name the layer each value came from
+        #[arg(long)]
+        origin: bool,
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
 }

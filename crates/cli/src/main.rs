@@ -13,6 +13,16 @@ fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Run(run) => command::run::run(*run),
+        Command::Demo => command::demo::demo(),
+        Command::DemoAgent => command::demo_agent::agent(),
+        Command::DemoUpstream => command::demo::upstream(),
+        Command::Policy(policy) => command::policy::policy(policy),
+        Command::Sidecar(sidecar) => command::sidecar::sidecar(sidecar),
+        Command::Doctor { json } => command::doctor::doctor(output::Form::of(json)),
+        Command::Runs(runs) => command::runs::runs(runs),
+        Command::Audit(audit) => command::audit::audit(audit),
+        Command::Config(config) => command::config::config(config),
+        Command::Completion { shell } => command::completion::completion(shell),
     };
     exit::code(done)
 }

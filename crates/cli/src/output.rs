@@ -24,6 +24,27 @@ pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
     tell(&text);
 }
 
+/// How data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people.
+    Text,
+    /// For programs, with stable keys.
+    Json,
+}
+
+impl Form {
+    /// From a `--json` flag.
+    pub(crate) fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Text that somebody else wrote, without what a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 /// A line of data.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{line}")

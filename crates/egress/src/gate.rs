@@ -61,6 +61,8 @@ pub struct GateOptions {
     pub run: RunId,
     /// What was opened before it was shut in.
     pub files: Files,
+    /// Where addresses come from, if not from the host's resolver.
+    pub answers: Option<Answers>,
     /// Where audit records go, and the key that signs them.
     pub audit: Option<(File, SigningKey)>,
     /// Where denials are told as they happen.
@@ -108,11 +110,11 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, run, files, audit, notices } = options;
+        let GateOptions { policy, run, files, answers, audit, notices } = options;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         Ok(Rc::new(Self {
             policy,
-            answers: Answers::system(files.resolv_conf, files.hosts),
+            answers: answers.unwrap_or_else(|| Answers::system(files.resolv_conf, files.hosts)),
             trust: Trust::from_bundle(files.bundle),
             idle: Idle::default(),
             names: RefCell::default(),

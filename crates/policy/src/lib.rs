@@ -23,7 +23,7 @@ mod target;
 pub use address::AddressClass;
 pub use config::{
     AllowConfig, CopyConfig, DenyConfig, EgressConfig, EgressDefault, EnvConfig, LimitsConfig, MountConfig,
-    Number, RunConfig, TerminalConfig, WorkspaceConfig,
+    Number, RunConfig, TerminalConfig, WorkspaceConfig, WorkspaceTable,
 };
 pub use decide::{Asked, Carriage, Grant, Plane, View};
 pub use denial::{Denial, Guard};

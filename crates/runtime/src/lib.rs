@@ -5,6 +5,7 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
+mod doctor;
 mod error;
 mod key;
 mod live;
@@ -16,11 +17,12 @@ mod sidecar;
 mod state;
 mod watch;
 
+pub use doctor::doctor;
 pub use error::Error;
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
 pub use record::{Outcome, RunRecord, RunState};
-pub use run::{Finished, Report, RunRequest, run};
+pub use run::{Finished, Report, RunRequest, new_run_id, run};
 pub use settings::{Settings, SettingsRequest, approve, is_approved};
 pub use sidecar::{Standalone, serve_standalone};
 pub use state::StateDirectory;

@@ -61,7 +61,7 @@ pub struct Finished {
 /// When the sandbox or its sidecar could not be made or kept. Nothing half-made is left.
 pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
     let RunRequest { spec, command, caller, state } = request;
-    let run = new_id()?;
+    let run = new_run_id()?;
     let host = Host::detect();
     let plan = sandbox::plan(&spec, &run, &caller, &host)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
@@ -72,7 +72,11 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     book.close(lived, report)
 }
 
-fn new_id() -> Result<RunId, Error> {
+/// A new identifier.
+///
+/// # Errors
+/// When the system gives no randomness.
+pub fn new_run_id() -> Result<RunId, Error> {
     let mut bytes = [0; 12];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::Plumbing { what: "name the run", source: errno.into() })?;

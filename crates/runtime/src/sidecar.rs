@@ -42,6 +42,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         policy: errand.policy.clone(),
         run: errand.run.clone(),
         files,
+        answers: None,
         audit: Some((audit, key)),
         notices: Some(notices),
     })?;
@@ -94,7 +95,14 @@ pub fn serve_standalone(sidecar: Standalone, stop: OwnedFd, listening: impl FnOn
         }
         None => None,
     };
-    let gate = Gate::open(GateOptions { policy: sidecar.policy, run: sidecar.run, files, audit, notices: None })?;
+    let gate = Gate::open(GateOptions {
+        policy: sidecar.policy,
+        run: sidecar.run,
+        files,
+        answers: None,
+        audit,
+        notices: None,
+    })?;
     egress::serve(gate, listeners, stop, || {
         listening();
         Ok(())

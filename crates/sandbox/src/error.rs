@@ -80,7 +80,7 @@ impl Error {
 }
 
 /// What usually helps where a step fails.
-fn remedies(step: &str) -> Option<String> {
+pub(crate) fn remedies(step: &str) -> Option<String> {
     let text = if step.contains("/proc") {
         "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
     } else if step.contains("namespace") || step.contains("identity") {

@@ -5,6 +5,7 @@
 
 mod caller;
 mod confine;
+mod doctor;
 mod environment;
 mod error;
 mod handshake;
@@ -24,6 +25,7 @@ mod undo;
 
 pub use caller::Caller;
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
+pub use doctor::{Check, Verdict, examine};
 pub use error::Error;
 pub use handshake::{Ended, Event, ListenerSet, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};

@@ -1,7 +1,6 @@
 //! What this kernel lets this process do, found by doing it in a child that is thrown away.
 
 use std::io;
-use std::os::fd::AsFd;
 
 use crate::mount::{self, Flags};
 use crate::process::{self, Exit, Namespaces};
@@ -16,16 +15,13 @@ pub enum Feature {
     OtherNamespaces,
     /// A `/proc` of its own.
     Proc,
-    /// A read-only overlay, by which single files of `/etc` are replaced.
-    Overlay,
     /// Every address local, and an nftables redirect.
     Redirect,
 }
 
 impl Feature {
     /// All of them, in the order in which each needs those before it.
-    pub const ALL: [Self; 5] =
-        [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Overlay, Self::Redirect];
+    pub const ALL: [Self; 4] = [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Redirect];
 }
 
 /// Whether a feature works here: tried for real, in a child.
@@ -56,12 +52,6 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     match feature {
         Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),
         Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
-        Feature::Overlay => {
-            let root = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())?;
-            let private = mount::make(c"tmpfs", &[], Flags::NO_SUID)?;
-            mount::attach(private.as_fd(), root.as_fd(), c"tmp")?;
-            mount::make(c"overlay", &[(c"lowerdir", c"/tmp:/etc")], Flags::READ_ONLY).map(drop)
-        }
         Feature::Redirect => {
             network::make_every_address_local()?;
             nftables::redirect_tcp_to(9999)

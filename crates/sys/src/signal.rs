@@ -68,6 +68,12 @@ impl Signals {
     }
 }
 
+impl From<Signals> for OwnedFd {
+    fn from(signals: Signals) -> Self {
+        signals.0
+    }
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -1,38 +1,95 @@
-//! `/etc` inside: the host's, read-only, with the few files that must speak of the sandbox laid over it.
+//! `/etc` inside: the host's, read-only, with the few files that must speak of the sandbox mounted over it one by one.
+//!
+//! An overlay would be one mount, but it cannot take a folder with locked mounts below it, which is what `/etc` is in
+//! every container; and it would not show them.
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
-use sys::mount::{self, Flags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use sys::mount::{self, Depth, Flags};
 
-use super::root::Root;
+use super::root::{Root, relative};
 use crate::plan::{HOME, Identity};
 
-/// Where our files lie inside, below the overlay.
+/// Where our files lie, out of the way.
 const OURS: &str = "/.lockgate-etc";
 
-/// Lays our files over the host's `/etc`.
+/// Shows the host's `/etc` with our files over its own.
 pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
     let (uid, gid) = (identity.uid.0, identity.gid.0);
+    root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
         ("hosts", "127.0.0.1 localhost sidecar lockgate\n::1 localhost ip6-localhost ip6-loopback\n".to_owned()),
         ("resolv.conf", "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n".to_owned()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned()),
-        ("hostname", "lockgate\n".to_owned()),
         ("passwd", passwd(uid, gid)),
         ("group", format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n")),
     ];
     for (name, content) in files {
-        root.file(&Path::new(OURS).join(name), content.as_bytes())?;
+        let ours = Path::new(OURS).join(name);
+        root.file(&ours, content.as_bytes())?;
+        lay_over(root, &ours, &Path::new("/etc").join(name), content.as_bytes())?;
     }
-    let lower = std::ffi::CString::new(format!("{}{OURS}:/etc", super::root::BASE))?;
-    let tree = mount::make(c"overlay", &[(c"lowerdir", &lower)], Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV))?;
-    root.attach(tree.as_fd(), Path::new("/etc"))
+    Ok(())
+}
+
+/// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.
+fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let there = match openat2(root.fd()?, relative(theirs), flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        Ok(there) => there,
+        Err(rustix::io::Errno::NOENT) => return fill_dangling_link(root, theirs, content),
+        Err(errno) => return Err(errno.into()),
+    };
+    let tree = mount::clone_tree(root.open(ours)?.as_fd(), c"", Depth::One)?;
+    mount::set_flags(tree.as_fd(), Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC))?;
+    mount::attach(tree.as_fd(), there.as_fd(), c"")
+}
+
+/// A link into a directory that is private here, as `/etc/resolv.conf` into `/run` often is: the file is made there.
+fn fill_dangling_link(root: &Root, link: &Path, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(found) = openat2(root.fd()?, relative(link), flags, Mode::empty(), ResolveFlags::IN_ROOT) else {
+        return Ok(());
+    };
+    let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
+    let target = resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));
+    root.directory(target.parent().unwrap_or(&target), 0o755)?;
+    root.file(&target, content)
+}
+
+/// Where a link leads, by its text alone.
+fn resolve(directory: &Path, target: &Path) -> PathBuf {
+    let mut path = PathBuf::new();
+    for part in directory.join(target).components() {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            other => path.push(other),
+        }
+    }
+    path
 }
 
 fn passwd(uid: u32, gid: u32) -> String {
     let root = if uid == 0 { "" } else { "root:x:0:0:root:/root:/usr/sbin/nologin\n" };
     format!("{root}agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_by_their_text() {
+        let resolve = |target| resolve(Path::new("/etc"), Path::new(target));
+        assert_eq!(resolve("../run/systemd/resolve/stub-resolv.conf"), Path::new("/run/systemd/resolve/stub-resolv.conf"));
+        assert_eq!(resolve("/run/resolv.conf"), Path::new("/run/resolv.conf"));
+        assert_eq!(resolve("../../../../x"), Path::new("/x"));
+    }
 }

@@ -65,7 +65,7 @@ impl Root {
         Ok(())
     }
 
-    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+    pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.directory.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the private root is not mounted yet"))
     }
 
@@ -216,7 +216,7 @@ impl Root {
 }
 
 /// A path of the private root as `openat2(2)` wants it.
-fn relative(path: &Path) -> &Path {
+pub(super) fn relative(path: &Path) -> &Path {
     let path = path.strip_prefix("/").unwrap_or(path);
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

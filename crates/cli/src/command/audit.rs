@@ -1,0 +1,127 @@
+//! `lockgate audit`: what runs asked for, what was decided, and whether the record of it holds.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use egress::Entry;
+use policy::RunId;
+use runtime::StateDirectory;
+use sandbox::Caller;
+
+use super::runs::find;
+use crate::arguments::Audit;
+use crate::exit::Done;
+use crate::output::{self, Form};
+
+/// How often a growing audit is looked at.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) fn audit(command: Audit) -> Done {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    match command {
+        Audit::Show { run, json } => {
+            let run = find(&state, &run)?;
+            match Form::of(json) {
+                Form::Json => copy_lines(&state.audit(&run))?,
+                Form::Text => show_text(&state, &run)?,
+            }
+            Ok(0)
+        }
+        Audit::Follow { run, json } => follow(&state.audit(&find(&state, &run)?), Form::of(json)),
+        Audit::Verify { run, key, json } => verify(&state, &run, key, Form::of(json)),
+    }
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, anyhow::Error> {
+    let file = File::open(path).map_err(|e| anyhow::anyhow!("failed to open the audit {}: {e}", path.display()))?;
+    Ok(BufReader::new(file))
+}
+
+fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
+    for line in open(path)?.lines() {
+        output::data(&line?)?;
+    }
+    Ok(())
+}
+
+/// The requests of a run, a line each.
+pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
+    for line in open(&state.audit(run))?.lines() {
+        show_line(&line?)?;
+    }
+    Ok(())
+}
+
+fn show_line(line: &str) -> Result<(), anyhow::Error> {
+    let entry: Entry = serde_json::from_str(line)?;
+    if entry.plane == "gate" {
+        return Ok(());
+    }
+    let what = format!("{} {} {}", entry.plane, entry.action, output::plain(&entry.target));
+    let how = match (entry.outcome.as_str(), &entry.guard, entry.status) {
+        ("denied", Some(guard), _) => format!("denied by {guard}: {}", output::plain(entry.reason.as_deref().unwrap_or(""))),
+        ("failed", _, _) => format!("failed: {}", output::plain(entry.reason.as_deref().unwrap_or("it came to nothing"))),
+        (_, _, Some(status)) => format!("{status}, {} octets in {:.1} ms", entry.received, entry.us as f64 / 1000.0),
+        _ => format!("allowed, {} octets out, {} in", entry.sent, entry.received),
+    };
+    output::data(&format!("{}  {what}  {how}", entry.ts))?;
+    Ok(())
+}
+
+fn follow(path: &Path, form: Form) -> Done {
+    let mut reader = open(path)?;
+    let mut line = String::new();
+    let mut at = 0;
+    loop {
+        line.clear();
+        let read = reader.read_line(&mut line)?;
+        if read == 0 || !line.ends_with('\n') {
+            reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        at += read as u64;
+        match form {
+            Form::Json => output::data(line.trim_end())?,
+            Form::Text => show_line(&line)?,
+        }
+        let entry: Entry = serde_json::from_str(&line)?;
+        if entry.plane == "gate" && entry.action == "close" {
+            return Ok(0);
+        }
+    }
+}
+
+fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
+    let path: PathBuf = if Path::new(run).is_file() { run.into() } else { state.audit(&find(state, run)?) };
+    let key = match key {
+        Some(key) => key,
+        None => runtime::audit_public_key(state)?,
+    };
+    let report = match egress::verify(open(&path)?, key.trim()) {
+        Ok(report) => report,
+        Err(error) => {
+            if form == Form::Json {
+                output::data(&serde_json::json!({"holds": false, "why": error.to_string()}).to_string())?;
+            }
+            return Err(anyhow::anyhow!("the audit does not hold: {error}"));
+        }
+    };
+    if form == Form::Json {
+        let json = serde_json::json!({
+            "holds": true, "records": report.records, "signatures": report.signatures,
+            "unsigned_tail": report.unsigned_tail, "closed": report.closed,
+        });
+        output::data(&json.to_string())?;
+    } else {
+        let end = match (report.closed, report.unsigned_tail) {
+            (true, _) => "closed as it should be".to_owned(),
+            (false, 0) => "still open, or cut after the last record".to_owned(),
+            (false, tail) => format!("still open, or cut; the last {tail} records are chained but not yet signed"),
+        };
+        output::data(&format!("holds: {} records, {} signatures, {end}", report.records, report.signatures))?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,25 @@
+//! `lockgate config`: the merged configuration, and where each value came from.
+
+use runtime::{Settings, StateDirectory};
+use sandbox::Caller;
+
+use super::spec;
+use crate::arguments::Config;
+use crate::exit::Done;
+use crate::output::{self, Form};
+
+pub(crate) fn config(command: Config) -> Done {
+    let Config::Show { spec, origin, json } = command;
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, &state)?;
+    for row in layers.origins() {
+        let line = match Form::of(json) {
+            Form::Json => serde_json::json!({"field": row.field, "value": row.value, "origin": row.origin}).to_string(),
+            Form::Text if origin => format!("{} = {}  # {}", row.field, row.value, row.origin),
+            Form::Text => format!("{} = {}", row.field, row.value),
+        };
+        output::data(&line)?;
+    }
+    Ok(0)
+}

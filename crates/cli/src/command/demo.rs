@@ -1,0 +1,155 @@
+//! `lockgate demo`: a scripted agent in a real sandbox, with an upstream of its own on this machine. Nothing is
+//! configured and nothing leaves.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use policy::{AllowConfig, MountConfig, RunConfig, WorkspaceConfig, WorkspaceTable};
+use runtime::{Report, RunRequest, Settings, SettingsRequest, StateDirectory};
+use sandbox::Caller;
+
+use crate::exit::Done;
+use crate::output;
+
+/// The name of the upstream, in a domain that is reserved for examples.
+pub(super) const HOST: &str = "api.demo.example";
+/// Where the agent's program is shown inside.
+const INSIDE: &str = "/run/lockgate-demo";
+/// The environment by which the agent learns what there is to try.
+pub(super) const PORT: &str = "LOCKGATE_DEMO_PORT";
+pub(super) const CANARY: &str = "LOCKGATE_DEMO_CANARY";
+pub(super) const NEIGHBOUR: &str = "LOCKGATE_DEMO_NEIGHBOUR";
+/// How long the process sleeps that the agent leaves behind, if it can: a number nobody else has.
+pub(super) const LEFTOVER: &str = "1047.1101";
+
+pub(crate) fn demo() -> Done {
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    let folder = Folder::make()?;
+    let canary = folder.0.join("outside.txt");
+    std::fs::write(&canary, "a file of yours, outside the workspace\n")?;
+    let workspace = folder.0.join("workspace");
+    std::fs::create_dir(&workspace)?;
+    std::fs::write(workspace.join("lockgate.toml"), "# this run's own policy\n")?;
+    let upstream = Upstream::start()?;
+    let spec = Settings::load(&request(&workspace, &canary, &upstream)?, &caller, &state)?.spec;
+    let command = vec![INSIDE.into(), "demo-agent".into()];
+    output::data("A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n")?;
+    let finished = runtime::run(RunRequest { spec, command, caller, state }, &mut |report| {
+        if let Report::Notice(text) = report {
+            output::tell(&format!("note: {text}"));
+        }
+    })?;
+    drop(upstream);
+    report_leftovers()?;
+    let run = &finished.run;
+    output::data(&format!("\nThe sidecar recorded each request: lockgate audit show {run}"))?;
+    output::data(&format!("and the record proves itself:      lockgate audit verify {run}"))?;
+    output::data("Now run something of your own:     lockgate run -- CMD")?;
+    Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
+}
+
+/// The settings of the demonstration, as flags would give them.
+fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<SettingsRequest, anyhow::Error> {
+    let mut flags = RunConfig {
+        backend: Some("linux".into()),
+        workspace: Some(WorkspaceConfig::Table(WorkspaceTable {
+            path: Some(workspace.display().to_string()),
+            mode: Some("rw".into()),
+        })),
+        ..RunConfig::default()
+    };
+    flags.egress.allow.push(AllowConfig {
+        url: Some(format!("http://{HOST}:{}/v1/*", upstream.port)),
+        addresses: Some(vec!["127.0.0.1".into()]),
+        ..AllowConfig::default()
+    });
+    flags.mount.push(MountConfig {
+        source: std::env::current_exe()?.display().to_string(),
+        target: Some(INSIDE.into()),
+        mode: None,
+    });
+    let tell = [
+        (PORT, upstream.port.to_string()),
+        (CANARY, canary.display().to_string()),
+        (NEIGHBOUR, upstream.child.id().to_string()),
+    ];
+    flags.env.set = tell.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Ok(SettingsRequest { no_project: true, flags, ..SettingsRequest::default() })
+}
+
+/// A folder that is gone when the demonstration is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Result<Self, anyhow::Error> {
+        let path = std::env::temp_dir().canonicalize()?.join(format!("lockgate-demo-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The upstream: a process of its own, which is also the neighbour that the agent must not see.
+struct Upstream {
+    child: Child,
+    port: u16,
+}
+
+impl Upstream {
+    fn start() -> Result<Self, anyhow::Error> {
+        #[expect(clippy::disallowed_methods, reason = "the upstream is this program, started outside any sandbox")]
+        let mut child = std::process::Command::new(std::env::current_exe()?)
+            .arg("demo-upstream")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut port = [0; 2];
+        child.stdout.as_mut().ok_or_else(|| anyhow::anyhow!("the upstream has no output"))?.read_exact(&mut port)?;
+        Ok(Self { child, port: u16::from_be_bytes(port) })
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The upstream's own program: answers requests on loopback until its parent is gone.
+pub(crate) fn upstream() -> Done {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    std::io::stdout().write_all(&listener.local_addr()?.port().to_be_bytes())?;
+    std::io::stdout().flush()?;
+    std::thread::spawn(|| {
+        // The end of standard input is the end of the parent.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    for stream in listener.incoming() {
+        let mut stream = stream?;
+        let mut head = [0; 4096];
+        let _ = stream.read(&mut head)?;
+        let body = "hello from the upstream\n";
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;
+    }
+    Ok(0)
+}
+
+/// Whether the process that the agent tried to leave behind is still there.
+fn report_leftovers() -> Result<(), anyhow::Error> {
+    let command = format!("sleep\0{LEFTOVER}\0");
+    let is_it = |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
+    let found = std::fs::read_dir("/proc")?.flatten().any(|entry| is_it(entry.path()));
+    let (mark, text) = if found { ('✗', "it is still running") } else { ('✓', "it ended with the run") };
+    output::data(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! `lockgate policy`: what a run may do, without running anything.
+
+use policy::{Asked, Host, Method, Plane, Port, Target, View};
+use runtime::{Settings, StateDirectory};
+use sandbox::Caller;
+
+use super::{policy_check, policy_edit, spec};
+use crate::arguments::{Policy, Spec};
+use crate::exit::{Done, Usage};
+use crate::output::{self, Form};
+
+pub(crate) fn policy(command: Policy) -> Done {
+    match command {
+        Policy::Init => policy_edit::init(),
+        Policy::Allow { targets } => policy_edit::allow(&targets),
+        Policy::Deny { targets, reason } => policy_edit::deny(&targets, reason.as_deref()),
+        Policy::Approve => policy_edit::approve(),
+        Policy::Ls { spec, json } => ls(&spec, Form::of(json)),
+        Policy::Check(check) => policy_check::check(&check),
+        Policy::Explain { spec, target, method } => explain(&spec, &target, &method),
+        Policy::Schema => {
+            output::data(&serde_json::to_string_pretty(&schemars::schema_for!(policy::RunConfig))?)?;
+            Ok(0)
+        }
+    }
+}
+
+/// The settings that a command's flags ask for, as a run would have them.
+pub(super) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    Ok(Settings::load(&spec::request(spec)?, &caller, &state)?)
+}
+
+fn ls(spec: &Spec, form: Form) -> Done {
+    let policy = settings(spec)?.spec.policy;
+    for (effect, name, reach) in policy.rules() {
+        let line = match form {
+            Form::Json => serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach}).to_string(),
+            Form::Text => format!("{effect:<5}  {reach:<48}  {name}"),
+        };
+        output::data(&line)?;
+    }
+    if form == Form::Text {
+        let rest = if policy.is_open() { "allow  everything else at public addresses" } else { "deny   everything else" };
+        output::data(rest)?;
+    }
+    Ok(0)
+}
+
+/// What a target would meet on each plane: through the same `decide` that enforces.
+fn explain(spec: &Spec, text: &str, method: &str) -> Done {
+    let policy = settings(spec)?.spec.policy;
+    let method = Method::parse(method).ok_or_else(|| Usage::new(format!("`{method}` is not a method"), "as in GET"))?;
+    let target = parse(text)?;
+    let (host, port) = (target.host().clone(), target.port());
+    let request = |plane| Asked::request(plane, method.clone(), &target);
+    let tunnel = |plane, view| Asked { plane, host: host.clone(), port, view };
+    output::data(&format!("{method} {target}"))?;
+    if let Host::Name(name) = &host {
+        let answer = match policy.decide_name(name) {
+            Ok(rule) => format!("answered with an address of the sandbox's own, by {rule}"),
+            Err(denial) => format!("does not exist: {denial}"),
+        };
+        output::data(&format!("  dns                     {answer}"))?;
+    }
+    let ways = [
+        ("through the proxy", request(Plane::Forward)),
+        ("CONNECT to the proxy", tunnel(Plane::Forward, View::Opaque)),
+        ("redirected", match target.scheme() {
+            policy::Scheme::Http => request(Plane::Transparent),
+            policy::Scheme::Https => tunnel(Plane::Transparent, View::Tls),
+        }),
+    ];
+    let mut allowed = false;
+    for (way, asked) in ways {
+        let line = match policy.decide(&asked) {
+            Ok(grant) => {
+                allowed = true;
+                let tls = if asked.view == View::Tls { "; TLS is spliced, not opened" } else { "" };
+                format!("allowed by {}{tls}", grant.rule())
+            }
+            Err(denial) => format!("denied: {denial}{}", hint(&denial)),
+        };
+        output::data(&format!("  {way:<22}  {line}"))?;
+    }
+    output::data("  then                    every address it resolves to must be public, or be named by its rule")?;
+    Ok(u8::from(!allowed))
+}
+
+fn hint(denial: &policy::Denial) -> String {
+    denial.hint.as_deref().map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default()
+}
+
+/// A URL, or a host with a port, which then means HTTPS.
+fn parse(text: &str) -> Result<Target, anyhow::Error> {
+    let written = if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) };
+    Target::parse(&written).map_err(|denial| Usage::new(format!("`{}`: {denial}", output::plain(text)), "as in https://api.example.com/v1/"))
+}
+
+fn scheme_of(text: &str) -> &'static str {
+    let port = text.rsplit_once(':').and_then(|(_, port)| Port::parse(port));
+    if port.is_some_and(|p| p.number() == 80) { "http" } else { "https" }
+}

@@ -1,0 +1,116 @@
+//! `lockgate policy check`: verdicts, through the code that enforces. Only the resolver's answer can be given in place
+//! of the real one, and only dialling is left out.
+
+use std::io::BufRead;
+use std::net::IpAddr;
+
+use egress::{Answers, Files, Gate, GateOptions};
+use policy::{Method, Policy};
+use serde::{Deserialize, Serialize};
+
+use super::policy::settings;
+use crate::arguments::PolicyCheck;
+use crate::exit::{Done, Usage};
+use crate::output;
+
+#[derive(Deserialize)]
+struct Row {
+    id: serde_json::Value,
+    target: String,
+    resolves: Option<Vec<IpAddr>>,
+}
+
+#[derive(Serialize)]
+struct VerdictRow {
+    id: serde_json::Value,
+    verdict: &'static str,
+    guard: Option<&'static str>,
+    rule: Option<String>,
+    effective: Option<Effective>,
+}
+
+#[derive(Serialize)]
+struct Effective {
+    scheme: &'static str,
+    host: String,
+    port: u16,
+    path: String,
+    query: Option<String>,
+}
+
+pub(crate) fn check(arguments: &PolicyCheck) -> Done {
+    let policy = settings(&arguments.spec)?.spec.policy;
+    let method = Method::parse(&arguments.method)
+        .ok_or_else(|| Usage::new(format!("`{}` is not a method", arguments.method), "as in GET"))?;
+    match &arguments.target {
+        Some(target) => one(&policy, &method, target),
+        None => rows(&policy, &method),
+    }
+}
+
+fn one(policy: &Policy, method: &Method, target: &str) -> Done {
+    let verdict = egress::check(&gate(policy, None)?, method, target)?;
+    match verdict.outcome {
+        Ok((rule, target)) => {
+            output::data(&format!("allow  {method} {target}  by {rule}"))?;
+            Ok(0)
+        }
+        Err(denial) => {
+            let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
+            output::data(&format!("deny   {}: {}{rule}", denial.guard, denial.reason))?;
+            if let Some(hint) = denial.hint {
+                output::data(&format!("       to allow it: {hint}"))?;
+            }
+            Ok(1)
+        }
+    }
+}
+
+/// A gate whose resolver has one answer, or the system's.
+fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Gate>, anyhow::Error> {
+    let options = GateOptions {
+        policy: policy.clone(),
+        run: runtime::new_run_id()?,
+        files: Files::open(None),
+        answers: resolves.map(Answers::Given),
+        audit: None,
+        notices: None,
+    };
+    Ok(Gate::open(options)?)
+}
+
+fn rows(policy: &Policy, method: &Method) -> Done {
+    for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let row: Row = serde_json::from_str(&line)
+            .map_err(|e| Usage::new(format!("stdin, line {number}: {e}"), "a row is {\"id\": …, \"target\": \"…\"}"))?;
+        let verdict = egress::check(&gate(policy, row.resolves)?, method, &row.target)?;
+        let answer = match verdict.outcome {
+            Ok((rule, target)) => VerdictRow {
+                id: row.id,
+                verdict: "allow",
+                guard: None,
+                rule: Some(rule),
+                effective: Some(Effective {
+                    scheme: target.scheme().as_str(),
+                    host: target.host().to_string(),
+                    port: target.port().number(),
+                    path: target.path().as_str().to_owned(),
+                    query: target.query().map(str::to_owned),
+                }),
+            },
+            Err(denial) => VerdictRow {
+                id: row.id,
+                verdict: "deny",
+                guard: Some(denial.guard.code()),
+                rule: denial.rule,
+                effective: None,
+            },
+        };
+        output::data(&serde_json::to_string(&answer)?)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,149 @@
+//! `lockgate policy init|allow|deny|approve`: changing the workspace's file without losing its comments. What the
+//! person says here is approved with it, if all that stood there before was.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use policy::{Layers, Origin, RunConfig};
+use runtime::StateDirectory;
+use sandbox::Caller;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+use crate::exit::{Done, Usage};
+use crate::output;
+
+const FILE: &str = "lockgate.toml";
+const BLANK: &str = "\
+# What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.
+# Nothing may leave until a rule allows it: `lockgate policy allow HOST`.
+
+[egress]
+default = \"deny\"
+";
+
+/// The file of the current folder, and who may approve it.
+struct Project {
+    path: PathBuf,
+    state: StateDirectory,
+    /// What stands there; empty if there is no file.
+    text: String,
+    approved: bool,
+}
+
+impl Project {
+    fn open() -> Result<Self, anyhow::Error> {
+        let caller = Caller::current()?;
+        let state = StateDirectory::of(&caller)?;
+        let path = caller.directory.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Usage::new(format!("{FILE} cannot be read: {error}"), "is a run holding it?")),
+        };
+        let approved = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
+        Ok(Self { path, state, text, approved })
+    }
+
+    /// Writes the new content, once it compiles.
+    fn write(&self, text: &str) -> Result<(), anyhow::Error> {
+        let config: RunConfig = toml::from_str(text).map_err(|e| anyhow::anyhow!("{FILE}: {e}"))?;
+        let mut layers = Layers::default();
+        layers.push(Origin::Named(FILE.into()), config);
+        layers.compile().map_err(runtime::Error::Settings)?;
+        std::fs::write(&self.path, text)?;
+        if self.approved {
+            runtime::approve(&self.state, &self.path, text)?;
+        } else {
+            output::tell(&format!("{FILE} holds more than you have approved; read it, then `lockgate policy approve`"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file asks for nothing that needs an approval.
+fn narrows_only(text: &str) -> bool {
+    let Ok(config) = toml::from_str::<RunConfig>(text) else { return false };
+    let mut layers = Layers::default();
+    layers.push(Origin::Project { path: FILE.into(), approved: false }, config);
+    layers.compile().is_ok()
+}
+
+pub(crate) fn init() -> Done {
+    let project = Project::open()?;
+    if !project.text.is_empty() {
+        return Err(Usage::new(format!("{FILE} is there already"), "change it with `lockgate policy allow HOST`"));
+    }
+    project.write(BLANK)?;
+    output::tell(&format!("wrote {FILE}: nothing may leave yet"));
+    Ok(0)
+}
+
+pub(crate) fn allow(targets: &[String]) -> Done {
+    edit(targets, "allow", None)
+}
+
+pub(crate) fn deny(targets: &[String], reason: Option<&str>) -> Done {
+    edit(targets, "deny", reason)
+}
+
+fn edit(targets: &[String], list: &str, reason: Option<&str>) -> Done {
+    let project = Project::open()?;
+    let start = if project.text.is_empty() { BLANK } else { &project.text };
+    let mut document: DocumentMut = start.parse().map_err(|e| anyhow::anyhow!("{FILE}: {e}"))?;
+    for target in targets {
+        let rules = document
+            .entry("egress")
+            .or_insert_with(|| Item::Table(Table::new()))
+            .as_table_mut()
+            .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
+            .and_then(Item::as_array_of_tables_mut)
+            .ok_or_else(|| {
+                Usage::new(format!("egress.{list} in {FILE} is written in one line"), format!("write it as [[egress.{list}]] blocks"))
+            })?;
+        rules.push(rule(target, reason));
+    }
+    project.write(&document.to_string())?;
+    output::tell(&format!("{FILE}: {list} {}", targets.join(", ")));
+    Ok(0)
+}
+
+fn rule(target: &str, reason: Option<&str>) -> Table {
+    let mut rule = Table::new();
+    match target.rsplit_once(':') {
+        _ if target.contains("://") => {
+            rule.insert("url", value(target));
+        }
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            rule.insert("host", value(host));
+            let ports: toml_edit::Array = port.parse::<i64>().into_iter().collect();
+            rule.insert("ports", value(ports));
+        }
+        _ => {
+            rule.insert("host", value(target));
+        }
+    }
+    if let Some(reason) = reason {
+        rule.insert("reason", value(reason));
+    }
+    rule
+}
+
+pub(crate) fn approve() -> Done {
+    let project = Project::open()?;
+    if project.text.is_empty() {
+        return Err(Usage::new(format!("there is no {FILE} here"), "`lockgate policy init` makes one"));
+    }
+    if std::io::stdin().is_terminal() {
+        output::data(&project.text)?;
+        write!(std::io::stderr(), "Approve this file for runs in {}? [y/N] ", project.path.display())?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if !answer.trim().eq_ignore_ascii_case("y") {
+            output::tell("not approved");
+            return Ok(1);
+        }
+    }
+    runtime::approve(&project.state, &project.path, &project.text)?;
+    output::tell(&format!("approved {FILE} as it is now; a change needs a new approval"));
+    Ok(0)
+}

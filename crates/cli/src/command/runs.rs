@@ -1,0 +1,118 @@
+//! `lockgate runs`: the runs on record.
+
+use policy::RunId;
+use runtime::{RunRecord, RunState, StateDirectory};
+use sandbox::Caller;
+
+use super::audit;
+use crate::arguments::Runs;
+use crate::exit::{Done, Usage};
+use crate::output::{self, Form};
+
+pub(crate) fn runs(command: Runs) -> Done {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    let _ = runtime::reap_dead(&state);
+    match command {
+        Runs::Ls { json, quiet } => ls(&state, Form::of(json), quiet),
+        Runs::Show { run, json } => show(&state, &run, Form::of(json)),
+        Runs::Logs { run } => logs(&state, &run),
+        Runs::Rm { runs } => {
+            for run in runs {
+                RunRecord::remove(&state, &find(&state, &run)?)?;
+            }
+            Ok(0)
+        }
+    }
+}
+
+/// The run a person means: an identifier, the beginning of one, or `latest`.
+pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::Error> {
+    if let Ok(run) = name.parse() {
+        return Ok(run);
+    }
+    let all = RunRecord::list(state)?;
+    let found: Vec<&RunRecord> = match name {
+        "latest" => all.first().into_iter().collect(),
+        prefix => all.iter().filter(|record| record.id.starts_with(prefix)).collect(),
+    };
+    match found.as_slice() {
+        [one] => Ok(one.id.parse()?),
+        [] if name == "latest" => Err(Usage::new("there is no run on record yet", "lockgate run -- CMD makes one")),
+        [] => Err(Usage::new(format!("there is no run `{name}`"), "lockgate runs ls names them")),
+        many => Err(Usage::new(format!("{} runs begin with `{name}`", many.len()), "give more of the identifier")),
+    }
+}
+
+fn ls(state: &StateDirectory, form: Form, quiet: bool) -> Done {
+    for record in RunRecord::list(state)? {
+        let line = match form {
+            Form::Json => serde_json::to_string(&record)?,
+            Form::Text if quiet => record.id,
+            Form::Text => format!("{}  {}  {:<9}  {}", record.id, record.started, became(&record), command(&record)),
+        };
+        output::data(&line)?;
+    }
+    Ok(0)
+}
+
+fn became(record: &RunRecord) -> String {
+    match (&record.outcome, record.state) {
+        (Some(outcome), _) => format!("exit {}", outcome.exit_code),
+        (None, RunState::Running) => "running".into(),
+        (None, RunState::Lost) => "lost".into(),
+        (None, _) => "failed".into(),
+    }
+}
+
+fn command(record: &RunRecord) -> String {
+    output::plain(&record.command.join(" "))
+}
+
+fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
+    let record = RunRecord::read(state, &find(state, run)?)?;
+    if form == Form::Json {
+        output::data(&serde_json::to_string(&record)?)?;
+        return Ok(0);
+    }
+    output::data(&format!("run        {}", record.id))?;
+    output::data(&format!("command    {}", command(&record)))?;
+    output::data(&format!("workspace  {}", record.workspace.display()))?;
+    output::data(&format!("backend    {}", record.backend))?;
+    output::data(&format!("started    {}", record.started))?;
+    if let Some(ended) = &record.ended {
+        output::data(&format!("ended      {ended}"))?;
+    }
+    match &record.outcome {
+        Some(outcome) => {
+            output::data(&format!("outcome    {}", outcome.summary))?;
+            if let Some(peak) = outcome.memory_peak {
+                output::data(&format!("memory     {} at most", policy::ByteSize::from_bytes(peak)))?;
+            }
+            let (allowed, denied, failed) = (outcome.allowed, outcome.denied, outcome.failed);
+            output::data(&format!("requests   {allowed} allowed, {denied} denied, {failed} failed"))?;
+        }
+        None => output::data(&format!("outcome    {}", became(&record)))?,
+    }
+    for notice in &record.notices {
+        output::data(&format!("note       {}", output::plain(notice)))?;
+    }
+    Ok(0)
+}
+
+/// The story of a run: how its sandbox was made, each request, how it ended.
+fn logs(state: &StateDirectory, run: &str) -> Done {
+    let run = find(state, run)?;
+    let record = RunRecord::read(state, &run)?;
+    output::data(&format!("{}  began: {}", record.started, command(&record)))?;
+    for (number, step) in (1..).zip(&record.plan) {
+        output::data(&format!("    {number:2}. {step}"))?;
+    }
+    for notice in &record.notices {
+        output::data(&format!("    note: {}", output::plain(notice)))?;
+    }
+    audit::show_text(state, &run)?;
+    if let (Some(ended), Some(outcome)) = (&record.ended, &record.outcome) {
+        output::data(&format!("{ended}  {}", outcome.summary))?;
+    }
+    Ok(0)
+}

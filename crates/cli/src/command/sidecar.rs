@@ -1,0 +1,43 @@
+//! `lockgate sidecar`: the sidecar alone.
+
+use std::os::fd::OwnedFd;
+
+use runtime::{Settings, SettingsRequest, Standalone, StateDirectory};
+use sandbox::{Caller, Signals};
+
+use crate::arguments::Sidecar;
+use crate::exit::{Done, Usage};
+use crate::output;
+
+pub(crate) fn sidecar(arguments: Sidecar) -> Done {
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    let request = SettingsRequest { policy: Some(arguments.policy), ..SettingsRequest::default() };
+    let spec = Settings::load(&request, &caller, &state)?.spec;
+    let audit = match &arguments.audit {
+        Some(path) => {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
+            if file.metadata()?.len() > 0 {
+                let what = format!("{} holds records already, and a new chain cannot follow an old one", path.display());
+                return Err(Usage::new(what, "name a new file, or move that one away"));
+            }
+            Some((file, runtime::audit_key(&state)?))
+        }
+        None => None,
+    };
+    let (forward, dns) = (arguments.forward, arguments.dns);
+    let standalone = Standalone {
+        policy: spec.policy,
+        forward,
+        dns,
+        audit,
+        run: runtime::new_run_id()?,
+        bundle: caller.variable("SSL_CERT_FILE").map(str::to_owned),
+    };
+    let signals = Signals::block_forwarded()?;
+    runtime::serve_standalone(standalone, OwnedFd::from(signals), || {
+        let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
+        output::tell(&format!("proxy at http://{forward}{dns}; end it with Ctrl-C"));
+    })?;
+    Ok(0)
+}

@@ -1,0 +1,78 @@
+//! What this machine can do for a run, beyond its sandbox: the record, certificates, the clock, the disk.
+
+use std::path::Path;
+
+use sandbox::{Caller, Check, Verdict};
+
+use crate::key::audit_key;
+use crate::state::{StateDirectory, append, make_directory};
+
+/// Below this much free space a run's records are at risk.
+const LITTLE: u64 = 64 << 20;
+/// 2024-01-01: before that a clock has not been set.
+const NOT_SET: i64 = 1_704_067_200;
+
+/// Examines everything a run needs on this machine.
+#[must_use]
+pub fn doctor(caller: &Caller) -> Vec<Check> {
+    let mut checks = sandbox::examine();
+    checks.push(store(caller));
+    checks.push(certificates(caller));
+    checks.push(clock());
+    checks.push(disk(caller));
+    checks
+}
+
+fn store(caller: &Caller) -> Check {
+    let tried = StateDirectory::of(caller).and_then(|state| {
+        make_directory(&state.runs())?;
+        let probe = state.runs().join(".doctor");
+        append(&probe)?;
+        let _ = std::fs::remove_file(&probe);
+        audit_key(&state)?;
+        Ok(state)
+    });
+    match tried {
+        Ok(state) => Check::works("store", "run records and audit key", state.runs().display().to_string()),
+        Err(error) => {
+            Check::lacks("store", "run records and audit key", Verdict::Missing, error.to_string(), error.remedy())
+        }
+    }
+}
+
+fn certificates(caller: &Caller) -> Check {
+    let files = egress::Files::open(caller.variable("SSL_CERT_FILE"));
+    if files.descriptor().is_some() {
+        return Check::works("certificates", "authorities of this machine", "found");
+    }
+    let detail = "none found; the built-in list of public authorities is used".into();
+    Check::lacks("certificates", "authorities of this machine", Verdict::Weaker, detail, Some("install ca-certificates, or set SSL_CERT_FILE".into()))
+}
+
+fn clock() -> Check {
+    let now = jiff::Timestamp::now();
+    if now.as_second() > NOT_SET {
+        return Check::works("clock", "time", now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    }
+    let detail = format!("it says {now}, so certificates cannot be judged");
+    Check::lacks("clock", "time", Verdict::Weaker, detail, Some("set the clock".into()))
+}
+
+fn disk(caller: &Caller) -> Check {
+    let place = caller.home.clone().unwrap_or_else(|| Path::new("/").into());
+    match rustix::fs::statvfs(&place) {
+        Ok(stat) if stat.f_bavail * stat.f_frsize < LITTLE => {
+            let detail = format!("less than 64 MiB free at {}", place.display());
+            Check::lacks("disk", "space for records", Verdict::Weaker, detail, Some("free some space".into()))
+        }
+        Ok(stat) => {
+            let free = policy::ByteSize::from_bytes(stat.f_bavail * stat.f_frsize);
+            let detail = format!("{free} free; a writable workspace is this machine's own disk and is not limited");
+            Check::works("disk", "space for records", detail)
+        }
+        Err(errno) => {
+            let detail = format!("{}: {}", place.display(), std::io::Error::from(errno));
+            Check::lacks("disk", "space for records", Verdict::Weaker, detail, None)
+        }
+    }
+}

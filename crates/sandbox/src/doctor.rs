@@ -1,0 +1,103 @@
+//! What this machine can do for a sandbox, layer by layer: tried for real, never read off a version number.
+
+use sys::probe::{Feature, try_feature};
+
+use crate::host::Host;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It works.
+    Works,
+    /// It is missing, and a run goes on without it.
+    Weaker,
+    /// It is missing, and a default run is refused.
+    Missing,
+}
+
+/// One line of an examination.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The group it belongs to.
+    pub group: &'static str,
+    /// What was looked at.
+    pub what: String,
+    /// How it came out.
+    pub verdict: Verdict,
+    /// What was found.
+    pub detail: String,
+    /// What mends it.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// A check that came out well.
+    #[must_use]
+    pub fn works(group: &'static str, what: &str, detail: impl Into<String>) -> Self {
+        Self { group, what: what.into(), verdict: Verdict::Works, detail: detail.into(), remedy: None }
+    }
+
+    /// A check that did not, and what mends it.
+    #[must_use]
+    pub fn lacks(group: &'static str, what: &str, verdict: Verdict, detail: String, remedy: Option<String>) -> Self {
+        Self { group, what: what.into(), verdict, detail, remedy }
+    }
+}
+
+/// Examines the kernel, the network and the backends.
+#[must_use]
+pub fn examine() -> Vec<Check> {
+    let host = Host::detect();
+    let mut checks: Vec<Check> = Vec::new();
+    let mut all_work = true;
+    for feature in Feature::ALL {
+        let (group, what) = describe(feature);
+        checks.push(match try_feature(feature) {
+            Ok(()) => Check::works(group, what, "works"),
+            Err(error) => {
+                all_work = false;
+                let remedy = crate::error::remedies(what);
+                Check::lacks(group, what, Verdict::Missing, error.to_string(), remedy)
+            }
+        });
+    }
+    checks.push(Check::works("kernel", "system-call filter", "seccomp, an allowlist"));
+    checks.push(match host.landlock {
+        Some(version) => Check::works("kernel", "Landlock", format!("version {version}")),
+        None => Check::lacks(
+            "kernel",
+            "Landlock",
+            Verdict::Weaker,
+            "the kernel has none; mounts alone keep files apart".into(),
+            Some("boot with `lsm=landlock,…`, on a kernel of 5.13 or later".into()),
+        ),
+    });
+    checks.push(match &host.limits {
+        Ok(groups) => Check::works("kernel", "limits", format!("control groups {:?}", groups.version()).to_lowercase()),
+        Err(missing) => Check::lacks(
+            "kernel",
+            "limits",
+            Verdict::Weaker,
+            format!("{}; a run that asks for a limit is refused", missing.why),
+            Some(missing.remedy.clone()),
+        ),
+    });
+    let linux = if all_work {
+        Check::works("backends", "linux", "rootless; the default")
+    } else {
+        let detail = "something it is made of is missing, see above".into();
+        Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
+    };
+    checks.push(linux);
+    checks.push(Check::works("backends", "process", "always there, and no isolation: only the proxy checks requests"));
+    checks
+}
+
+fn describe(feature: Feature) -> (&'static str, &'static str) {
+    match feature {
+        Feature::UserNamespace => ("kernel", "user namespace"),
+        Feature::OtherNamespaces => ("kernel", "other namespaces"),
+        Feature::Proc => ("kernel", "a /proc of its own"),
+        Feature::Redirect => ("network", "redirect of all network traffic"),
+    }
+}

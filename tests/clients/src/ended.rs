@@ -1,0 +1,107 @@
+//! What became of a program: its code, its words, its time. Every wait has an end; what does not end by itself is killed,
+//! and the world takes all that is inside with it.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A program that has ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Its status as a shell tells it.
+    pub code: i32,
+    /// What it said.
+    pub stdout: String,
+    /// What it complained of; the product speaks here too.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Runs a program that reads nothing, and ends it after `limit`.
+///
+/// # Panics
+/// When it cannot be started, or there is no room for what it says.
+#[must_use]
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Ended {
+    let folder = tempfile::tempdir().expect("room for its words");
+    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+    // Into files, so that a grandchild that keeps a stream open cannot make anybody wait.
+    command.stdin(Stdio::null());
+    command.stdout(fs::File::create(&out).expect("a file")).stderr(fs::File::create(&err).expect("a file"));
+    let begun = Instant::now();
+    let mut child = command.spawn().expect("the program starts");
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break status;
+        }
+        if begun.elapsed() > limit {
+            child.kill().expect("a child of ours");
+            break child.wait().expect("a child of ours");
+        }
+        sleep(Duration::from_millis(2));
+    };
+    let took = begun.elapsed();
+    let read = |path| String::from_utf8_lossy(&fs::read(path).expect("its words")).into_owned();
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+    Ended { code, stdout: read(&out), stderr: read(&err), took }
+}
+
+impl Ended {
+    /// Takes code and time from the last line of a measured attempt.
+    ///
+    /// # Panics
+    /// When the line is not there: the attempt was never made.
+    #[must_use]
+    pub(crate) fn measured(mut self) -> Self {
+        let mut lines: Vec<&str> = self.stdout.lines().collect();
+        let last = lines.pop().unwrap_or_default().to_owned();
+        let said = lines.join("\n");
+        let number = |key: &str| -> Option<i64> {
+            last.split(' ').find_map(|word| word.strip_prefix(key)).and_then(|number| number.parse().ok())
+        };
+        let (code, took) = (number("code="), number("ms="));
+        let (Some(code), Some(took)) = (code, took) else { panic!("the attempt was not made: {self}") };
+        self.code = i32::try_from(code).expect("an exit status");
+        self.took = Duration::from_millis(took.unsigned_abs());
+        self.stdout = said;
+        self
+    }
+
+    /// It succeeded and said `words`.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub fn says(&self, words: &str) {
+        assert!(self.code == 0 && self.stdout.contains(words), "not said: {words}: {self}");
+    }
+
+    /// It failed within `limit`, in words that hold one of `words`.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub fn fails_within(&self, limit: Duration, words: &[&str]) {
+        assert!(self.code != 0, "it worked: {self}");
+        assert!(self.took < limit, "it took {:?}, more than {limit:?}: {self}", self.took);
+        let all = format!("{}\n{}", self.stdout, self.stderr).to_lowercase();
+        assert!(words.iter().any(|word| all.contains(&word.to_lowercase())), "none of {words:?}: {self}");
+    }
+
+    /// It failed within a second, in words that hold one of `words`.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub fn fails_fast(&self, words: &[&str]) {
+        self.fails_within(Duration::from_secs(1), words);
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, stdout, stderr, took } = self;
+        write!(f, "code {code} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}

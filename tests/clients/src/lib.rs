@@ -1,0 +1,14 @@
+//! What the tests of real clients share: a site (a small internet, a workspace, a state directory), a run in it, and what
+//! came of it. The product is only ever used by its command line; nothing here knows how it works.
+
+mod ended;
+mod needs;
+mod policies;
+mod run;
+mod site;
+
+pub use ended::Ended;
+pub use needs::{Need, home_has, product, ready};
+pub use policies::{allowing, corpus_policy};
+pub use run::Run;
+pub use site::Site;

@@ -1,0 +1,73 @@
+//! What a test cannot do without, and the one place where it is skipped. A skip prints its reason, and is a failure where
+//! `LOCKGATE_TEST_REQUIRE` is `all`; nothing is skipped in silence.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Something that may be absent from this machine.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// A program of a system directory, where a sandbox sees it.
+    Program(&'static str),
+    /// The virtual environment with the Python clients, named by `LOCKGATE_TEST_VENV`.
+    Venv,
+    /// A path below the home of whoever runs the tests.
+    Home(&'static str),
+}
+
+/// Where a sandbox finds programs.
+const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// Whether the product and all of `needs` are here. Otherwise the reason is printed, and the test is to return.
+///
+/// # Panics
+/// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
+#[must_use]
+pub fn ready(needs: &[Need]) -> bool {
+    let missing = product().and_then(|_| needs.iter().try_for_each(|need| have(*need)));
+    let Err(reason) = missing else { return true };
+    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "this test cannot run: {reason}");
+    eprintln!("skipped: {reason}");
+    false
+}
+
+/// The path of the product: `LOCKGATE_BIN`, or beside this test.
+///
+/// # Errors
+/// What is missing, in words.
+pub fn product() -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os("LOCKGATE_BIN") {
+        let path = PathBuf::from(path);
+        let missing = || format!("LOCKGATE_BIN names no file: {}", path.display());
+        return if path.is_file() { Ok(path) } else { Err(missing()) };
+    }
+    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("lockgate"));
+    beside
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| "`lockgate` is not built; build it, or name it in LOCKGATE_BIN".to_owned())
+}
+
+/// The path below the home of whoever runs the tests, if it is there.
+#[must_use]
+pub fn home_has(path: &str) -> Option<PathBuf> {
+    env::var_os("HOME").map(|home| Path::new(&home).join(path)).filter(|path| path.exists())
+}
+
+fn have(need: Need) -> Result<(), String> {
+    match need {
+        Need::Program(name) => {
+            let found = SYSTEM.iter().any(|folder| Path::new(folder).join(name).is_file());
+            if found { Ok(()) } else { Err(format!("{name} is not in a system directory")) }
+        }
+        Need::Venv => match env::var_os("LOCKGATE_TEST_VENV") {
+            Some(path) if Path::new(&path).join("bin/python").exists() => Ok(()),
+            Some(path) => Err(format!("LOCKGATE_TEST_VENV has no Python: {}", path.display())),
+            None => Err("LOCKGATE_TEST_VENV names no virtual environment".to_owned()),
+        },
+        Need::Home(path) => {
+            home_has(path).map(drop).ok_or_else(|| format!("~/{path} is not there"))
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A place to try things: a workspace with the probe in it, files beside it that no sandbox may see, a state
+//! directory of its own. Everything lies in one temporary directory that goes when the bench does.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::host::binary;
+use crate::program::{Ended, run};
+use crate::run::Run;
+use crate::seen::Seen;
+
+/// Which backend a run asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// Namespaces, seccomp, limits: the default.
+    Linux,
+    /// No isolation, a proxy and a clean environment.
+    Process,
+}
+
+impl Backend {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// One test's directory.
+#[derive(Debug)]
+pub struct Bench {
+    root: TempDir,
+}
+
+impl Bench {
+    /// Makes the directory: not under `/tmp`, because the sandbox has one of its own there.
+    ///
+    /// # Panics
+    /// When it cannot be made, or the probe is not built.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "making directories is not a default value")]
+    pub fn new() -> Self {
+        let root =
+            tempfile::Builder::new().prefix("lockgate-bench-").tempdir_in("/var/tmp").expect("a directory");
+        let bench = Self { root };
+        for directory in [bench.root.path(), &bench.workspace(), &bench.outside(), &bench.state()] {
+            fs::create_dir_all(directory).expect("a directory of the bench");
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("its mode");
+        }
+        let probe = binary("probe").expect("`ready` was asked first");
+        fs::copy(probe, bench.workspace().join("probe")).expect("a copy of the probe");
+        bench
+    }
+
+    /// The run's workspace.
+    #[must_use]
+    pub fn workspace(&self) -> PathBuf {
+        self.root.path().join("workspace")
+    }
+
+    /// A directory of the host's that no run is given.
+    #[must_use]
+    pub fn outside(&self) -> PathBuf {
+        self.root.path().join("outside")
+    }
+
+    /// `XDG_STATE_HOME` of every run on this bench.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.root.path().join("state")
+    }
+
+    /// The probe's path, the same inside and out.
+    #[must_use]
+    pub fn probe(&self) -> PathBuf {
+        self.workspace().join("probe")
+    }
+
+    /// Writes a file that everybody may read and returns its path.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn file(&self, path: impl AsRef<Path>, text: &str) -> PathBuf {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().expect("a path beneath the bench")).expect("its directory");
+        fs::write(&path, text).expect("a file of the bench");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("its mode");
+        path
+    }
+
+    /// The positive control: the probe where nothing holds it.
+    #[must_use]
+    pub fn control(&self, arguments: &[&str]) -> Seen {
+        Seen::only(&run(Command::new(self.probe()).args(arguments).current_dir(self.workspace())))
+    }
+
+    /// Checks that each attempt works where nothing holds it.
+    ///
+    /// # Panics
+    /// When one does not; the message names it.
+    pub fn controls(&self, attempts: &[&[&str]]) {
+        for attempt in attempts {
+            let seen = self.control(attempt);
+            assert!(seen.done(), "the control {attempt:?} did not work: {seen}");
+        }
+    }
+
+    /// The positive control for what is not harmless: every capability, in namespaces of its own.
+    #[must_use]
+    pub fn control_apart(&self, arguments: &[&str]) -> Seen {
+        let mut command = Command::new("unshare");
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--net",
+            "--uts",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ]);
+        command.arg("--kill-child").arg(self.probe()).args(arguments);
+        Seen::only(&run(command.current_dir(self.workspace())))
+    }
+
+    /// A run on this bench, to be filled in.
+    #[must_use]
+    pub fn run(&self, backend: Backend) -> Run {
+        Run::new(self, backend)
+    }
+
+    /// `lockgate ARGUMENTS…` with this bench's state directory.
+    #[must_use]
+    pub fn lockgate(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(binary("lockgate").expect("`ready` was asked first"));
+        run(command.args(arguments).env("XDG_STATE_HOME", self.state()).current_dir(self.workspace()))
+    }
+
+    /// The records of `lockgate … --json`, one a line.
+    ///
+    /// # Panics
+    /// When the command fails or a line is not JSON.
+    #[must_use]
+    pub fn records(&self, arguments: &[&str]) -> Vec<serde_json::Value> {
+        let ended = self.lockgate(arguments);
+        assert!(ended.code == 0, "lockgate {arguments:?}: {ended}");
+        ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+}

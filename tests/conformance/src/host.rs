@@ -1,0 +1,127 @@
+//! What this machine can do, asked by doing it, and the one place where a test is skipped.
+//! A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all` it is a failure. Nothing is skipped in silence.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Something a test cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// User, network and PID namespaces, with nftables inside: what the `linux` backend is made of.
+    Linux,
+    /// The small internet of `tests/world`.
+    World,
+    /// To be root outside.
+    Root,
+    /// A way to bound memory and processes: root, or a delegated control group.
+    ControlGroups,
+    /// A pseudo-terminal, made by `script` of util-linux.
+    Terminal,
+}
+
+/// Whether everything a test needs is there. Otherwise the reason is printed, and the test is to return.
+///
+/// # Panics
+/// When something is missing and `LOCKGATE_TEST_REQUIRE=all`.
+#[must_use]
+pub fn ready(needs: &[Needs]) -> bool {
+    let missing = binary("lockgate")
+        .and_then(|_| binary("probe"))
+        .and_then(|_| needs.iter().try_for_each(|need| have(*need)));
+    let Err(reason) = missing else { return true };
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{name} cannot run: {reason}");
+    eprintln!("SKIP {name}: {reason}");
+    false
+}
+
+/// The path of one of our programs: from its variable, or from where this test was built.
+pub(crate) fn binary(name: &str) -> Result<PathBuf, String> {
+    let variable = match name {
+        "lockgate" => "LOCKGATE_BIN".to_owned(),
+        other => format!("LOCKGATE_{}_BIN", other.to_uppercase()),
+    };
+    if let Some(path) = env::var_os(&variable) {
+        let path = PathBuf::from(path);
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(format!("{variable} names no file: {}", path.display()))
+        };
+    }
+    let own = env::current_exe().map_err(|error| format!("failed to find this test's own path: {error}"))?;
+    let beside =
+        own.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.is_file());
+    beside.ok_or_else(|| format!("`{name}` is not built; build it, or name it in {variable}"))
+}
+
+fn have(need: Needs) -> Result<(), String> {
+    static LINUX: OnceLock<Result<(), String>> = OnceLock::new();
+    static WORLD: OnceLock<Result<(), String>> = OnceLock::new();
+    static GROUPS: OnceLock<Result<(), String>> = OnceLock::new();
+    match need {
+        Needs::Linux => LINUX.get_or_init(linux).clone(),
+        Needs::World => WORLD.get_or_init(world).clone(),
+        Needs::ControlGroups => GROUPS.get_or_init(groups).clone(),
+        Needs::Root if is_root() => Ok(()),
+        Needs::Root => Err("this test needs to be root".to_owned()),
+        Needs::Terminal => {
+            succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")
+        }
+    }
+}
+
+/// Whether this test runs as root.
+#[must_use]
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
+}
+
+fn linux() -> Result<(), String> {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "--net", "--pid", "--fork"])
+        .arg(binary("probe")?)
+        .arg("nftables-table");
+    let output =
+        command.output().map_err(|error| format!("`unshare` (util-linux) does not start: {error}"))?;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if text.contains("\"done\"") {
+        Ok(())
+    } else {
+        Err(format!("no user namespace with nftables here: {}", text.trim()))
+    }
+}
+
+fn world() -> Result<(), String> {
+    let path = binary("world")?;
+    succeeds(Command::new(path).args(["--", "true"]), "the small internet of tests/world cannot be made here")
+}
+
+/// Root may always; others need a group of their own that the machine has handed over (cgroups(7), delegation).
+fn groups() -> Result<(), String> {
+    if is_root() {
+        return Ok(());
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let procs = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')).join("cgroup.procs");
+    match std::fs::OpenOptions::new().write(true).open(&procs) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(format!("no control group is delegated to this user: {}: {error}", procs.display()))
+        }
+    }
+}
+
+fn succeeds(command: &mut Command, otherwise: &str) -> Result<(), String> {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{otherwise}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{otherwise}: {error}")),
+    }
+}

@@ -1,0 +1,29 @@
+//! The promises Lockgate makes about what runs inside it, and the bench on which each is proven from outside.
+//!
+//! The product is only ever used as a person would: by its command line. What happens inside is told by the `probe`
+//! program, copied into the workspace. Every promise has one file under `tests/`, and a positive control that shows
+//! the probe succeeds where nothing holds it.
+
+mod bench;
+mod canary;
+mod host;
+mod inventory;
+mod program;
+mod promises;
+mod run;
+mod seen;
+mod table;
+mod world;
+
+pub use bench::{Backend, Bench};
+pub use canary::Canary;
+pub use host::{Needs, is_root, ready};
+pub use inventory::{
+    command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
+};
+pub use program::{Ended, Live};
+pub use promises::{PROMISES, Promise};
+pub use run::Run;
+pub use seen::Seen;
+pub use table::table;
+pub use world::World;

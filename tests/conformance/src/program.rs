@@ -1,0 +1,143 @@
+//! Starts a program and waits for it, never longer than it is given, and ends only what it started.
+//! Output is read on the side, so that a pipe held open by somebody else cannot hold the test.
+
+use std::fmt;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No command of a test may take longer than this.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// A stream that is still open this long after its program has ended is left as it is.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How a program ended and what it said.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit status; 128 + n when signal n killed it.
+    pub code: i32,
+    /// Everything on stdout, lossily.
+    pub stdout: String,
+    /// Everything on stderr, lossily.
+    pub stderr: String,
+    /// From start to exit.
+    pub took: Duration,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, stdout, stderr, took } = self;
+        write!(out, "exit {code} after {took:?}\nstdout: {stdout}\nstderr: {stderr}")
+    }
+}
+
+/// A program that is running. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct Live {
+    child: Child,
+    streams: [Receiver<Vec<u8>>; 2],
+    start: Instant,
+}
+
+impl Live {
+    /// Starts `command` with stdout and stderr collected; stdin is empty unless it was set.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let start = Instant::now();
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => panic!("failed to start {}: {error}", command.get_program().display()),
+        };
+        let streams = [collect(child.stdout.take()), collect(child.stderr.take())];
+        Self { child, streams, start }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it the signal `name` (`TERM`, `KILL`, `INT`, …).
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "failed to signal {}", self.child.id());
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it takes longer than any command of a test may.
+    #[must_use]
+    pub fn wait(mut self) -> Ended {
+        let code = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break code(status),
+                Ok(None) if self.start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
+                Ok(None) => {
+                    let id = self.child.id();
+                    let said = self.text();
+                    panic!("process {id} still runs after {PATIENCE:?}; it said: {said:?}");
+                }
+                Err(error) => panic!("failed to wait for process {}: {error}", self.child.id()),
+            }
+        };
+        let took = self.start.elapsed();
+        let [stdout, stderr] = self.text();
+        Ended { code, stdout, stderr, took }
+    }
+
+    fn text(&self) -> [String; 2] {
+        let deadline = Instant::now() + DRAIN;
+        self.streams.each_ref().map(|stream| {
+            let mut bytes = Vec::new();
+            let left = || deadline.saturating_duration_since(Instant::now());
+            while let Ok(piece) = stream.recv_timeout(left()) {
+                bytes.extend(piece);
+            }
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Both fail when it has been waited for already, and then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(command: &mut Command) -> Ended {
+    Live::start(command).wait()
+}
+
+fn code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    if let Some(mut stream) = stream {
+        thread::spawn(move || {
+            let mut buffer = [0; 16 * 1024];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    receiver
+}

@@ -1,0 +1,83 @@
+//! The list of promises: which sentence, which backends make it, where it is proven, what it answers to.
+//! A promise without a test file does not compile into the table: the tests check that each file is there.
+
+use crate::bench::Backend;
+
+/// One sentence that holds, or the product is broken.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Its name: the test file without `.rs`.
+    pub id: &'static str,
+    /// What holds.
+    pub sentence: &'static str,
+    /// Who makes it.
+    pub backends: &'static [Backend],
+    /// The requirements and threats it answers, by number.
+    pub answers: &'static str,
+}
+
+const LINUX: &[Backend] = &[Backend::Linux];
+const BOTH: &[Backend] = &[Backend::Linux, Backend::Process];
+
+const fn promise(
+    id: &'static str,
+    backends: &'static [Backend],
+    sentence: &'static str,
+    answers: &'static str,
+) -> Promise {
+    Promise { id, sentence, backends, answers }
+}
+
+/// Every promise, by theme: files, processes, privileges, network, secrets, limits, lifecycle.
+#[rustfmt::skip]
+pub const PROMISES: &[Promise] = &[
+    promise("host_files", LINUX, "Files of the host that were not declared cannot be read, by whatever name.", "S2.6 S3.7"),
+    promise("writes", LINUX, "Nothing outside the workspace can be changed; system directories are read-only.", "S2.6 S3.7"),
+    promise("private_directories", LINUX, "`/tmp` and the home directory are the run's own, and gone with it.", "S3.7"),
+    promise("mount_sources", LINUX, "Only what is declared enters, as declared; a link or `..` as a source is refused.", "S3.7 S3.12"),
+    promise("protected_files", LINUX, "What the host later executes or trusts cannot be written, present at the start or not.", "DESIGN §5"),
+    promise("devices", LINUX, "No device of the machine's can be reached or made.", "S2.6"),
+    promise("setuid", LINUX, "A setuid program gives nobody anything.", "S2.7"),
+    promise("kernel_files", LINUX, "No file of the kernel's opens for writing, not even for a run that root started.", "DESIGN §9"),
+    promise("cgroups", LINUX, "Control groups cannot be changed from inside; no release agent can be set.", "S2.9"),
+    promise("mounts", LINUX, "Every mount is `nosuid`, the system's are read-only, none leads to the old root.", "S2.6"),
+
+    promise("host_processes", LINUX, "Processes of the host are neither seen, signalled nor looked into.", "S2.4"),
+    promise("init", LINUX, "The sandbox's own init cannot be read, traced, stopped or killed from inside.", "S3.14"),
+    promise("siblings", LINUX, "Two runs cannot see or reach each other.", "S0.36 S3.9 C17"),
+
+    promise("privileges", LINUX, "No capabilities, no way to new ones, an allowlist of system calls, nobody's root.", "S2.7 S2.8 S3.13"),
+    promise("user_namespaces", LINUX, "No nested user namespace.", "S2.7"),
+    promise("syscalls", LINUX, "Every system call of the escape table is refused, each by name.", "S2.8"),
+    promise("descriptors", BOTH, "The command has stdin, stdout and stderr, and no other descriptor.", "DESIGN §4"),
+    promise("terminal", LINUX, "Keystrokes cannot be pushed into the caller's terminal; an interactive run has one of its own.", "DESIGN §4"),
+    promise("environment", BOTH, "Nothing of the caller's environment enters but what is named.", "S0.16 S0.22 S1.12 S1.13 C14"),
+
+    promise("allowed_host", BOTH, "An allowed host works unchanged: on every plane, or by the proxy of `process`.", "S0.28 S0.30 S4.24 S4.67 E08"),
+    promise("denied_host", BOTH, "A host that is not allowed gets 403 naming its guard at the proxy, and a fast refusal elsewhere.", "S0.37 S0.38 S4.66 E02 E20"),
+    promise("default_deny", LINUX, "Without a policy nothing gets out, not even a question for a name.", "S4.2 E01 E02"),
+    promise("dns", LINUX, "Only allowed names resolve, and no question of the agent's leaves the machine.", "S2.14 S4.23 E04"),
+    promise("raw_addresses", LINUX, "An address is no way around a name, in either family, on any plane.", "S0.37 C02 C03 E07 E10"),
+    promise("server_names", LINUX, "A TLS server name must be the name that was resolved; none, another or a broken one is refused.", "S4.67 C03 E03 E13"),
+    promise("private_addresses", BOTH, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
+    promise("ports", LINUX, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
+    promise("datagrams", LINUX, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),
+    promise("netlink_writes", LINUX, "The sandbox's network cannot be changed from inside.", "E05 E11"),
+    promise("unix_sockets", LINUX, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
+    promise("sidecar_death", LINUX, "A run ends with its sidecar: closed, not open.", "E19"),
+    promise("audit", BOTH, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
+    promise("canary", LINUX, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
+
+    promise("memory_limit", LINUX, "A memory bomb ends inside its limit, named.", "S1.30 S2.9 L06"),
+    promise("process_limit", LINUX, "A fork bomb ends inside its limit, named.", "S2.9 L06"),
+    promise("disk_limit", LINUX, "A disk filler and an inode filler end inside the limit of the private directories.", "L06 L10"),
+    promise("open_files", LINUX, "Descriptors and pseudo-terminals are bounded.", "L06 L10"),
+    promise("processor_limit", LINUX, "A run uses no more processor than it was given.", "S1.31 S2.9"),
+    promise("timeout", BOTH, "At its time limit a run is ended, whatever it does: exit 124.", "S0.24 S1.34 S1.36 S4.14"),
+
+    promise("exit_codes", BOTH, "The exit code tells the truth.", "DESIGN §4"),
+    promise("descendants", BOTH, "When the command or the command line ends, everything it started ends.", "L02"),
+    promise("zombies", LINUX, "Orphans are reaped.", "S3.14 L03"),
+    promise("pipes", BOTH, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
+    promise("leftovers", LINUX, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
+];

@@ -1,0 +1,220 @@
+//! One `lockgate run`, as a person would type it, put together piece by piece. It adds nothing of its own but the
+//! backend, the workspace and the state directory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::bench::{Backend, Bench};
+use crate::host::binary;
+use crate::program::{Ended, Live};
+use crate::seen::Seen;
+use crate::world::World;
+
+/// A run that has not started.
+#[derive(Clone, Debug)]
+pub struct Run {
+    workspace: PathBuf,
+    state: PathBuf,
+    flags: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    before: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn new(bench: &Bench, backend: Backend) -> Self {
+        let workspace = bench.workspace();
+        let flags = ["--backend", backend.name(), "--workspace"].map(OsString::from);
+        let flags = flags.into_iter().chain([workspace.clone().into()]).collect();
+        Self { workspace, state: bench.state(), flags, environment: Vec::new(), before: Vec::new() }
+    }
+
+    /// Adds flags of `lockgate run`.
+    #[must_use]
+    pub fn flags<T: AsRef<std::ffi::OsStr>>(mut self, flags: impl IntoIterator<Item = T>) -> Self {
+        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self
+    }
+
+    /// Allows a host, `HOST[:PORT]`.
+    #[must_use]
+    pub fn allow(self, host: &str) -> Self {
+        self.flags(["--allow", host])
+    }
+
+    /// Sets a variable of the *caller's* environment.
+    #[must_use]
+    pub fn caller(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Puts the whole command behind another one: the world, a terminal, another user.
+    #[must_use]
+    pub fn behind<T: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = T>) -> Self {
+        self.before = wrapper.into_iter().map(Into::into).chain(self.before).collect();
+        self
+    }
+
+    /// Runs it in the small internet.
+    #[must_use]
+    pub fn within(self, world: &World) -> Self {
+        self.behind(world.wrapper())
+    }
+
+    /// The finished command line.
+    ///
+    /// # Panics
+    /// When `lockgate` is not built; `ready` says so first.
+    #[must_use]
+    pub fn words<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Vec<OsString> {
+        let mut words = self.before.clone();
+        words.push(binary("lockgate").expect("`ready` was asked first").into());
+        words.push("run".into());
+        words.extend(self.flags.iter().cloned());
+        words.push("--".into());
+        words.extend(command.into_iter().map(|word| word.as_ref().to_owned()));
+        words
+    }
+
+    /// Starts a command inside.
+    #[must_use]
+    pub fn start<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Live {
+        let words = self.words(command);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&self.workspace).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", &self.state).env_remove("LOCKGATE_TEST_REQUIRE");
+        command.envs(self.environment.iter().cloned());
+        Live::start(&mut command)
+    }
+
+    /// Runs a command inside to its end.
+    #[must_use]
+    pub fn command<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Ended {
+        self.start(command).wait()
+    }
+
+    /// Runs a line of shell inside to its end.
+    #[must_use]
+    pub fn shell(&self, line: &str) -> Ended {
+        self.command(["/bin/sh", "-c", line])
+    }
+
+    /// Makes one attempt inside.
+    #[must_use]
+    pub fn probe(&self, arguments: &[&str]) -> Seen {
+        Seen::only(&self.command(self.probe_words(arguments)))
+    }
+
+    /// Asks the run's explicit proxy, wherever its environment says that is, for a plain HTTP URL.
+    #[must_use]
+    pub fn by_proxy(&self, url: &str) -> Seen {
+        let probe = self.workspace.join("probe");
+        let script =
+            r#"at=${HTTP_PROXY#http://}; at=${at%/}; exec "$0" http-proxy "${at%:*}" "${at##*:}" "$1""#;
+        Seen::only(&self.command([
+            Path::new("/bin/sh"),
+            Path::new("-c"),
+            Path::new(script),
+            &probe,
+            Path::new(url),
+        ]))
+    }
+
+    /// Asks the run's explicit proxy for a tunnel to `HOST:PORT`.
+    #[must_use]
+    pub fn by_tunnel(&self, target: &str) -> Seen {
+        let probe = self.workspace.join("probe");
+        let script =
+            r#"at=${HTTPS_PROXY#http://}; at=${at%/}; exec "$0" http-connect "${at%:*}" "${at##*:}" "$1""#;
+        Seen::only(&self.command([
+            Path::new("/bin/sh"),
+            Path::new("-c"),
+            Path::new(script),
+            &probe,
+            Path::new(target),
+        ]))
+    }
+
+    /// Makes several attempts, one after another, in one sandbox.
+    ///
+    /// # Panics
+    /// When they do not give one report each.
+    #[must_use]
+    pub fn probes(&self, attempts: &[&[&str]]) -> Vec<Seen> {
+        let quoted: Vec<String> = attempts.iter().map(|words| line(&self.probe_words(words))).collect();
+        let ended = self.shell(&quoted.join("\n"));
+        let all = Seen::all(&ended);
+        assert!(
+            all.len() == attempts.len(),
+            "expected {} reports, got {}: {ended}",
+            attempts.len(),
+            all.len()
+        );
+        all
+    }
+
+    /// Makes several attempts in one sandbox, none of which may work.
+    ///
+    /// # Panics
+    /// When one does; the message names it.
+    pub fn nothing_works(&self, attempts: &[&[&str]]) {
+        self.contained();
+        for (attempt, seen) in attempts.iter().zip(self.probes(attempts)) {
+            assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
+        }
+    }
+
+    /// Stops a test before it does harm: what runs under `linux` must at least have PIDs and mounts of its own.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn contained(&self) {
+        static CONTAINED: OnceLock<()> = OnceLock::new();
+        CONTAINED.get_or_init(|| {
+            let inside = self.probe(&["identity"]);
+            for kind in ["pid", "mnt"] {
+                let outside = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+                let here = inside.detail()["namespaces"][kind].as_str().unwrap_or_default();
+                assert!(
+                    here.starts_with(kind) && Path::new(here) != outside,
+                    "this is no sandbox at all: {inside}"
+                );
+            }
+        });
+    }
+
+    /// Makes several attempts in one sandbox, all of which must work.
+    ///
+    /// # Panics
+    /// When one does not; the message names it.
+    pub fn everything_works(&self, attempts: &[&[&str]]) {
+        for (attempt, seen) in attempts.iter().zip(self.probes(attempts)) {
+            assert!(seen.done(), "{attempt:?} did not work inside: {seen}");
+        }
+    }
+
+    fn probe_words(&self, arguments: &[&str]) -> Vec<OsString> {
+        let probe = Path::new(&self.workspace).join("probe").into_os_string();
+        std::iter::once(probe).chain(arguments.iter().map(OsString::from)).collect()
+    }
+}
+
+/// Words as one line of shell, each in single quotes.
+fn line(words: &[OsString]) -> String {
+    let quote = |word: &OsString| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+
+    #[test]
+    fn words_survive_a_shell() {
+        let words = ["printf", "%s|", "it's", "a b", r"\r\n", "$HOME"].map(Into::into);
+        let output = std::process::Command::new("sh").args(["-c", &line(&words)]).output().expect("a shell");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), r"it's|a b|\r\n|$HOME|");
+    }
+}

@@ -1,0 +1,28 @@
+//! The promises as a page of documentation.
+//! The page is made, never edited by hand; a test compares the two.
+
+use std::fmt::Write;
+
+use crate::bench::Backend;
+use crate::promises::PROMISES;
+
+/// The whole of `docs/conformance.md`.
+#[must_use]
+pub fn table() -> String {
+    let mut page = String::from(
+        "# What each backend promises\n\n\
+         Each row is a sentence that holds, proven by the file of that name in `tests/conformance/tests/`. Every test has a\n\
+         positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
+         promise; `process` isolates nothing and says so.\n\n\
+         This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\n\
+         | promise | linux | process | proven by | answers |\n|---|---|---|---|---|\n",
+    );
+    for promise in PROMISES {
+        let mark = |backend| if promise.backends.contains(&backend) { "✓" } else { "–" };
+        let (linux, process) = (mark(Backend::Linux), mark(Backend::Process));
+        let (sentence, id, answers) = (promise.sentence, promise.id, promise.answers);
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "| {sentence} | {linux} | {process} | `{id}` | {answers} |");
+    }
+    page
+}

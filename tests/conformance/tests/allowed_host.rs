@@ -1,0 +1,51 @@
+//! Promise: an allowed host works unchanged, by name, on every plane, with or without proxy variables.
+//! S0.28, S0.30, S4.24, S4.67; E08.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+#[test]
+fn an_allowed_host_works_on_every_plane() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[
+        &["http", "api.example.com", "80", "/"],
+        &["tls", "api.example.com", "443", "api.example.com"],
+    ]);
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+
+    run.everything_works(&[
+        &["resolve", "api.example.com"],
+        &["http", "api.example.com", "80", "/transparent"],
+        &["tls", "api.example.com", "443", "api.example.com"],
+        &["tls", "api.example.com", "443", "API.Example.COM"],
+    ]);
+    assert!(!world.reached("/transparent").is_empty(), "the server saw no request");
+    let seen = run.by_proxy("http://api.example.com/explicit");
+    assert!(seen.done() && seen.number("status") == 200, "{seen}");
+    assert!(!world.reached("/explicit").is_empty(), "the server saw no request");
+    let seen = run.by_tunnel("api.example.com:443");
+    assert!(seen.done() && seen.number("status") == 200, "{seen}");
+    let bare = "env -u HTTP_PROXY -u http_proxy -u HTTPS_PROXY -u https_proxy -u ALL_PROXY -u all_proxy \
+                curl -sS --max-time 20 --noproxy '*' https://api.example.com/bare";
+    let ended = run.shell(bare);
+    assert!(ended.code == 0, "{ended}");
+    assert!(!world.reached("/bare").is_empty(), "the server saw no request");
+}
+
+#[test]
+fn an_allowed_host_works_by_the_proxy_of_process() {
+    if !ready(&[Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let run = bench.run(Backend::Process).allow("api.example.com").within(&world);
+    let seen = run.by_proxy("http://api.example.com/explicit");
+    assert!(seen.done() && seen.number("status") == 200, "{seen}");
+    assert!(!world.reached("/explicit").is_empty(), "the server saw no request");
+    let seen = run.by_tunnel("api.example.com:443");
+    assert!(seen.done() && seen.number("status") == 200, "{seen}");
+}

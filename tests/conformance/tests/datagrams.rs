@@ -1,0 +1,73 @@
+//! Promise: nothing but TCP by way of the sidecar: no UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.
+//! S0.37; E05, E11.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+/// Families whose mere existence is a way out or a way into the kernel. Reading routes by netlink is ordinary.
+const REFUSED: &[&str] = &[
+    "raw4",
+    "raw6",
+    "raw-icmp",
+    "raw-tcp",
+    "packet-raw",
+    "packet-datagram",
+    "vsock-stream",
+    "vsock-datagram",
+    "sctp-stream",
+    "sctp-packet",
+    "dccp",
+    "alg",
+    "bluetooth",
+    "can",
+    "tipc",
+    "rds",
+    "xdp",
+    "key",
+    "smc",
+    "qipcrtr",
+    "netlink-netfilter",
+    "netlink-generic",
+    "netlink-xfrm",
+    "netlink-audit",
+    "ping4",
+    "ping6",
+];
+
+#[test]
+fn odd_sockets_cannot_be_opened() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let control = bench.control_apart(&["sockets"]);
+    let working = REFUSED.iter().filter(|name| control.detail()[**name]["outcome"] == "done").count();
+    assert!(working >= 6, "too few controls work: {control}");
+    let inside = bench.run(Backend::Linux).probe(&["sockets"]);
+    for name in REFUSED {
+        assert!(inside.detail()[*name]["outcome"] != "done", "{name} opened: {inside}");
+    }
+}
+
+#[test]
+fn datagrams_lead_nowhere() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[&["dns", "api.example.com", "A", "9.9.9.9"]]);
+    let _ = world.control(&["udp", "93.184.216.34", "443", "quic"]);
+    assert!(!world.reached("datagram").is_empty(), "the control's datagram was not recorded");
+    world.forget();
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    run.nothing_works(&[
+        &["udp", "93.184.216.34", "443", "quic"],
+        &["udp", "api.example.com", "443", "quic"],
+        &["udp", "9.9.9.9", "5353", "mdns"],
+        &["udp", "2606:2800:220:1::1", "443", "quic"],
+        &["udp", "192.168.77.10", "123", "time"],
+        &["icmp", "93.184.216.34"],
+        &["vsock", "2", "1024"],
+    ]);
+    assert!(world.reached("datagram").is_empty() && world.at("resolver").is_empty(), "{:?}", world.records());
+}

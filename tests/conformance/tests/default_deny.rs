@@ -1,0 +1,34 @@
+//! Promise: without a policy nothing gets out, not even a question for a name; an empty list allows nothing.
+//! S4.2; E01, E02.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+const ATTEMPTS: &[&[&str]] = &[
+    &["resolve", "api.example.com"],
+    &["http", "api.example.com", "80", "/"],
+    &["http", "93.184.216.34", "80", "/", "api.example.com"],
+    &["http", "2606:2800:220:1::1", "80", "/", "api.example.com"],
+    &["tls", "93.184.216.34", "443", "api.example.com"],
+    &["dns", "api.example.com", "A", "9.9.9.9"],
+];
+
+#[test]
+fn no_policy_allows_nothing() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(ATTEMPTS);
+    bench.run(Backend::Linux).within(&world).nothing_works(ATTEMPTS);
+    let empty = bench.file("outside/empty.toml", "[egress]\ndefault = \"deny\"\n");
+    bench
+        .run(Backend::Linux)
+        .flags(["--policy", empty.to_str().unwrap()])
+        .within(&world)
+        .nothing_works(ATTEMPTS);
+    assert!(!bench.run(Backend::Linux).within(&world).by_proxy("http://api.example.com/").done());
+    let got_out: Vec<_> =
+        ["web", "resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
+    assert!(got_out.is_empty(), "{got_out:?}");
+}

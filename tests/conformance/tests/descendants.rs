@@ -1,0 +1,63 @@
+//! Promise: when the command ends, everything it started ends, however far it tried to get away.
+//! L02; both backends.
+
+use std::time::Duration;
+
+use lockgate_conformance::{Backend, Bench, Canary, Needs, processes_named, ready, vanishes, within};
+
+#[test]
+fn descendants_end_with_the_command() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    assert!(bench.control(&["orphan", "2", mark.text(), "closed"]).done());
+    assert!(
+        within(Duration::from_secs(1), || !processes_named(mark.text()).is_empty()),
+        "the control did not outlive"
+    );
+
+    for backend in [Backend::Linux, Backend::Process] {
+        let named = backend.name();
+        let mark = Canary::draw();
+        let seen = bench.run(backend).probe(&["orphan", "60", mark.text(), "closed"]);
+        assert!(seen.done(), "{seen}");
+        assert!(vanishes(mark.text(), Duration::from_secs(1)), "{named}: {:?}", processes_named(mark.text()));
+
+        let mark = Canary::draw();
+        let hold =
+            format!("trap \"\" HUP TERM; exec \"{}\" hold 60 {}", bench.probe().display(), mark.text());
+        let ended = bench.run(backend).shell(&format!("(setsid sh -c '{hold}' &) ; sleep 0.2; kill -9 $$"));
+        assert!(ended.code == 137, "{ended}");
+        assert!(vanishes(mark.text(), Duration::from_secs(1)), "{named}: {:?}", processes_named(mark.text()));
+    }
+}
+
+#[test]
+fn descendants_end_with_the_command_line() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    for backend in [Backend::Linux, Backend::Process] {
+        let bench = Bench::new();
+        let mark = Canary::draw();
+        let probe = bench.probe();
+        let probe = probe.to_str().unwrap();
+        let line = format!("'{probe}' orphan 60 {0} closed; exec '{probe}' hold 60 {0}", mark.text());
+        let live = bench.run(backend).start(["/bin/sh", "-c", &line]);
+        // The orphan and the command: the command line and its own helpers carry the words too, further back.
+        let holds = |line: &str| {
+            line.starts_with("/proc/self/exe hold") || line.starts_with(&format!("{probe} hold"))
+        };
+        let held = || processes_named(mark.text()).iter().filter(|(_, line)| holds(line)).count() == 2;
+        assert!(
+            within(Duration::from_secs(10), held),
+            "the command did not start: {:?}",
+            processes_named(mark.text())
+        );
+        live.signal("KILL");
+        let gone = vanishes(mark.text(), Duration::from_secs(2));
+        assert!(gone, "{} outlived a kill -9: {:?}", backend.name(), processes_named(mark.text()));
+    }
+}

@@ -1,0 +1,68 @@
+//! Promise: only allowed names resolve, to addresses of the sidecar's own; no question of the agent's leaves.
+//! S2.14, S4.23, S4.24; E04.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+#[test]
+fn only_allowed_names_resolve() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[&["dns", "api.example.com", "A"], &["dns", "www.example.org", "A", "9.9.9.9", "tcp"]]);
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+
+    let allowed: &[&[&str]] = &[
+        &["dns", "api.example.com", "A"],
+        &["dns", "api.example.com", "A", "9.9.9.9"],
+        &["dns", "aPi.eXample.com", "A", "8.8.8.8", "tcp"],
+        &["dns", "api.example.com", "A", "[2620:fe::fe]:53"],
+        &["dns-edns", "api.example.com", "A", "192.168.77.10"],
+    ];
+    for (attempt, seen) in allowed.iter().zip(run.probes(allowed)) {
+        let address = seen.detail()["answers"][0]["data"].as_str().unwrap_or_default();
+        assert!(address.starts_with("198.18.") || address.starts_with("198.19."), "{attempt:?}: {seen}");
+    }
+    let no_data: &[&[&str]] = &[
+        &["dns", "api.example.com", "HTTPS"],
+        &["dns", "api.example.com", "SVCB"],
+        &["dns", "api.example.com", "TXT"],
+        &["dns", "api.example.com", "MX"],
+        &["dns", "api.example.com", "NULL"],
+        &["dns", "api.example.com", "SRV"],
+        &["dns", "api.example.com", "AXFR", "9.9.9.9", "tcp"],
+    ];
+    run.nothing_works(no_data);
+    let denied: &[&[&str]] = &[
+        &["dns", "www.example.org", "A"],
+        &["dns", "www.example.org", "AAAA", "9.9.9.9"],
+        &["dns", "www.example.org", "A", "8.8.8.8", "tcp"],
+        &["dns", "c2VjcmV0.api.example.com", "A"],
+        &["dns", "c2VjcmV0.api.example.com", "TXT", "9.9.9.9"],
+        &["dns", "example.com", "ANY"],
+        &["dns", "metadata.google.internal", "A"],
+    ];
+    for (attempt, seen) in denied.iter().zip(run.probes(denied)) {
+        assert!(seen.text("rcode") == "NXDOMAIN", "{attempt:?}: {seen}");
+    }
+    assert!(world.at("resolver").is_empty(), "a question left the machine: {:?}", world.at("resolver"));
+}
+
+#[test]
+fn other_ways_to_ask_are_closed() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    run.nothing_works(&[
+        &["dns", "api.example.com", "A", "9.9.9.9:5353"],
+        &["dns", "api.local", "A", "224.0.0.251:5353"],
+        &["dns", "api", "A", "224.0.0.252:5355"],
+        &["tls", "9.9.9.9", "853", "dns.example.org"],
+    ]);
+    let out: Vec<_> = ["resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
+    assert!(out.is_empty(), "{out:?}");
+}

@@ -1,0 +1,54 @@
+//! Promise: the exit code tells the truth: the command's own, 125 not made, 126 not executable, 127 not found,
+//! 128+n killed. DESIGN §4; issue "Bad input"; both backends.
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+#[test]
+fn exit_codes_tell_the_truth() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("workspace/plain", "not a program");
+    for backend in [Backend::Linux, Backend::Process] {
+        let run = bench.run(backend);
+        let named = backend.name();
+        for (line, code) in
+            [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -TERM $$", 143)]
+        {
+            let ended = run.shell(line);
+            assert!(ended.code == code, "`{line}` under {named}: {ended}");
+        }
+        let missing = run.command(["/no/such/program"]);
+        assert!(missing.code == 127 && missing.stderr.contains("/no/such/program"), "{named}: {missing}");
+        let missing = run.command(["lockgate-no-such-program"]);
+        assert!(missing.code == 127, "{named}: {missing}");
+        let plain = run.command([bench.workspace().join("plain")]);
+        assert!(plain.code == 126, "{named}: {plain}");
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_said_once_and_clearly() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let wide = bench.file("outside/wide.toml", "[[egress.allow]]\nhost = \"*.com\"\n");
+    let unknown = bench.file("outside/unknown.toml", "[egress]\ndefalt = \"deny\"\n");
+    let cases: &[(&[&str], &str)] = &[
+        (&["--policy", wide.to_str().unwrap()], "*.com"),
+        (&["--policy", unknown.to_str().unwrap()], "defalt"),
+        (&["--policy", "/no/such/policy.toml"], "/no/such/policy.toml"),
+        (&["--memory", "1KiB"], "memory"),
+        (&["--mount", "/no/such/source:/home/agent/x"], "/no/such/source"),
+    ];
+    let nonsense = bench.lockgate(&["run", "--backend", "nonsense", "--", "true"]);
+    assert!(nonsense.code == 2 && nonsense.stderr.contains("nonsense"), "{nonsense}");
+    for (flags, named) in cases {
+        let ended = bench.run(Backend::Linux).flags(*flags).command(["true"]);
+        assert!(matches!(ended.code, 2 | 125), "{flags:?}: {ended}");
+        assert!(ended.stderr.contains(named), "{flags:?} is not named: {ended}");
+        assert!(!ended.stderr.contains("panicked"), "{flags:?}: {ended}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Promise: files of the host that were not declared cannot be read, by whatever name they are called.
+//! S3.7, S2.6; THREATS X "path-based denial" (`/proc/self/root`, links, `..`).
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+#[test]
+fn host_files_cannot_be_read() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let file = bench.file("outside/notes", "private");
+    let file = file.to_str().unwrap();
+    let link = bench.workspace().join("link");
+    let (link, state) = (link.to_str().unwrap(), bench.state());
+    let climb = format!("{}/../outside/notes", bench.workspace().display());
+    let (outside, state) = (bench.outside(), state.to_str().unwrap().to_owned());
+    let outside = outside.to_str().unwrap();
+    bench.controls(&[&["read", file], &["read", &climb], &["symlink-read", file, link], &["list", outside]]);
+
+    bench.run(Backend::Linux).nothing_works(&[
+        &["read", file],
+        &["read", &climb],
+        &["symlink-read", file, link],
+        &["list", outside],
+        &["list", &state],
+        &["read", &format!("/proc/self/root{file}")],
+        &["read", &format!("/proc/1/root{file}")],
+        &["read", "/proc/self/cwd/../outside/notes"],
+        &["open", "/etc/shadow"],
+        &["list", "/root"],
+        &["list", "/var/log"],
+    ]);
+}

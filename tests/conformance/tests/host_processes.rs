@@ -1,0 +1,31 @@
+//! Promise: processes of the host are neither seen nor signalled nor looked into.
+//! S2.4; THREATS X "signals".
+
+use lockgate_conformance::{Backend, Bench, Canary, Live, Needs, ready};
+
+#[test]
+fn host_processes_cannot_be_seen() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    let victim = Live::start(std::process::Command::new(bench.probe()).args(["hold", "60", mark.text()]));
+    let id = victim.id().to_string();
+    bench.controls(&[&["see", mark.text()], &["signal", &id, "0"], &["proc-read", &id]]);
+
+    let run = bench.run(Backend::Linux);
+    // The mark itself must not be on a command line inside, so it is looked for among what is visible.
+    let seen = run.probe(&["processes"]);
+    assert!(!seen.to_string().contains(mark.text()), "{seen}");
+    let visible = seen.detail().as_array().unwrap().len();
+    assert!(visible <= 4, "{visible} processes are visible: {seen}");
+    if id.parse::<u32>().unwrap() > 100 {
+        run.nothing_works(&[&["signal", &id, "9"], &["proc-read", &id], &["ptrace", &id]]);
+    }
+    run.contained();
+    // To everybody there is: all that may be hit is inside.
+    let ended = run.shell("kill -9 -1; true");
+    assert!(ended.code != 125, "{ended}");
+    assert!(bench.control(&["signal", &id, "0"]).done(), "the host's process was killed from inside");
+}

@@ -1,0 +1,119 @@
+//! Promise: nothing is left behind: after exit, timeout, cancel, and `kill -9` of the command line.
+//! DESIGN §4, §10; S3.17; L01, L09, L11.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockgate_conformance::{
+    Backend, Bench, Canary, Live, Needs, control_groups, files_under, mount_points, processes_named, ready,
+    vanishes, within,
+};
+
+/// Starts a run that says its id, and waits until it has.
+fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
+    let line = format!(
+        "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec '{}' hold 60 {}",
+        bench.probe().display(),
+        mark.text()
+    );
+    let live = bench.run(Backend::Linux).flags(flags).start(["/bin/sh", "-c", &line]);
+    let id = bench.workspace().join("id");
+    assert!(within(Duration::from_secs(10), || id.exists()), "the run did not start: {}", live.wait());
+    let text = std::fs::read_to_string(id).unwrap().trim().to_owned();
+    assert!(!text.is_empty(), "LOCKGATE_RUN_ID is not set inside");
+    (live, text)
+}
+
+/// What of run `id` is still on the machine.
+fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
+    let mut left: Vec<String> = processes_named(mark.text()).into_iter().map(|(_, line)| line).collect();
+    left.extend(processes_named(id).into_iter().map(|(_, line)| line));
+    left.extend(mount_points(id));
+    left.extend(mount_points(bench.workspace().to_str().unwrap()));
+    left.extend(control_groups(id).into_iter().map(|path| path.display().to_string()));
+    let known = ["probe", "id"].map(PathBuf::from);
+    let workspace = files_under(&bench.workspace()).into_iter().filter(|path| !known.contains(path));
+    left.extend(workspace.map(|path| format!("{} in the workspace", path.display())));
+    let temporary = |path: &PathBuf| {
+        let path = path.to_string_lossy();
+        path.contains(".tmp") || path.ends_with(".sock") || path.ends_with(".lock") && path.contains(id)
+    };
+    left.extend(
+        files_under(&bench.state()).into_iter().filter(temporary).map(|path| path.display().to_string()),
+    );
+    left
+}
+
+fn nothing_left(bench: &Bench, mark: &Canary, id: &str, after: &str) {
+    assert!(
+        within(Duration::from_secs(3), || left(bench, mark, id).is_empty()),
+        "after {after}: {:?}",
+        left(bench, mark, id)
+    );
+}
+
+#[test]
+fn nothing_is_left_after_any_end() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    for signal in ["TERM", "INT", "HUP", "KILL"] {
+        let (bench, mark) = (Bench::new(), Canary::draw());
+        let (live, id) = started(&bench, &mark, &[]);
+        assert!(!left(&bench, &mark, &id).is_empty(), "the inventory does not see a running run");
+        live.signal(signal);
+        if signal == "INT" {
+            // Ctrl-C once asks, twice kills.
+            std::thread::sleep(Duration::from_millis(300));
+            if std::path::Path::new(&format!("/proc/{}", live.id())).exists() {
+                live.signal(signal);
+            }
+        }
+        let ended = live.wait();
+        assert!(ended.code != 0, "{signal}: {ended}");
+        assert!(vanishes(mark.text(), Duration::from_secs(3)), "{signal}: the command goes on");
+        if signal == "KILL" {
+            // What a killed command line could not put away goes with the next start.
+            assert!(bench.run(Backend::Linux).command(["true"]).code == 0);
+        }
+        nothing_left(&bench, &mark, &id, signal);
+    }
+}
+
+#[test]
+fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let (live, id) = started(&bench, &mark, &["--timeout", "1s"]);
+    assert!(live.wait().code == 124);
+    nothing_left(&bench, &mark, &id, "a timeout");
+
+    let groups = || control_groups("lockgate").len();
+    let before = groups();
+    for _ in 0..100 {
+        let ended = bench.run(Backend::Linux).command(["true"]);
+        assert!(ended.code == 0, "{ended}");
+    }
+    // Other tests make and remove groups at the same time: a few may come and go, a hundred may not stay.
+    assert!(within(Duration::from_secs(5), || groups() < before + 20), "{:?}", control_groups("lockgate"));
+    assert!(mount_points(bench.workspace().to_str().unwrap()).is_empty());
+}
+
+#[test]
+fn two_hundred_at_once_come_and_go() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let run = bench.run(Backend::Linux);
+    let probe = bench.probe();
+    let all: Vec<Live> =
+        (0..200).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();
+    for live in all {
+        let ended = live.wait();
+        assert!(ended.code == 0, "{ended}");
+    }
+    assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
+}

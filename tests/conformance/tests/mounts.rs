@@ -1,0 +1,35 @@
+//! Promise: every mount inside is `nosuid`, the system's are read-only, and none leads to the host's old root.
+//! THREATS X "mounts"; S2.6.
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+#[test]
+fn mounts_are_safe() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let control = bench.control(&["mounts"]);
+    assert!(control.detail().as_array().is_some_and(|mounts| !mounts.is_empty()), "{control}");
+    let seen = bench.run(Backend::Linux).probe(&["mounts"]);
+    let mounts = seen.detail().as_array().expect("a list of mounts");
+    assert!(!mounts.is_empty(), "{seen}");
+    for mount in mounts {
+        let (target, options) = (mount["target"].as_str().unwrap(), mount["options"].as_str().unwrap());
+        let has = |option: &str| options.split(',').any(|word| word == option);
+        assert!(has("nosuid"), "{target} allows setuid: {mount}");
+        let device = target.starts_with("/dev");
+        assert!(has("nodev") || device, "{target} allows devices: {mount}");
+        let system = ["/usr", "/bin", "/lib", "/etc", "/opt", "/sbin"];
+        // The root itself is the run's own and holds nothing but mount points; `writes` tries to write there.
+        if system.iter().any(|prefix| target.starts_with(prefix)) {
+            assert!(has("ro"), "{target} is writable: {mount}");
+        }
+        let kind = mount["type"].as_str().unwrap();
+        assert!(
+            !matches!(kind, "sysfs" | "cgroup" | "cgroup2" | "debugfs" | "tracefs" | "securityfs" | "bpf")
+                || has("ro"),
+            "{mount}"
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Promise: the sandbox's network cannot be changed from inside: no route, address, link or firewall rule.
+//! E05, E11.
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+#[test]
+fn the_network_cannot_be_changed() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for attempt in ["netlink-address", "netlink-route", "netlink-link", "nftables-table"] {
+        let control = bench.control_apart(&[attempt]);
+        assert!(control.done(), "the control {attempt} did not work: {control}");
+        let inside = bench.run(Backend::Linux).probe(&[attempt]);
+        assert!(!inside.done(), "{attempt} worked inside: {inside}");
+    }
+}

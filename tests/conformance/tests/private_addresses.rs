@@ -1,0 +1,93 @@
+//! Promise: loopback of the host, the LAN, metadata services and names that lead there cannot be reached, not even
+//! when the name is allowed or everything public is. S0.34, S0.39, S1.38, S3.5, S4.28, S4.29, S4.60; E12, E14, E17.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+const BY_ADDRESS: &[&[&str]] = &[
+    &["http", "192.168.77.10", "80", "/"],
+    &["http", "169.254.169.254", "80", "/latest/meta-data/"],
+    &["http", "100.100.100.200", "80", "/latest/meta-data/"],
+    &["http", "10.0.0.5", "80", "/"],
+    &["http", "fd00::5", "80", "/"],
+    &["http", "127.0.0.1", "8000", "/"],
+    &["http", "::1", "8000", "/"],
+];
+const BY_NAME: &[&[&str]] = &[
+    &["http", "private.example.com", "80", "/"],
+    &["http", "meta.example.com", "80", "/"],
+    &["http", "v6private.example.com", "80", "/"],
+];
+const ALLOWED: &[&str] = &[
+    "private.example.com",
+    "meta.example.com",
+    "v6private.example.com",
+    "mapped.example.com",
+    "mixed.example.com",
+    "rebind.example.com",
+];
+
+fn nobody_was_reached(world: &World, how: &str) {
+    for server in ["lan", "metadata", "private", "host-loopback"] {
+        assert!(world.at(server).is_empty(), "{how} reached {server}: {:?}", world.at(server));
+    }
+}
+
+#[test]
+fn private_addresses_are_out_of_reach() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(BY_ADDRESS);
+    let open = bench.file("outside/open.toml", "[egress]\ndefault = \"open-internet\"\n");
+    let open = ["--policy", open.to_str().unwrap()];
+    for run in [bench.run(Backend::Linux), bench.run(Backend::Linux).flags(open)] {
+        let run = run.within(&world);
+        run.nothing_works(BY_ADDRESS);
+        for url in [
+            "http://169.254.169.254/",
+            "http://127.0.0.1:8000/",
+            "http://localhost:8000/",
+            "http://2130706433:8000/",
+        ] {
+            let seen = run.by_proxy(url);
+            assert!(!seen.done(), "{url}: {seen}");
+        }
+        // E17: the sidecar is no way to itself or to another one.
+        for target in ["127.0.0.1:8081", "localhost:8081", "[::1]:8081", "sidecar:8081", "0.0.0.0:8081"] {
+            let seen = run.by_tunnel(target);
+            assert!(!seen.done(), "{target}: {seen}");
+        }
+        nobody_was_reached(&world, "a run");
+    }
+    let process = bench.run(Backend::Process).flags(open).within(&world);
+    for url in ["http://169.254.169.254/", "http://127.0.0.1:8000/", "http://192.168.77.10/"] {
+        let seen = process.by_proxy(url);
+        assert!(!seen.done(), "{url} by the proxy of process: {seen}");
+    }
+    nobody_was_reached(&world, "the proxy of process");
+}
+
+#[test]
+fn names_that_lead_to_private_addresses_are_refused() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(BY_NAME);
+    let open = bench.file("outside/open.toml", "[egress]\ndefault = \"open-internet\"\n");
+    let named = ALLOWED.iter().fold(bench.run(Backend::Linux), |run, name| run.allow(name));
+    for run in [named, bench.run(Backend::Linux).flags(["--policy", open.to_str().unwrap()])] {
+        let run = run.within(&world);
+        run.nothing_works(BY_NAME);
+        // A name that first leads somewhere public may be reached there, and never at its second address.
+        let twice: Vec<[&str; 4]> = ALLOWED.iter().flat_map(|name| [["http", *name, "80", "/"]; 3]).collect();
+        let _ = run.probes(&twice.iter().map(|words| words.as_slice()).collect::<Vec<_>>());
+        for name in ALLOWED {
+            let _ = run.by_tunnel(&format!("{name}:80"));
+        }
+        nobody_was_reached(&world, "a name");
+    }
+}

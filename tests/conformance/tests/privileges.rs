@@ -1,0 +1,26 @@
+//! Promise: no capabilities, no way to new ones, an allowlist of system calls in force, and nobody's root.
+//! S2.7, S2.8, S3.13.
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+#[test]
+fn there_are_no_privileges() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let control = bench.control_apart(&["identity"]);
+    assert!(control.detail()["capabilities"]["effective"] != "0000000000000000", "{control}");
+
+    let seen = bench.run(Backend::Linux).probe(&["identity"]);
+    for set in ["inheritable", "permitted", "effective", "bounding", "ambient"] {
+        assert!(seen.detail()["capabilities"][set] == "0000000000000000", "{set}: {seen}");
+    }
+    assert!(seen.text("no_new_privs") == "1", "{seen}");
+    assert!(seen.text("seccomp") == "2", "no filter is in force: {seen}");
+    assert!(seen.number("uid") != 0 && seen.number("euid") != 0 && seen.number("gid") != 0, "{seen}");
+    // "0 0 1" would map root inside to root outside; so would any line whose second number is 0.
+    let outside = seen.text("uid_map").split_whitespace().nth(1).map(str::to_owned);
+    assert!(outside.as_deref() != Some("0"), "root outside is mapped: {seen}");
+    assert!(seen.detail()["limits"]["core"]["soft"] == 0, "a core file could be written: {seen}");
+}

@@ -1,0 +1,77 @@
+//! Promise: what the host would later execute or trust cannot be written, whether it was there at the start or not.
+//! DESIGN §5 "Files"; THREATS X "files the host later executes" (CVE-2026-25725).
+
+use lockgate_conformance::{Backend, Bench, Needs, ready};
+
+const FILES: &[&str] =
+    &[".git/config", ".git/hooks/pre-commit", "lockgate.toml", ".vscode/tasks.json", ".envrc"];
+
+#[test]
+fn trusted_files_are_read_only_when_present() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for file in FILES {
+        bench.file(format!("workspace/{file}"), "");
+    }
+    let paths: Vec<String> =
+        FILES.iter().map(|file| format!("{}/{file}", bench.workspace().display())).collect();
+    let hook = format!("{}/.git/hooks/post-checkout", bench.workspace().display());
+    let git = format!("{}/.git", bench.workspace().display());
+    let moved = format!("{git}-moved");
+    for path in &paths {
+        bench.controls(&[&["open-write", path]]);
+    }
+    let run = bench.run(Backend::Linux);
+    for path in &paths {
+        run.nothing_works(&[&["append", path, "[core]\n"], &["remove", path]]);
+    }
+    run.nothing_works(&[&["write", &hook, "#!/bin/sh\n"], &["rename", &git, &moved]]);
+    for path in &paths {
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "", "{path} was changed");
+    }
+}
+
+#[test]
+fn trusted_files_cannot_be_made_when_absent() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.workspace().join(".git/objects")).unwrap();
+    let workspace = bench.workspace();
+    let script = FILES.iter().map(|file| {
+        format!(
+            "mkdir -p \"$(dirname '{file}')\"; echo changed > '{file}'; ln -sf /etc/passwd '{file}.x'; true\n"
+        )
+    });
+    let ended = bench.run(Backend::Linux).shell(&script.collect::<String>());
+    assert!(ended.code == 0, "{ended}");
+    for file in FILES {
+        let text = std::fs::read_to_string(workspace.join(file)).unwrap_or_default();
+        assert!(!text.contains("changed"), "{file} was made inside and is on the host: {text}");
+    }
+}
+
+#[test]
+fn ordinary_git_work_still_works() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let git = |line: &str| {
+        format!("git -c user.name=a -c user.email=a@example.org -c init.defaultBranch=main {line}")
+    };
+    let made = std::process::Command::new("sh")
+        .current_dir(bench.workspace())
+        .args(["-c", &git("init -q .")])
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("SKIP ordinary_git_work_still_works: git is not installed");
+        return;
+    }
+    let line = format!("echo x > file && git add file && {} && git log --oneline", git("commit -qm first"));
+    let ended = bench.run(Backend::Linux).shell(&line);
+    assert!(ended.code == 0 && ended.stdout.contains("first"), "{ended}");
+}

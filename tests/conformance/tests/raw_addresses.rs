@@ -1,0 +1,50 @@
+//! Promise: an address is no way around a name: not dialled directly, in a tunnel, or behind an allowed `Host`.
+//! S0.37; C02, C03, E07, E10.
+
+use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+
+const ATTEMPTS: &[&[&str]] = &[
+    &["http", "93.184.216.34", "80", "/"],
+    &["http", "93.184.216.34", "80", "/", "api.example.com"],
+    &["http", "93.184.216.35", "80", "/", "api.example.com"],
+    &["http", "2606:2800:220:1::1", "80", "/"],
+    &["http", "::ffff:93.184.216.34", "80", "/"],
+    &["tls", "93.184.216.34", "443", "api.example.com"],
+    &["tls", "2606:2800:220:1::1", "443", "api.example.com"],
+];
+
+#[test]
+fn raw_addresses_are_refused() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(ATTEMPTS);
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    run.nothing_works(ATTEMPTS);
+    for url in
+        ["http://93.184.216.34/", "http://[2606:2800:220:1::1]/", "http://0x5db8d822/", "http://1572395042/"]
+    {
+        let seen = run.by_proxy(url);
+        assert!(!seen.done(), "{url}: {seen}");
+    }
+    for target in ["93.184.216.34:443", "[2606:2800:220:1::1]:443", "1572395042:443"] {
+        let seen = run.by_tunnel(target);
+        assert!(!seen.done(), "{target}: {seen}");
+    }
+    assert!(world.at("web").is_empty(), "{:?}", world.at("web"));
+}
+
+#[test]
+fn an_allowed_name_does_not_cover_another_inside_the_request() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[&["http", "api.example.com", "80", "/", "www.example.org"]]);
+    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    run.nothing_works(&[&["http", "api.example.com", "80", "/", "www.example.org"]]);
+    assert!(world.reached("www.example.org").is_empty(), "{:?}", world.at("web"));
+}

@@ -1,0 +1,48 @@
+//! Promise: two runs cannot see or reach each other: no process, file, socket or port of one is in the other.
+//! S0.36, S3.9; C17.
+
+use std::time::Duration;
+
+use lockgate_conformance::{Backend, Bench, Canary, Needs, ready, within};
+
+#[test]
+fn two_runs_cannot_reach_each_other() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let (one, two) = (Bench::new(), Bench::new());
+    let mark = Canary::draw();
+    let server = format!(
+        "import socket,time,threading\n\
+         t=socket.socket(); t.bind(('0.0.0.0',7777)); t.listen(); \n\
+         a=socket.socket(socket.AF_UNIX); a.bind('\\0{name}'); a.listen()\n\
+         def serve(s):\n while True:\n  c,_=s.accept(); c.sendall(b'{name}'); c.close()\n\
+         for s in (t,a): threading.Thread(target=serve,args=(s,),daemon=True).start()\n\
+         open('/tmp/{name}','w').write('{name}'); open('up','w').write('up'); time.sleep(30)",
+        name = mark.text()
+    );
+    let first = one.run(Backend::Linux).command(["/usr/bin/python3", "-c", "pass"]);
+    if first.code != 0 {
+        eprintln!("SKIP two_runs_cannot_reach_each_other: no /usr/bin/python3: {first}");
+        return;
+    }
+    let _server = one.run(Backend::Linux).start(["/usr/bin/python3", "-c", &server]);
+    assert!(
+        within(Duration::from_secs(10), || one.workspace().join("up").exists()),
+        "the first run did not start"
+    );
+    let run = two.run(Backend::Linux);
+    run.nothing_works(&[
+        &["tcp", "127.0.0.1", "7777", "hello"],
+        &["unix-abstract", mark.text()],
+        &["read", &format!("/tmp/{}", mark.text())],
+        &["list", one.workspace().to_str().unwrap()],
+    ]);
+    assert!(!run.probe(&["processes"]).to_string().contains(mark.text()));
+    let namespaces =
+        |bench: &Bench| bench.run(Backend::Linux).probe(&["identity"]).detail()["namespaces"].clone();
+    let host = one.control(&["identity"]).detail()["namespaces"].clone();
+    for (kind, number) in namespaces(&two).as_object().unwrap() {
+        assert!(kind.starts_with("time") || host[kind] != *number, "the {kind} namespace is the host's");
+    }
+}

@@ -1,0 +1,59 @@
+//! Promise: without its sidecar a run has no way out, and does not go on.
+//! DESIGN §4 "closed, not open"; E19.
+
+use std::time::{Duration, Instant};
+
+use lockgate_conformance::{Backend, Bench, Canary, Needs, processes_named, ready, vanishes, within};
+
+/// Process ids beneath `parent`, at any depth.
+fn descendants(parent: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_string_lossy().parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((id, stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = vec![parent];
+    let mut at = 0;
+    while at < found.len() {
+        let next = found[at];
+        found.extend(parents.iter().filter(|(_, above)| *above == next).map(|(id, _)| *id));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+#[test]
+fn a_run_ends_with_its_sidecar() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    let live = bench.run(Backend::Linux).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
+    let holds = || {
+        processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
+    };
+    assert!(within(Duration::from_secs(10), holds), "the command did not start");
+    // The sidecar is the one beneath the command line that is in no PID namespace of its own.
+    let sidecars: Vec<u32> =
+        descendants(live.id()).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect();
+    assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
+    let start = Instant::now();
+    let killed = std::process::Command::new("kill").args(["-s", "KILL", &sidecars[0].to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let ended = live.wait();
+    assert!(start.elapsed() < Duration::from_secs(5), "{ended}");
+    assert!(ended.code != 0 && ended.stderr.contains("sidecar"), "{ended}");
+    assert!(vanishes(mark.text(), Duration::from_secs(2)), "the command outlived its sidecar");
+}
+
+/// How many PID namespaces, seen from here, a process is in; none when it has ended.
+fn depth(id: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().count()
+}

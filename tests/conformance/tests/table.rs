@@ -1,0 +1,34 @@
+//! The list of promises and the tests agree, and the page in docs is the one the list prints.
+//! Nothing is run here: these two tests hold on any machine.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use lockgate_conformance::{PROMISES, table};
+
+#[test]
+fn every_promise_has_its_test_and_every_test_its_promise() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let files: BTreeSet<String> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".rs").to_owned())
+        .filter(|name| name != "all" && name != "table")
+        .collect();
+    let promised: BTreeSet<String> = PROMISES.iter().map(|promise| promise.id.to_owned()).collect();
+    assert_eq!(promised.len(), PROMISES.len(), "a promise is listed twice");
+    assert_eq!(files, promised);
+    let modules = std::fs::read_to_string(directory.join("all.rs")).unwrap();
+    for id in promised {
+        assert!(modules.contains(&format!("mod {id};")), "{id} is not a module of all.rs");
+    }
+}
+
+#[test]
+fn the_page_is_up_to_date() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
+    let text = std::fs::read_to_string(&page).unwrap_or_default();
+    assert!(
+        text == table(),
+        "docs/conformance.md is out of date: cargo run -p lockgate-conformance -- --write"
+    );
+}

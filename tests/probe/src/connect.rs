@@ -1,0 +1,193 @@
+//! TCP and UDP as an ordinary program would do it: names by the system's resolver, then connect, send, listen.
+//! A redirected connection opens even when it leads nowhere, so the report says what came back, not only that it
+//! opened. Every wait is bounded.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Probe;
+use crate::report::Report;
+
+/// How long a connect or an answer may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection that is going to be refused after it opened is refused within this.
+const SETTLE: Duration = Duration::from_millis(700);
+const SHOWN: usize = 16 * 1024;
+
+pub(crate) const PROBES: &[Probe] = &[
+    Probe { name: "resolve", usage: "NAME (the system's resolver)", run: resolve },
+    Probe { name: "tcp", usage: "HOST PORT [TEXT] (with \\r \\n \\0 in TEXT)", run: tcp },
+    Probe { name: "udp", usage: "HOST PORT TEXT", run: udp },
+];
+
+fn resolve(arguments: &[String]) -> Option<Report> {
+    let [name] = arguments else { return None };
+    let start = Instant::now();
+    let result = (name.as_str(), 0).to_socket_addrs();
+    let milliseconds = milliseconds(start);
+    Some(match result {
+        Ok(found) => {
+            let mut addresses: Vec<String> = found.map(|address| address.ip().to_string()).collect();
+            addresses.dedup();
+            Report::done(json!({ "addresses": addresses, "ms": milliseconds }))
+        }
+        // The resolver's own errors carry no errno; to an agent they are a refusal.
+        Err(error) if error.raw_os_error().is_none() => {
+            Report::refused(json!({ "error": error.to_string(), "ms": milliseconds }))
+        }
+        Err(error) => error.into(),
+    })
+}
+
+fn tcp(arguments: &[String]) -> Option<Report> {
+    let (host, port, text) = match arguments {
+        [host, port] => (host, port, None),
+        [host, port, text] => (host, port, Some(unescape(text))),
+        _ => return None,
+    };
+    let start = Instant::now();
+    let mut stream = match dial(host, port.parse().ok()?) {
+        Ok(stream) => stream,
+        Err(report) => return Some(report),
+    };
+    let connected = milliseconds(start);
+    let sent = text.as_ref().map(|text| stream.write_all(text));
+    let patience = if text.is_some() { PATIENCE } else { SETTLE };
+    let (received, end) = listen(&mut stream, patience, |_| false);
+    let detail = json!({
+        "peer": stream.peer_addr().ok().map(|peer| peer.to_string()), "connected_ms": connected,
+        "ms": milliseconds(start), "received": String::from_utf8_lossy(&received), "end": end.word(),
+    });
+    Some(match (sent, end) {
+        (Some(Err(error)), _) => Report { detail, ..error.into() },
+        _ if !received.is_empty() => Report::done(detail),
+        // Nothing was said and the connection stays open: as far as TCP goes, that worked.
+        (None, End::Open) => Report::done(detail),
+        (Some(_), End::Open) => Report::error(detail),
+        (_, End::Failed(errno)) => Report::errno(errno, detail),
+        (_, End::Closed) => Report::refused(detail),
+    })
+}
+
+fn udp(arguments: &[String]) -> Option<Report> {
+    let [host, port, text] = arguments else { return None };
+    let port: u16 = port.parse().ok()?;
+    let exchange = || -> io::Result<Value> {
+        let target = (host.as_str(), port).to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+        let socket = UdpSocket::bind(if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+        socket.connect(target)?;
+        socket.send(&unescape(text))?;
+        let mut buffer = [0; 2048];
+        let length = socket.recv(&mut buffer)?;
+        Ok(json!({ "received": String::from_utf8_lossy(&buffer[..length]) }))
+    };
+    Some(exchange().into())
+}
+
+/// Connects by name or address; the first address that answers wins. Failures come back as the finished report.
+pub(crate) fn dial(host: &str, port: u16) -> Result<TcpStream, Report> {
+    let start = Instant::now();
+    let targets: Vec<SocketAddr> = match host.parse::<IpAddr>() {
+        Ok(address) => vec![SocketAddr::new(address, port)],
+        Err(_) => match (host, port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            Err(error) => {
+                let detail = json!({ "resolve": error.to_string(), "ms": milliseconds(start) });
+                return Err(Report::refused(detail));
+            }
+        },
+    };
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for target in targets {
+        match TcpStream::connect_timeout(&target, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    let detail = json!({ "connect": last.to_string(), "ms": milliseconds(start) });
+    Err(Report { detail, ..last.into() })
+}
+
+/// How listening ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Closed,
+    Failed(i32),
+    Open,
+}
+
+impl End {
+    pub(crate) fn word(self) -> String {
+        match self {
+            Self::Closed => "closed".to_owned(),
+            Self::Failed(errno) => crate::report::errno_name(errno),
+            Self::Open => "open".to_owned(),
+        }
+    }
+}
+
+/// Reads until the peer ends it, `enough` says so, or the time is up.
+pub(crate) fn listen(
+    stream: &mut TcpStream,
+    patience: Duration,
+    enough: impl Fn(&[u8]) -> bool,
+) -> (Vec<u8>, End) {
+    let deadline = Instant::now() + patience;
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    while received.len() < SHOWN && !enough(&received) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            break;
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return (received, End::Closed),
+            Ok(length) => received.extend_from_slice(&buffer[..length]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) => return (received, End::Failed(error.raw_os_error().unwrap_or(0))),
+        }
+    }
+    (received, End::Open)
+}
+
+/// `\r`, `\n`, `\0` and `\\` in an argument become the octets they name.
+pub(crate) fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(octet) = rest.next() {
+        let plain = if octet != b'\\' {
+            octet
+        } else {
+            match rest.next() {
+                Some(b'r') => b'\r',
+                Some(b'n') => b'\n',
+                Some(b'0') => 0,
+                Some(other) => other,
+                None => b'\\',
+            }
+        };
+        bytes.push(plain);
+    }
+    bytes
+}
+
+/// Whole milliseconds since `start`.
+pub(crate) fn milliseconds(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn escapes_become_octets() {
+        assert_eq!(unescape(r"a\r\n\0\\b\"), b"a\r\n\0\\b\\");
+    }
+}

@@ -1,0 +1,64 @@
+//! Every address of the world, with who answers there. It must never name an address of the machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The web server of the public internet, in both families.
+pub(crate) const WEB4: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
+pub(crate) const WEB6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x2800, 0x220, 1, 0, 0, 0, 1);
+/// A certificate for another name, an expired one, and one signed by nobody.
+pub(crate) const BAD_NAME: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 35);
+pub(crate) const EXPIRED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 36);
+pub(crate) const SELF_SIGNED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 37);
+/// The SSH server.
+pub(crate) const SSH: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 40);
+/// Packets to these vanish, or are answered with "host unreachable".
+pub(crate) const BLACKHOLE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 98);
+pub(crate) const UNREACHABLE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 99);
+/// The resolver the host is told of.
+pub(crate) const RESOLVER4: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
+pub(crate) const RESOLVER6: Ipv6Addr = Ipv6Addr::new(0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe);
+/// The host itself and its router, on the LAN side.
+pub(crate) const HOST4: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
+pub(crate) const HOST6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 2);
+pub(crate) const ROUTER4: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+pub(crate) const ROUTER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 1);
+/// A neighbour on the LAN.
+pub(crate) const LAN: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 10);
+/// The metadata services of the large clouds.
+pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+pub(crate) const METADATA_ALIBABA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
+pub(crate) const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// A service behind a private address.
+pub(crate) const PRIVATE4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
+pub(crate) const PRIVATE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
+
+/// Resolvers that answer, ours first: programs with a resolver of their own ask the others.
+pub(crate) const RESOLVERS: [IpAddr; 5] = [
+    IpAddr::V4(RESOLVER4),
+    IpAddr::V6(RESOLVER6),
+    IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8)),
+    IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888)),
+];
+
+/// Addresses to which a socket binds by name. Every other one is answered by the sockets on the wildcard address.
+pub(crate) fn bound() -> Vec<IpAddr> {
+    let mut bound: Vec<IpAddr> = RESOLVERS.to_vec();
+    bound.extend([IpAddr::V4(WEB4), IpAddr::V6(WEB6), IpAddr::V4(SSH), IpAddr::V4(LAN)]);
+    bound
+}
+
+/// The name under which what arrives at `address` is recorded.
+pub(crate) fn server_at(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(WEB4) | IpAddr::V6(WEB6) => "web",
+        IpAddr::V4(BAD_NAME) => "badname",
+        IpAddr::V4(EXPIRED) => "expired",
+        IpAddr::V4(SELF_SIGNED) => "selfsigned",
+        IpAddr::V4(SSH) => "ssh",
+        IpAddr::V4(LAN) => "lan",
+        IpAddr::V4(METADATA | METADATA_ALIBABA) | IpAddr::V6(METADATA6) => "metadata",
+        IpAddr::V4(PRIVATE4) | IpAddr::V6(PRIVATE6) => "private",
+        _ => "anywhere",
+    }
+}

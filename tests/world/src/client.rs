@@ -1,0 +1,215 @@
+//! The test's hand on a world: a command that runs in one, the names it resolves, and what its servers saw. It only ever
+//! starts the `world` program; it never makes a namespace or a socket in the test's own process.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::{env, fs, io};
+
+use rustix::process::geteuid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::record::Record;
+
+/// Names the `world` program, where it is not beside the test.
+const BINARY: &str = "LOCKGATE_WORLD_BIN";
+/// `all` makes a skipped test a failed one.
+const REQUIRE: &str = "LOCKGATE_TEST_REQUIRE";
+/// Who a test of root's runs the world as, when it wants no privilege: the first of these accounts that exists.
+const ACCOUNTS: [&str; 2] = ["lockgate-test", "nobody"];
+
+/// A world that each [`World::command`] makes anew, with one records file, one table of names and one folder of keys.
+pub struct World {
+    binary: PathBuf,
+    folder: TempDir,
+    account: Option<Account>,
+}
+
+/// Another user, by number.
+#[derive(Clone, Copy)]
+struct Account {
+    user: u32,
+    group: u32,
+}
+
+impl World {
+    /// Whether a world can be made here, and if not, why not. The answer is found by making one, once.
+    ///
+    /// # Errors
+    /// The words of the `world` program, or that it was not found.
+    pub fn available() -> Result<(), String> {
+        static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
+        let attempt = || {
+            let world = Self::new().map_err(|error| error.to_string())?;
+            let output =
+                world.command("true").stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+            let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() { Ok(()) } else { Err(words) }
+        };
+        ANSWER.get_or_init(attempt).clone()
+    }
+
+    /// A world for a test, or nothing after saying why the test is skipped.
+    ///
+    /// # Panics
+    /// Where `LOCKGATE_TEST_REQUIRE` is `all` and no world can be made.
+    #[must_use]
+    pub fn for_test() -> Option<Self> {
+        let world = Self::available().and_then(|()| Self::new().map_err(|error| error.to_string()));
+        Self::or_skip(world)
+    }
+
+    /// The same for an unprivileged user: the caller, or where that is root another account.
+    ///
+    /// # Panics
+    /// As [`World::for_test`].
+    #[must_use]
+    pub fn for_unprivileged_test() -> Option<Self> {
+        Self::or_skip(
+            Self::available().and_then(|()| Self::unprivileged().map_err(|error| error.to_string())),
+        )
+    }
+
+    #[expect(clippy::panic, reason = "it is how a test fails")]
+    fn or_skip(world: Result<Self, String>) -> Option<Self> {
+        match world {
+            Ok(world) => Some(world),
+            Err(why) if env::var(REQUIRE).is_ok_and(|value| value == "all") => {
+                panic!("a test world is required: {why}")
+            }
+            Err(why) => {
+                eprintln!("skipped: no test world: {why}");
+                None
+            }
+        }
+    }
+
+    /// A world for the caller.
+    ///
+    /// # Errors
+    /// The program was not found, or there is no room for a folder.
+    pub fn new() -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("lockgate-test-").tempdir()?;
+        Ok(Self { binary: binary()?, folder, account: None })
+    }
+
+    /// A world for a user without privilege, who owns [`World::folder`] and has its home in it.
+    ///
+    /// # Errors
+    /// As [`World::new`], or the caller is root and the machine has no other account.
+    pub fn unprivileged() -> io::Result<Self> {
+        let mut world = Self::new()?;
+        if geteuid().is_root() {
+            let account = account()?;
+            let home = world.folder.path().join("home");
+            fs::create_dir(&home)?;
+            fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755))?;
+            for path in [world.folder.path(), &home] {
+                chown(path, Some(account.user), Some(account.group))?;
+            }
+            world.account = Some(account);
+        }
+        Ok(world)
+    }
+
+    /// A command that runs `program` inside. Its streams, arguments and environment are set as on any other command.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("--records").arg(self.records_path());
+        command.arg("--tables").arg(self.tables_path());
+        command.arg("--ca-dir").arg(self.ca_directory());
+        command.arg("--").arg(program);
+        if let Some(Account { user, group }) = self.account {
+            command.uid(user).gid(group).env("HOME", self.folder.path().join("home"));
+        }
+        command
+    }
+
+    /// What the servers saw so far, in order.
+    ///
+    /// # Panics
+    /// Where the file holds anything else: a test must not go on with half of the truth.
+    #[must_use]
+    #[expect(clippy::panic, reason = "a test must not go on with half of the truth")]
+    pub fn records(&self) -> Vec<Record> {
+        let text = match fs::read_to_string(self.records_path()) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => panic!("the records cannot be read: {error}"),
+        };
+        let read =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        text.lines().map(read).collect()
+    }
+
+    /// The records of one server.
+    #[must_use]
+    pub fn records_of(&self, server: &str) -> Vec<Record> {
+        self.records().into_iter().filter(|record| record.server == server).collect()
+    }
+
+    /// Sets what names resolve to, over the built-in names: an object of lists of addresses. The key `resolves_all`
+    /// answers for every name. A running world takes it up with the next question.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn resolve(&self, names: &Value) -> io::Result<()> {
+        // Renamed into place, so that no half of it is ever read.
+        let whole = self.folder.path().join("tables.new");
+        fs::write(&whole, names.to_string())?;
+        fs::rename(whole, self.tables_path())
+    }
+
+    /// The folder of this world's files, removed with it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where the world puts `ca.pem`, `ssh_key` and `known_hosts`.
+    #[must_use]
+    pub fn ca_directory(&self) -> PathBuf {
+        self.folder.path().join("ca")
+    }
+
+    fn records_path(&self) -> PathBuf {
+        self.folder.path().join("records.jsonl")
+    }
+
+    fn tables_path(&self) -> PathBuf {
+        self.folder.path().join("tables.json")
+    }
+}
+
+fn binary() -> io::Result<PathBuf> {
+    if let Some(path) = env::var_os(BINARY) {
+        return Ok(path.into());
+    }
+    // A test is in `deps`, one below the programs of the same build; an example or a program is beside them or below.
+    let test = env::current_exe()?;
+    let found =
+        test.ancestors().skip(1).take(2).map(|folder| folder.join("world")).find(|path| path.is_file());
+    let missing = || {
+        let words =
+            format!("the world program is not beside this test; build lockgate-world or set {BINARY}");
+        io::Error::new(io::ErrorKind::NotFound, words)
+    };
+    found.ok_or_else(missing)
+}
+
+fn account() -> io::Result<Account> {
+    let accounts = fs::read_to_string("/etc/passwd")?;
+    let find = |name: &&str| {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(*name))?;
+        let mut numbers = line.split(':').skip(2).map(str::parse);
+        Some(Account { user: numbers.next()?.ok()?, group: numbers.next()?.ok()? })
+    };
+    let missing =
+        || io::Error::new(io::ErrorKind::NotFound, format!("none of the accounts {ACCOUNTS:?} exists"));
+    ACCOUNTS.iter().find_map(find).ok_or_else(missing)
+}

@@ -1,0 +1,100 @@
+//! The only unsafe lines of this crate: fork, unshare, signal masks and the steps between fork and exec. Verbs only;
+//! what they are for is decided elsewhere. Nothing here may be called once a second thread exists.
+#![expect(
+    unsafe_code,
+    reason = "fork, unshare and signal masks have no safe form; each block says why it is sound"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr;
+
+use rustix::process::Pid;
+
+/// Which side of a fork one is on.
+pub(crate) enum Forked {
+    Child,
+    Parent(Pid),
+}
+
+/// Copies this process, which must have a single thread.
+pub(crate) fn fork() -> io::Result<Forked> {
+    // SAFETY: the program starts no thread before its last fork (the async runtime is built in the servers' process,
+    // which forks no more by this function), so the child inherits no lock held by a thread that is gone.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent)),
+    }
+}
+
+/// Moves this process (`flags`: `CLONE_NEW*`) into namespaces of its own.
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: only `CLONE_NEW*` flags are passed, none of which changes memory or descriptors of this process.
+    match unsafe { libc::unshare(flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Kills everything else in the process namespace whose first process this is; anywhere else it does nothing.
+pub(crate) fn end_all_others() {
+    if std::process::id() == 1 {
+        // SAFETY: the call touches no memory; -1 spares the caller, and means this namespace only (pid_namespaces(7)).
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+    }
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the whole set it is given; `sigaddset` then works on an initialised set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Makes `signals` the set this process does not receive until it asks for them; an empty set receives all.
+pub(crate) fn block(signals: &[libc::c_int]) {
+    let set = set_of(signals);
+    // SAFETY: both pointers are valid for the call, null being allowed for the old mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
+}
+
+/// Waits until one of the blocked `signals` arrives and takes it.
+pub(crate) fn next_signal(signals: &[libc::c_int]) -> libc::c_int {
+    let set = set_of(signals);
+    loop {
+        // SAFETY: the set is initialised, and null says that no details are wanted.
+        let signal = unsafe { libc::sigwaitinfo(&raw const set, ptr::null_mut()) };
+        if signal > 0 {
+            return signal;
+        }
+    }
+}
+
+/// Gives the command a process group of its own, in front of the terminal if its standard input is one. A group from
+/// outside the process namespace would read as 0 inside, which breaks job control.
+pub(crate) fn own_group(command: &mut Command) {
+    // SAFETY: the closure runs between fork and exec and calls only async-signal-safe system calls.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::setpgid(0, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // A background process that takes the terminal gets SIGTTOU; blocked, the call just succeeds.
+            let taking = set_of(&[libc::SIGTTOU]);
+            let mut before = MaybeUninit::uninit();
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const taking, before.as_mut_ptr());
+            if libc::isatty(0) == 1 {
+                libc::tcsetpgrp(0, libc::getpid());
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Package indexes for Python, Node and Rust, each with one tiny package, in the form their real clients ask for. The public
+//! names of the three services are served as well, so that a client works without being told of another index.
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, digest};
+use serde_json::json;
+
+use crate::archive::{tar_gz, zip};
+use crate::response::Response;
+
+/// The package's name in all three; Python's file names spell it with underscores.
+const NAME: &str = "hello-world-pkg";
+const WHEEL: &str = "hello_world_pkg-1.0-py3-none-any.whl";
+
+/// The packages, made once.
+pub(crate) struct Registries {
+    wheel: Vec<u8>,
+    tarball: Vec<u8>,
+    source: Vec<u8>,
+}
+
+impl Registries {
+    pub(crate) fn new() -> Self {
+        Self { wheel: wheel(), tarball: tarball(), source: source() }
+    }
+
+    /// The answer of an index, or nothing where `host` is none.
+    pub(crate) fn answer(&self, host: &str, path: &str) -> Option<Response> {
+        match host {
+            "pypi.example.org" => Some(self.python(path, "pypi.example.org")),
+            "python.example.net" | "files.python.example.net" => Some(self.python(path, "files.python.example.net")),
+            "npm.example.org" | "registry.node.example.net" => Some(self.node(path, host)),
+            "crates.example.org" => Some(match path.strip_prefix("/index") {
+                Some(path) => self.rust_index(path, "https://crates.example.org/dl"),
+                None => self.rust_download(path),
+            }),
+            "index.rust.example.net" => Some(self.rust_index(path, "https://static.rust.example.net/dl")),
+            "static.rust.example.net" => Some(self.rust_download(path)),
+            _ => None,
+        }
+    }
+
+    /// The simple repository interface (PEP 503).
+    fn python(&self, path: &str, files: &str) -> Response {
+        let page = |link: String| {
+            Response::of(200, "text/html", format!("<!DOCTYPE html><html><body>{link}</body></html>"))
+        };
+        match path.trim_end_matches('/') {
+            "/simple" => page(format!("<a href=\"/simple/{NAME}/\">{NAME}</a>")),
+            "/simple/hello-world-pkg" => {
+                let sum = hexadecimal(digest(&SHA256, &self.wheel).as_ref());
+                page(format!("<a href=\"https://{files}/packages/{WHEEL}#sha256={sum}\">{WHEEL}</a>"))
+            }
+            path if path == format!("/packages/{WHEEL}") => {
+                Response::of(200, "application/zip", self.wheel.clone())
+            }
+            _ => Response::not_found(),
+        }
+    }
+
+    fn node(&self, path: &str, host: &str) -> Response {
+        let file = format!("/{NAME}/-/{NAME}-1.0.0.tgz");
+        if path == file {
+            return Response::of(200, "application/octet-stream", self.tarball.clone());
+        }
+        if path.starts_with("/-/npm/v1/security/") {
+            return Response::json(&json!({}));
+        }
+        if path != format!("/{NAME}") {
+            return Response::of(404, "application/json", "{\"error\":\"Not found\"}");
+        }
+        let integrity = format!("sha512-{}", base64(digest(&SHA512, &self.tarball).as_ref()));
+        let shasum = hexadecimal(digest(&SHA1_FOR_LEGACY_USE_ONLY, &self.tarball).as_ref());
+        let dist =
+            json!({ "tarball": format!("https://{host}{file}"), "integrity": integrity, "shasum": shasum });
+        Response::json(&json!({
+            "_id": NAME,
+            "name": NAME,
+            "dist-tags": { "latest": "1.0.0" },
+            "versions": { "1.0.0": { "name": NAME, "version": "1.0.0", "main": "index.js", "dist": dist } },
+        }))
+    }
+
+    /// A sparse registry index (the Cargo book, "Registry Index").
+    fn rust_index(&self, path: &str, downloads: &str) -> Response {
+        if path == "/config.json" {
+            return Response::json(&json!({ "dl": downloads }));
+        }
+        if path != format!("/{}/{}/{NAME}", &NAME[..2], &NAME[2..4]) {
+            return Response::not_found();
+        }
+        Response::json(&json!({
+            "name": NAME,
+            "vers": "1.0.0",
+            "deps": [],
+            "cksum": hexadecimal(digest(&SHA256, &self.source).as_ref()),
+            "features": {},
+            "yanked": false,
+        }))
+    }
+
+    fn rust_download(&self, path: &str) -> Response {
+        if path == format!("/dl/{NAME}/1.0.0/download") {
+            return Response::of(200, "application/gzip", self.source.clone());
+        }
+        Response::not_found()
+    }
+}
+
+fn wheel() -> Vec<u8> {
+    let module = b"def hello():\n    return \"hello from the world\"\n";
+    let metadata = format!("Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\nSummary: A test package\n");
+    let form = "Wheel-Version: 1.0\nGenerator: world\nRoot-Is-Purelib: true\nTag: py3-none-any\n";
+    let folder = "hello_world_pkg-1.0.dist-info";
+    let [metadata_path, form_path, record_path] =
+        ["METADATA", "WHEEL", "RECORD"].map(|name| format!("{folder}/{name}"));
+    let record = format!("hello_world_pkg.py,,\n{metadata_path},,\n{form_path},,\n{record_path},,\n");
+    zip(&[
+        ("hello_world_pkg.py", module),
+        (&metadata_path, metadata.as_bytes()),
+        (&form_path, form.as_bytes()),
+        (&record_path, record.as_bytes()),
+    ])
+}
+
+fn tarball() -> Vec<u8> {
+    let package =
+        json!({ "name": NAME, "version": "1.0.0", "main": "index.js", "license": "Apache-2.0" }).to_string();
+    tar_gz(&[
+        ("package/package.json", package.as_bytes()),
+        ("package/index.js", b"module.exports = () => \"hello from the world\";\n"),
+    ])
+}
+
+fn source() -> Vec<u8> {
+    let root = format!("{NAME}-1.0.0");
+    let manifest = format!(
+        "[package]\nname = \"{NAME}\"\nversion = \"1.0.0\"\nedition = \"2021\"\n\n[lib]\npath = \"src/lib.rs\"\n"
+    );
+    let code = b"pub fn hello() -> &'static str {\n    \"hello from the world\"\n}\n";
+    tar_gz(&[(&format!("{root}/Cargo.toml"), manifest.as_bytes()), (&format!("{root}/src/lib.rs"), code)])
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// RFC 4648 §4.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte))
+            << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let letter = char::from(ALPHABET[bits >> (18 - 6 * place) & 63]);
+            text.push(if place > group.len() { '=' } else { letter });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_agrees_with_the_rfc() {
+        assert_eq!(
+            ["", "f", "fo", "foo", "foobar"].map(|text| base64(text.as_bytes())),
+            ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYmFy"]
+        );
+    }
+}
