@@ -4,8 +4,10 @@
 
 #![expect(clippy::print_stderr, reason = "a build tool speaks to the person who runs it")]
 
+mod bench;
 mod bounded;
 mod check;
+mod fuzz;
 mod setup;
 mod skips;
 mod steps;
@@ -25,6 +27,14 @@ enum Command {
     Check,
     /// `setup`, the builds, `check` and every test.
     Test,
+    /// Every fuzz target, for some seconds each; needs cargo-fuzz and a nightly toolchain.
+    Fuzz {
+        /// How long each target runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// The product beside its peers, on this machine.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +42,8 @@ fn main() -> ExitCode {
         Command::Setup => setup::run(),
         Command::Check => check::run(),
         Command::Test => test::run(),
+        Command::Fuzz { seconds } => fuzz::run(seconds),
+        Command::Bench(options) => bench::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

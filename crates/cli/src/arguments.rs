@@ -8,7 +8,13 @@ use clap::{Args, Parser, Subcommand};
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
-#[command(name = "lockgate", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(
+    name = "lockgate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
 #[command(after_help = "Start with `lockgate demo`, then `lockgate run -- CMD` in the folder of a project.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -27,7 +27,9 @@ pub(crate) fn code(done: Done) -> ExitCode {
 fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
         let code = match error {
-            runtime::Error::ReadSettings { .. } | runtime::Error::ParseSettings { .. } | runtime::Error::Settings(_) => USAGE,
+            runtime::Error::ReadSettings { .. }
+            | runtime::Error::ParseSettings { .. }
+            | runtime::Error::Settings(_) => USAGE,
             runtime::Error::NoRun { .. } => 1,
             _ => NO_SANDBOX,
         };
@@ -47,7 +49,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn error(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { what: what.into(), hint: Some(hint.into()) })
     }
 }

@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 
 /// A line for the person, under the product's name. Raw terminals need the return as well.
 pub(crate) fn tell(text: &str) {
-    let clean: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let clean: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
     let _ = write!(std::io::stderr(), "lockgate: {clean}{end}");
 }

@@ -21,8 +21,11 @@ pub struct Verdict {
 /// # Errors
 /// When the runtime cannot be made.
 pub fn check(gate: &Rc<Gate>, method: &Method, target: &str) -> Result<Verdict, GateError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(GateError::Runtime)?;
     let outcome = LocalSet::new().block_on(&runtime, judge(gate, method, target));
     Ok(Verdict { outcome })
 }

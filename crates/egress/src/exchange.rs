@@ -3,6 +3,7 @@
 //! Only [`policy::Policy::decide`] makes a grant, only [`Exchange::guard`] makes a [`PinnedAddr`], and only those are
 //! dialled: a stage cannot be left out, because the next one does not accept what came before it.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -32,6 +33,7 @@ pub(crate) struct Resolved {
 pub(crate) struct Pinned {
     grant: Grant,
     addresses: Vec<PinnedAddr>,
+    reached: Option<PinnedAddr>,
 }
 
 /// An address and port that passed the guard for one exchange.
@@ -58,10 +60,35 @@ impl Exchange<Asked> {
         Self { stage: Asked(asked), record }
     }
 
+    /// Says what the connection turned out to carry.
+    pub(crate) fn carries(mut self, action: &str, view: policy::View) -> Self {
+        self.stage.0.view = view;
+        self.record.action(action);
+        self
+    }
+
+    /// Lets go of it: its requests are exchanges of their own.
+    pub(crate) fn into_requests(self) {
+        self.record.discard();
+    }
+
+    /// Refuses it before the policy is asked.
+    pub(crate) fn refuse(self, denial: Denial) -> Denial {
+        self.record.deny(denial)
+    }
+
+    /// Goes through every stage up to the address guard.
+    pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
+        self.authorize(gate)?.resolve(gate.answers()).await?.guard()
+    }
+
     /// Asks the policy.
     pub(crate) fn authorize(mut self, gate: &Gate) -> Result<Exchange<Granted>, Denial> {
         if gate.audit().borrow().is_broken() {
-            let denial = Denial::new(Guard::Audit, "the audit cannot be written; is the disk full?");
+            let denial = Denial::new(
+                Guard::Audit,
+                "the audit cannot be written: the disk is full, or this run has filled its 256 MiB of records",
+            );
             return Err(self.record.deny(denial));
         }
         match gate.policy().decide(&self.stage.0) {
@@ -74,15 +101,19 @@ impl Exchange<Asked> {
     }
 
     /// Records a request that was refused before it said beyond doubt where it goes.
-    pub(crate) fn refuse_unreadable(gate: &Rc<Gate>, plane: policy::Plane, target: &str, denial: Denial) -> Denial {
+    pub(crate) fn refuse_unreadable(
+        gate: &Rc<Gate>,
+        plane: policy::Plane,
+        target: &str,
+        denial: Denial,
+    ) -> Denial {
         Record::begin(gate, plane, "HTTP", target.escape_default().to_string()).deny(denial)
     }
 
     /// Records that a name was not answered.
-    pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &policy::Hostname, denial: Denial) {
-        Record::begin(gate, policy::Plane::Dns, "DNS", name.to_string()).deny(denial);
+    pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &str, denial: Denial) {
+        Record::begin(gate, policy::Plane::Dns, "DNS", name.to_owned()).deny(denial);
     }
-
 }
 
 impl Exchange<Granted> {
@@ -107,13 +138,34 @@ impl Exchange<Resolved> {
     /// Judges every address, every time (E14).
     pub(crate) fn guard(self) -> Result<Exchange<Pinned>, Denial> {
         let Resolved { grant, found } = self.stage;
-        if let Err(denial) = grant.vet(&found) {
-            return Err(self.record.deny(denial));
+        let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
+        let vetted =
+            grant.vet(&found).and_then(|()| match found.iter().find(|ip| !named(ip) && is_own(**ip)) {
+                None => Ok(()),
+                Some(own) => Err(Denial::new(
+                    Guard::Address,
+                    format!("{} is at {own}, which is this machine", grant.host()),
+                )),
+            });
+        if let Err(denial) = vetted {
+            return Err(self.record.deny(denial.with_rule(grant.rule().as_str())));
         }
         let port = grant.port().number();
         let addresses = found.into_iter().map(|ip| PinnedAddr(SocketAddr::new(ip, port))).collect();
-        Ok(Exchange { stage: Pinned { grant, addresses }, record: self.record })
+        Ok(Exchange { stage: Pinned { grant, addresses, reached: None }, record: self.record })
     }
+}
+
+/// Whether an address belongs to this machine: a service here may be kept from the world by a firewall that a local
+/// connection does not pass. The kernel is asked which source it would use; nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    std::net::UdpSocket::bind((any, 0))
+        .and_then(|socket| socket.connect((address, 9)).and_then(|()| socket.local_addr()))
+        .is_ok_and(|source| source.ip() == address)
 }
 
 impl Exchange<Pinned> {
@@ -133,9 +185,45 @@ impl Exchange<Pinned> {
         self.record.deny(denial.with_rule(rule))
     }
 
+    /// The way it came in.
+    pub(crate) fn plane(&self) -> policy::Plane {
+        self.record.plane()
+    }
+
+    /// Notes which of them answered.
+    pub(crate) fn reach(&mut self, address: PinnedAddr) {
+        self.stage.reached = Some(address);
+        self.record.reached(address.0);
+    }
+
+    /// Which of them answered.
+    pub(crate) fn reached(&self) -> Option<PinnedAddr> {
+        self.stage.reached
+    }
+
     /// The record, to be completed as the exchange goes on.
     pub(crate) fn record(&mut self) -> &mut Record {
         &mut self.record
+    }
+}
+
+/// What has moved in an exchange so far. It reaches the record even when the exchange is cut off in the middle.
+pub(crate) struct Flow<'a> {
+    exchange: &'a mut Exchange<Pinned>,
+    pub(crate) sent: Cell<u64>,
+    pub(crate) received: Cell<u64>,
+}
+
+impl<'a> Flow<'a> {
+    /// Begins to count, with what has gone on already.
+    pub(crate) fn of(exchange: &'a mut Exchange<Pinned>, sent: usize) -> Self {
+        Self { exchange, sent: Cell::new(sent as u64), received: Cell::new(0) }
+    }
+}
+
+impl Drop for Flow<'_> {
+    fn drop(&mut self) {
+        self.exchange.record.count(self.sent.get(), self.received.get());
     }
 }
 
@@ -146,6 +234,5 @@ pub(crate) async fn pin(
     target: String,
     asked: policy::Asked,
 ) -> Result<Exchange<Pinned>, Denial> {
-    let granted = Exchange::begin(gate, action, target, asked).authorize(gate)?;
-    granted.resolve(gate.answers()).await?.guard()
+    Exchange::begin(gate, action, target, asked).pin(gate).await
 }

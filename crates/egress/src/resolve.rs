@@ -52,8 +52,10 @@ impl Answers {
 
 impl SystemAnswers {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
-        let not_found = |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
-        let resolver = self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
+        let not_found =
+            |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
+        let resolver =
+            self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
         // The dot keeps search domains out: the name that was judged is the name that is asked for.
         match resolver.lookup_ip(format!("{name}.")).await {
             Ok(found) => {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use crate::gate::{Gate, GateError};
@@ -45,7 +46,12 @@ pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
 /// When the address cannot be bound.
 pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
     let bind = |source| GateError::Bind { address: address.to_string(), source };
-    let socket = std::net::UdpSocket::bind(address).map_err(bind)?;
+    // An IPv4 address in the form of IPv6, so that there is one kind of socket.
+    let mapped = match address {
+        SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+        SocketAddr::V6(_) => address,
+    };
+    let socket = std::net::UdpSocket::bind(mapped).map_err(bind)?;
     socket.set_nonblocking(true).map_err(bind)?;
     Ok(socket.into())
 }
@@ -61,10 +67,14 @@ pub fn serve(
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), GateError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(GateError::Runtime)?;
     let local = LocalSet::new();
-    let served = local.block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready)).map_err(GateError::Socket);
+    let served =
+        local.block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready)).map_err(GateError::Socket);
     // Exchanges that are still going on write their records now, before the chain ends.
     drop(local);
     drop(runtime);
@@ -72,7 +82,12 @@ pub fn serve(
     served
 }
 
-async fn run(gate: Rc<Gate>, listeners: Listeners, stop: OwnedFd, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+async fn run(
+    gate: Rc<Gate>,
+    listeners: Listeners,
+    stop: OwnedFd,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let Listeners { transparent, forward, dns_udp, dns_tcp } = listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
@@ -107,14 +122,47 @@ fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
     TcpListener::from_std(StdListener::from(fd))
 }
 
+/// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this
+/// bounds its memory.
+const MOST_CONNECTIONS: usize = 1024;
+
+thread_local! {
+    static PLACES: Rc<Semaphore> = Rc::new(Semaphore::new(MOST_CONNECTIONS));
+}
+
+/// A place among the connections that are served at once, given back when it is dropped.
+pub(crate) struct Place(Rc<Semaphore>);
+
+impl Place {
+    async fn take() -> Self {
+        let places = PLACES.with(Rc::clone);
+        if let Ok(permit) = places.acquire().await {
+            permit.forget();
+        }
+        Self(places)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
 /// Accepts a connection. One that failed on its way is skipped, and exhaustion waits instead of spinning.
-pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Place)> {
+    let place = Place::take().await;
     loop {
         match listener.accept().await {
-            Ok(accepted) => return Ok(accepted),
+            Ok((stream, _)) => return Ok((stream, place)),
             Err(error) => match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
                 Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
-                Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM | rustix::io::Errno::NOBUFS) => {
+                Some(
+                    rustix::io::Errno::MFILE
+                    | rustix::io::Errno::NFILE
+                    | rustix::io::Errno::NOMEM
+                    | rustix::io::Errno::NOBUFS,
+                ) => {
                     tokio::time::sleep(EXHAUSTED).await;
                 }
                 _ => return Err(error),

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -34,19 +33,22 @@ pub(crate) async fn dial(exchange: &mut Exchange<Pinned>) -> io::Result<TcpStrea
     let addresses = exchange.addresses().to_vec();
     let dialled = tokio::time::timeout(CONNECT, dial_each(&addresses)).await;
     let (stream, address) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    exchange.record().reached(address);
+    exchange.reach(address);
     Ok(stream)
 }
 
-async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, SocketAddr)> {
+async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (index, address) in addresses.iter().enumerate() {
         let wait = if index + 1 == addresses.len() { CONNECT } else { ATTEMPT };
-        #[expect(clippy::disallowed_methods, reason = "this is the one place that dials, and it dials pinned addresses")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place that dials, and it dials pinned addresses"
+        )]
         match tokio::time::timeout(wait, TcpStream::connect(address.socket_address())).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
-                return Ok((stream, address.socket_address()));
+                return Ok((stream, *address));
             }
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
@@ -76,7 +78,10 @@ impl Trust {
         let mut roots = rustls::RootCertStore::empty();
         if let Some(bundle) = self.bundle.borrow_mut().take() {
             let mut pem = Vec::new();
-            bundle.take(LARGEST_BUNDLE).read_to_end(&mut pem).map_err(|e| format!("read the authorities: {e}"))?;
+            bundle
+                .take(LARGEST_BUNDLE)
+                .read_to_end(&mut pem)
+                .map_err(|e| format!("read the authorities: {e}"))?;
             roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
         }
         if roots.is_empty() {
@@ -104,7 +109,11 @@ pub(crate) enum Upstream {
 impl Upstream {
     /// Opens a connection for requests. With `https` not one octet of a request is sent before the upstream's
     /// certificate was verified for the granted host.
-    pub(crate) async fn open(exchange: &mut Exchange<Pinned>, scheme: Scheme, trust: &Trust) -> io::Result<Self> {
+    pub(crate) async fn open(
+        exchange: &mut Exchange<Pinned>,
+        scheme: Scheme,
+        trust: &Trust,
+    ) -> io::Result<Self> {
         let stream = dial(exchange).await?;
         if scheme == Scheme::Http {
             return Ok(Self::Plain(stream));
@@ -131,7 +140,11 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl AsyncRead for Upstream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.pinned().poll_read(cx, buf)
     }
 }
@@ -166,7 +179,7 @@ impl Idle {
             let Some(list) = kept.get_mut(&key) else { continue };
             while let Some((since, upstream)) = list.pop() {
                 if since.elapsed() < IDLE {
-                    exchange.record().reached(address.socket_address());
+                    exchange.reach(address);
                     return Some(upstream);
                 }
             }
@@ -175,7 +188,13 @@ impl Idle {
     }
 
     /// Keeps a connection whose last response was read to its end.
-    pub(crate) fn keep(&self, exchange: &Exchange<Pinned>, scheme: Scheme, upstream: Upstream, reached: PinnedAddr) {
+    pub(crate) fn keep(
+        &self,
+        exchange: &Exchange<Pinned>,
+        scheme: Scheme,
+        upstream: Upstream,
+        reached: PinnedAddr,
+    ) {
         let mut kept = self.0.borrow_mut();
         let count: usize = kept.values().map(Vec::len).sum();
         if count >= MOST_IDLE {

@@ -34,9 +34,13 @@ fn store(caller: &Caller) -> Check {
     });
     match tried {
         Ok(state) => Check::works("store", "run records and audit key", state.runs().display().to_string()),
-        Err(error) => {
-            Check::lacks("store", "run records and audit key", Verdict::Missing, error.to_string(), error.remedy())
-        }
+        Err(error) => Check::lacks(
+            "store",
+            "run records and audit key",
+            Verdict::Missing,
+            error.to_string(),
+            error.remedy(),
+        ),
     }
 }
 
@@ -46,7 +50,13 @@ fn certificates(caller: &Caller) -> Check {
         return Check::works("certificates", "authorities of this machine", "found");
     }
     let detail = "none found; the built-in list of public authorities is used".into();
-    Check::lacks("certificates", "authorities of this machine", Verdict::Weaker, detail, Some("install ca-certificates, or set SSL_CERT_FILE".into()))
+    Check::lacks(
+        "certificates",
+        "authorities of this machine",
+        Verdict::Weaker,
+        detail,
+        Some("install ca-certificates, or set SSL_CERT_FILE".into()),
+    )
 }
 
 fn clock() -> Check {
@@ -67,7 +77,8 @@ fn disk(caller: &Caller) -> Check {
         }
         Ok(stat) => {
             let free = policy::ByteSize::from_bytes(stat.f_bavail * stat.f_frsize);
-            let detail = format!("{free} free; a writable workspace is this machine's own disk and is not limited");
+            let detail =
+                format!("{free} free; a writable workspace is this machine's own disk and is not limited");
             Check::works("disk", "space for records", detail)
         }
         Err(errno) => {

@@ -67,9 +67,9 @@ impl Error {
         match self {
             Self::Settings(error) => error.hint.clone(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
-            Self::State { .. } => {
-                Some("free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into())
-            }
+            Self::State { .. } => Some(
+                "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
+            ),
             _ => None,
         }
     }

@@ -26,10 +26,11 @@ impl Alive {
     /// Marks a run as alive.
     pub(crate) fn mark(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let path = directory.live().join(run.as_str());
-        let marked = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file| {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok(file)
-        });
+        let marked =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file| {
+                rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                Ok(file)
+            });
         marked.map(|lock| Self { path: path.clone(), _lock: lock }).map_err(|source| state(&path, source))
     }
 

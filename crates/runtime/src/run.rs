@@ -64,6 +64,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let run = new_run_id()?;
     let host = Host::detect();
     let plan = sandbox::plan(&spec, &run, &caller, &host)?;
+    refuse_own_state(&plan, &state)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
@@ -81,6 +82,21 @@ pub fn new_run_id() -> Result<RunId, Error> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::Plumbing { what: "name the run", source: errno.into() })?;
     Ok(RunId::from_random(bytes))
+}
+
+/// Records, keys and approvals must be out of the agent's reach.
+fn refuse_own_state(plan: &Plan, state: &StateDirectory) -> Result<(), Error> {
+    match plan.writable().find(|path| state.is_below(path)) {
+        None => Ok(()),
+        Some(path) => Err(sandbox::Error::Refused {
+            what: format!(
+                "`{}` cannot be writable inside: it holds this program's records and keys",
+                path.display()
+            ),
+            remedy: Some("choose a folder beside them, or move them with XDG_STATE_HOME".into()),
+        }
+        .into()),
+    }
 }
 
 /// What a life came to, before it is written down.
@@ -130,7 +146,14 @@ fn live(
             return Err(error.into());
         }
     };
-    let watch = Watch { sandbox: &sandbox, sidecar: &sidecar, notices: notices.as_fd(), signals: &signals, deadline, report };
+    let watch = Watch {
+        sandbox: &sandbox,
+        sidecar: &sidecar,
+        notices: notices.as_fd(),
+        signals: &signals,
+        deadline,
+        report,
+    };
     let end = watch.until_end();
     let usage = end_sandbox(&mut sandbox);
     let summary = last_word(notices.as_fd(), report);
@@ -195,14 +218,18 @@ impl Book {
     }
 
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
-    fn close(mut self, lived: Result<Lived, Error>, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
+    fn close(
+        mut self,
+        lived: Result<Lived, Error>,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Finished, Error> {
         let problems = self.undo.unwind();
         for problem in &problems {
             report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
         }
         self.record.ended = Some(now());
         let outcome = match &lived {
-            Ok(lived) => Some(outcome(lived)),
+            Ok(lived) => Some(outcome(lived, self.record.command.first().map_or("", String::as_str))),
             Err(_) => None,
         };
         self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
@@ -219,7 +246,7 @@ impl Book {
     }
 }
 
-fn outcome(lived: &Lived) -> Outcome {
+fn outcome(lived: &Lived, command: &str) -> Outcome {
     let summary = lived.summary.unwrap_or_default();
     let usage = lived.usage.unwrap_or_default();
     let (exit_code, text) = match lived.end {
@@ -230,16 +257,17 @@ fn outcome(lived: &Lived) -> Outcome {
         End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
             (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
         }
-        End::Ended(Ended::Code(code)) if code != 0 && usage.pids_refused > 0 => {
+        End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
             (code, format!("exited {code}; it reached its limit of processes {} times", usage.pids_refused))
         }
         End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
         End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
         End::TimedOut => (TIMED_OUT, "timed out".into()),
         End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
-        End::NotExecuted(ENOENT) => (NOT_FOUND, "the command was not found".into()),
+        End::NotExecuted(ENOENT) => (NOT_FOUND, format!("`{command}` was not found in the sandbox")),
         End::NotExecuted(errno) => {
-            (NOT_EXECUTABLE, format!("the command cannot be executed: {}", std::io::Error::from_raw_os_error(errno)))
+            let why = std::io::Error::from_raw_os_error(errno);
+            (NOT_EXECUTABLE, format!("`{command}` cannot be executed: {why}"))
         }
     };
     let Summary { allowed, denied, failed } = summary;

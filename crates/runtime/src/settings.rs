@@ -116,20 +116,24 @@ fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Ok(None),
         Ok(_) => read(path).map(Some),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(source) => Err(Error::ReadSettings { path: path.into(), source }),
     }
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    toml::from_str(text).map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })
+    toml::from_str(text)
+        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })
 }
 
 /// `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
 fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
     let mut config = RunConfig::default();
     let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
-    config.backend = text("LOCKGATE_BACKEND").or_else(|| text("LOCKGATE_SANDBOX")).or_else(|| text("RUN_ADAPTER"));
+    config.backend =
+        text("LOCKGATE_BACKEND").or_else(|| text("LOCKGATE_SANDBOX")).or_else(|| text("RUN_ADAPTER"));
     config.timeout = text("LOCKGATE_TIMEOUT");
     config.limits.memory = text("LOCKGATE_MEMORY");
     config.limits.disk = text("LOCKGATE_DISK");
@@ -138,7 +142,10 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
         config.limits.cpus = Some(policy::Number::Text(cpus));
     }
     if let Some(pids) = text("LOCKGATE_PIDS") {
-        let bad = || Error::ParseSettings { path: "LOCKGATE_PIDS".into(), why: format!("`{pids}` is not a number") };
+        let bad = || Error::ParseSettings {
+            path: "LOCKGATE_PIDS".into(),
+            why: format!("`{pids}` is not a number"),
+        };
         config.limits.pids = Some(pids.parse().map_err(|_| bad())?);
     }
     if let Some(presets) = text("LOCKGATE_PRESETS") {
@@ -150,7 +157,8 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
 /// Whether the person has approved this exact content of this file.
 #[must_use]
 pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
-    std::fs::read_to_string(approval(state, path)).is_ok_and(|kept| kept.trim() == egress::digest(text.as_bytes()))
+    std::fs::read_to_string(approval(state, path))
+        .is_ok_and(|kept| kept.trim() == egress::digest(text.as_bytes()))
 }
 
 /// Notes that the person approves this exact content of this file.

@@ -46,12 +46,18 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         audit: Some((audit, key)),
         notices: Some(notices),
     })?;
-    let Some(set) = sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))? else {
+    let Some(set) =
+        sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))?
+    else {
         gate.close();
         return Ok(());
     };
-    let listeners =
-        Listeners { transparent: set.transparent, forward: set.forward, dns_udp: set.dns_udp, dns_tcp: set.dns_tcp };
+    let listeners = Listeners {
+        transparent: set.transparent,
+        forward: set.forward,
+        dns_udp: set.dns_udp,
+        dns_tcp: set.dns_tcp,
+    };
     let stop = errand.link.try_clone().map_err(plumbing("watch the run"))?;
     egress::serve(gate, listeners, stop, || sandbox::report_ready(errand.link.as_fd()))?;
     Ok(())

@@ -27,12 +27,19 @@ impl StateDirectory {
     /// # Errors
     /// When neither `XDG_STATE_HOME` nor `HOME` names a place.
     pub fn of(caller: &Caller) -> Result<Self, Error> {
-        let named = caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
+        let named =
+            caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
         base.map(|base| Self(base.join("lockgate"))).ok_or_else(|| Error::State {
             path: "$XDG_STATE_HOME/lockgate".into(),
             source: io::Error::other("neither XDG_STATE_HOME nor HOME is set"),
         })
+    }
+
+    /// Whether it lies below a path.
+    pub(crate) fn is_below(&self, path: &Path) -> bool {
+        let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
+        self.0.starts_with(path) || real(&self.0).starts_with(real(path))
     }
 
     pub(crate) fn run(&self, run: &RunId) -> PathBuf {
@@ -76,7 +83,8 @@ pub(crate) fn append(path: &Path) -> Result<File, Error> {
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let beside = path.with_extension("new");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let written = written.and_then(|mut file| file.write_all(content)).and_then(|()| std::fs::rename(&beside, path));
+    let written =
+        written.and_then(|mut file| file.write_all(content)).and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|source| {
         let _ = std::fs::remove_file(&beside);
         state(path, source)

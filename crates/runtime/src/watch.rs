@@ -66,7 +66,8 @@ struct State {
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
     pub(crate) fn until_end(mut self) -> Result<End, Error> {
-        let mut state = State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false };
+        let mut state =
+            State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false };
         loop {
             let ready = self.wait(&state)?;
             if ready.contains(&Source::Signals) {
@@ -114,7 +115,8 @@ impl Watch<'_> {
                 sources.push((Source::Input, input.as_fd(), PollFlags::IN));
             }
         }
-        let mut fds: Vec<PollFd<'_>> = sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let mut fds: Vec<PollFd<'_>> =
+            sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let left = Timespec::try_from(left).ok();
@@ -127,10 +129,14 @@ impl Watch<'_> {
     }
 
     fn take_event(&mut self, state: &mut State) -> Result<Option<End>, Error> {
-        let event = self.sandbox.next_event().map_err(|source| Error::Plumbing { what: "hear from the sandbox", source })?;
+        let event = self
+            .sandbox
+            .next_event()
+            .map_err(|source| Error::Plumbing { what: "hear from the sandbox", source })?;
         match event {
             Some(Event::Terminal(master)) => {
-                let tied = Relay::tie(master).map_err(|source| Error::Plumbing { what: "use the terminal", source })?;
+                let tied = Relay::tie(master)
+                    .map_err(|source| Error::Plumbing { what: "use the terminal", source })?;
                 state.relay = Some(tied);
                 Ok(None)
             }
@@ -149,7 +155,11 @@ impl Watch<'_> {
             None => match state.kill_at {
                 Some((_, signal)) => Ok(Some(End::Killed(signal))),
                 None if state.sidecar_gone || state.started => Err(Error::SidecarLost),
-                None => Err(sandbox::Error::step("start".into(), "the sandbox ended before the command began".into()).into()),
+                None => Err(sandbox::Error::step(
+                    "start".into(),
+                    "the sandbox ended before the command began".into(),
+                )
+                .into()),
             },
         }
     }
@@ -189,7 +199,8 @@ impl Watch<'_> {
                     None => {
                         self.sandbox.signal(signal);
                         // A person's Ctrl-C may be answered by going on; only the second one is meant.
-                        let grace = if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
+                        let grace =
+                            if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
                         state.kill_at = Some((Instant::now() + grace, signal));
                     }
                 },
@@ -206,7 +217,8 @@ impl Watch<'_> {
             self.sandbox.signal(SIGTERM);
             state.kill_at = Some((now + GRACE, SIGTERM));
             self.deadline = now + GRACE;
-        } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline) {
+        } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline)
+        {
             self.sandbox.kill();
             // Init's end is the next event.
             self.deadline = now + GRACE;

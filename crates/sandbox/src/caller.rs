@@ -11,6 +11,8 @@ pub struct Caller {
     pub uid: u32,
     /// The effective group id.
     pub gid: u32,
+    /// Whether this user id is the machine's superuser, and not one of a user namespace.
+    pub superuser: bool,
     /// The home directory, if the environment names one.
     pub home: Option<PathBuf>,
     /// The directory the run was started in, links resolved.
@@ -28,16 +30,11 @@ impl Caller {
         Ok(Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
+            superuser: rustix::process::geteuid().is_root() && maps_every_id(),
             home: std::env::var_os("HOME").filter(|h| !h.is_empty()).map(PathBuf::from),
             directory: std::env::current_dir()?,
             environment: std::env::vars_os().collect(),
         })
-    }
-
-    /// Whether this is the superuser.
-    #[must_use]
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
     }
 
     /// The value of a variable, if it is text.
@@ -55,4 +52,10 @@ impl Caller {
             _ => self.directory.join(path),
         }
     }
+}
+
+/// Whether this user namespace is the machine's own: every id is itself.
+fn maps_every_id() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }

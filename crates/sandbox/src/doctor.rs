@@ -39,7 +39,13 @@ impl Check {
 
     /// A check that did not, and what mends it.
     #[must_use]
-    pub fn lacks(group: &'static str, what: &str, verdict: Verdict, detail: String, remedy: Option<String>) -> Self {
+    pub fn lacks(
+        group: &'static str,
+        what: &str,
+        verdict: Verdict,
+        detail: String,
+        remedy: Option<String>,
+    ) -> Self {
         Self { group, what: what.into(), verdict, detail, remedy }
     }
 }
@@ -73,7 +79,9 @@ pub fn examine() -> Vec<Check> {
         ),
     });
     checks.push(match &host.limits {
-        Ok(groups) => Check::works("kernel", "limits", format!("control groups {:?}", groups.version()).to_lowercase()),
+        Ok(groups) => {
+            Check::works("kernel", "limits", format!("control groups {:?}", groups.version()).to_lowercase())
+        }
         Err(missing) => Check::lacks(
             "kernel",
             "limits",
@@ -89,7 +97,11 @@ pub fn examine() -> Vec<Check> {
         Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
     };
     checks.push(linux);
-    checks.push(Check::works("backends", "process", "always there, and no isolation: only the proxy checks requests"));
+    checks.push(Check::works(
+        "backends",
+        "process",
+        "always there, and no isolation: only the proxy checks requests",
+    ));
     checks
 }
 

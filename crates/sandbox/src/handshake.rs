@@ -77,7 +77,9 @@ impl Event {
         let mut buffer = [0; LONGEST];
         let (message, mut fds) = descriptor::receive(socket, &mut buffer)?;
         let Some((kind, body)) = message.split_first() else { return Ok(None) };
-        let number = || body.try_into().map(i32::from_le_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
+        let number = || {
+            body.try_into().map(i32::from_le_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+        };
         let mut fields = String::from_utf8_lossy(body).split('\0').map(str::to_owned).collect::<Vec<_>>();
         Ok(Some(match kind {
             b'T' => Self::Terminal(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
@@ -112,8 +114,10 @@ pub struct ListenerSet {
 
 impl ListenerSet {
     pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let all = [(b't', &self.transparent), (b'f', &self.forward), (b'u', &self.dns_udp), (b'd', &self.dns_tcp)];
-        let present: Vec<_> = all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
+        let all =
+            [(b't', &self.transparent), (b'f', &self.forward), (b'u', &self.dns_udp), (b'd', &self.dns_tcp)];
+        let present: Vec<_> =
+            all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
         let kinds: Vec<u8> = present.iter().map(|(kind, _)| *kind).collect();
         let fds: Vec<_> = present.into_iter().map(|(_, fd)| fd).collect();
         descriptor::send(socket, &kinds, &fds)

@@ -33,7 +33,7 @@ pub use linux::start as start_linux;
 pub use plan::{Identity, LimitsPlan, Plan, Step, plan};
 pub use process::start as start_process;
 pub use reap::reap;
-pub use started::{Stdio, Started};
+pub use started::{Started, Stdio};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::signal::Signals;

@@ -118,7 +118,9 @@ impl fmt::Display for Step {
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
             Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
-            Self::ShowEtc => f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group"),
+            Self::ShowEtc => {
+                f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
+            }
             Self::MountProc => f.write_str("mount /proc"),
             Self::MakeDevices => f.write_str("make /dev"),
             Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
@@ -194,12 +196,24 @@ pub fn plan(spec: &RunSpec, run: &RunId, caller: &Caller, host: &Host) -> Result
     let environment =
         environment::build(spec, caller, run, home, &proxy, (&tools.search, &tools.environment))?;
     let identity = identity(spec.backend, run, caller);
-    Ok(Plan { run: run.clone(), backend: spec.backend, identity, limits, workspace, steps, environment, notices })
+    Ok(Plan {
+        run: run.clone(),
+        backend: spec.backend,
+        identity,
+        limits,
+        workspace,
+        steps,
+        environment,
+        notices,
+    })
 }
 
 /// The workspace: absolute, and not a directory that is the system's or the sandbox's own.
 fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
-    const NOT: &[&str] = &["/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run", "/var"];
+    const NOT: &[&str] = &[
+        "/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run",
+        "/var",
+    ];
     let path = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |p| caller.resolve(p));
     let path: PathBuf = path.components().collect();
     let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
@@ -209,14 +223,31 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
             remedy: Some("start in a folder of your own, or name one with --workspace".into()),
         });
     }
+    if let Some(home) = &caller.home
+        && spec.backend == Backend::Linux
+        && home.starts_with(&path)
+    {
+        return Err(Error::Refused {
+            what: format!(
+                "`{}` cannot be a workspace: it holds your home, with your keys and this program's own",
+                path.display()
+            ),
+            remedy: Some("start in the folder of a project, or name one with --workspace".into()),
+        });
+    }
     Ok(path)
 }
 
 /// An identity of the run's own when root started it; the caller's otherwise.
 fn identity(backend: Backend, run: &RunId, caller: &Caller) -> Identity {
-    if !caller.is_root() || backend == Backend::Process {
-        let same = |id| (id, id);
-        return Identity { uid: same(caller.uid), gid: same(caller.gid), own: false };
+    if !caller.superuser || backend == Backend::Process {
+        // Nobody is root inside, also where root is only so in a user namespace.
+        let inside = |id| if id == 0 && backend == Backend::Linux { AGENT_ID } else { id };
+        return Identity {
+            uid: (inside(caller.uid), caller.uid),
+            gid: (inside(caller.gid), caller.gid),
+            own: false,
+        };
     }
     // Spread by the run's name, so that two runs hardly ever share an id.
     let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
@@ -227,12 +258,20 @@ fn identity(backend: Backend, run: &RunId, caller: &Caller) -> Identity {
 fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
     match &host.limits {
         Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
-        Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => Err(Error::Refused {
-            what: format!("memory and processor limits cannot be enforced: {}", missing.why),
-            remedy: Some(format!("{}; or accept a run without them: --limits best-effort", missing.remedy)),
-        }),
+        Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => {
+            Err(Error::Refused {
+                what: format!("memory and processor limits cannot be enforced: {}", missing.why),
+                remedy: Some(format!(
+                    "{}; or accept a run without them: --limits best-effort",
+                    missing.remedy
+                )),
+            })
+        }
         Err(missing) => {
-            notices.push(format!("memory and processors are not limited: {}. To change that, {}", missing.why, missing.remedy));
+            notices.push(format!(
+                "memory and processors are not limited: {}. To change that, {}",
+                missing.why, missing.remedy
+            ));
             Ok(LimitsPlan::Processes(spec.limits.pids))
         }
     }
@@ -306,11 +345,26 @@ fn private_root(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Step 
     let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
     if host.limits.is_ok() && size > half {
         if spec.limits_asked {
-            notices.push(format!("private directories hold {half}: they live in memory, and take half of it at most"));
+            notices.push(format!(
+                "private directories hold {half}: they live in memory, and take half of it at most"
+            ));
         }
         size = half;
     }
     Step::MountRoot { size, inodes: (size.bytes() / 4096).clamp(1024, 1 << 20) }
+}
+
+impl Plan {
+    /// The paths of the host that the command can write to, where its backend bounds them.
+    pub fn writable(&self) -> impl Iterator<Item = &Path> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => Some(path.as_path()),
+            Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
+                Some(path.as_path())
+            }
+            _ => None,
+        })
+    }
 }
 
 impl fmt::Display for Plan {
@@ -321,7 +375,11 @@ impl fmt::Display for Plan {
         writeln!(f, "uid {} is {} outside, gid {} is {} outside", uid.0, uid.1, gid.0, gid.1)?;
         match &self.limits {
             LimitsPlan::Group(l) => {
-                writeln!(f, "limits: memory {}, {} processors, {} processes, disk {}", l.memory, l.cpus, l.pids, l.disk)?;
+                writeln!(
+                    f,
+                    "limits: memory {}, {} processors, {} processes, disk {}",
+                    l.memory, l.cpus, l.pids, l.disk
+                )?;
             }
             LimitsPlan::Processes(pids) => writeln!(f, "limits: {pids} processes, nothing else")?,
         }

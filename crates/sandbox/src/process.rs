@@ -16,7 +16,7 @@ use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::linux;
 use crate::plan::Plan;
-use crate::started::{Started, Stdio};
+use crate::started::{Ending, Started, Stdio};
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::undo::UndoLog;
 
@@ -56,7 +56,7 @@ pub fn start(
         status
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
-    Ok(Started { init, control, group, held: None })
+    Ok(Started { init, control, group, held: None, ending: Ending::HangUp })
 }
 
 /// Binds the proxy to a free port of loopback, hands it over, and tells the environment.
@@ -82,10 +82,12 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
         keep.extend(list.iter().map(AsFd::as_fd));
     }
     descriptor::close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
-    process::die_with_parent().map_err(|e| fail("tie the run to its parent", e))?;
+    // Not tied to the parent by a signal: it would end this process before it could end the others. The parent's end
+    // is seen on the control socket.
     let _ = rustix::process::setsid();
     // Orphans come here instead of to the host's init, so that they end with the run. L02
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| fail("adopt orphans", e.into()))?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|e| fail("adopt orphans", e.into()))?;
     let terminal = match it.stdio {
         Stdio::Terminal => Some(open_terminal().map_err(|e| fail("open a terminal", e))?),
         Stdio::Descriptors(_) => None,

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
@@ -25,15 +25,20 @@ struct Row {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenAbsent {
-    Hold,
+    HoldByDirectory,
+    HoldByFile,
     Leave,
 }
+
+/// What a file that holds a name says: in `.git/commondir`, that the repository is its own.
+const DOT: &[u8] = b".\n";
 
 fn rows() -> impl Iterator<Item = Row> {
     DATA.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_whitespace();
         let when_absent = match words.next()? {
-            "hold" => WhenAbsent::Hold,
+            "hold" => WhenAbsent::HoldByDirectory,
+            "file" => WhenAbsent::HoldByFile,
             _ => WhenAbsent::Leave,
         };
         Some(Row { path: words.next()?.into(), when_absent })
@@ -42,13 +47,15 @@ fn rows() -> impl Iterator<Item = Row> {
 
 /// The locks that keep this run's placeholders.
 #[derive(Debug, Default)]
-pub(crate) struct Held(#[expect(dead_code, reason = "holding the descriptors is what they are for")] Vec<OwnedFd>);
+pub(crate) struct Held(
+    #[expect(dead_code, reason = "holding the descriptors is what they are for")] Vec<OwnedFd>,
+);
 
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
 pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, Error> {
     let root = source::open(workspace)?;
     let mut held = Vec::new();
-    for row in rows().filter(|row| row.when_absent == WhenAbsent::Hold) {
+    for row in rows().filter(|row| row.when_absent != WhenAbsent::Leave) {
         let fail = |errno: Errno| Error::Source {
             path: workspace.join(&row.path),
             why: format!("its name could not be held: {}", std::io::Error::from(errno)),
@@ -59,7 +66,11 @@ pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, 
         if parent_is_held {
             continue;
         }
-        match rustix::fs::mkdirat(&root, &row.path, Mode::RUSR | Mode::XUSR) {
+        let made = match row.when_absent {
+            WhenAbsent::HoldByFile => make_dot(root.as_fd(), &row.path),
+            _ => rustix::fs::mkdirat(&root, &row.path, Mode::RUSR | Mode::XUSR),
+        };
+        match made {
             Ok(()) => {
                 undo.push(Undo::Placeholder(workspace.join(&row.path)));
                 held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
@@ -76,47 +87,68 @@ pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, 
     Ok(Held(held))
 }
 
-/// An empty directory that nobody can write into is one of ours.
+/// Makes the file that holds a name.
+fn make_dot(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, path, flags, Mode::RUSR)?;
+    rustix::io::write(&file, DOT).map(drop)
+}
+
+/// What can be opened to be looked at: never a device or a pipe that would wait.
+const LOOK: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
 fn is_placeholder(root: BorrowedFd<'_>, path: &Path) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::openat(root, path, flags, Mode::empty()) else { return false };
-    let modest = rustix::fs::fstat(&directory).is_ok_and(|s| s.st_mode & 0o777 == 0o500);
-    let empty = rustix::fs::Dir::read_from(&directory)
-        .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
-    modest && empty
+    rustix::fs::openat(root, path, LOOK, Mode::empty()).is_ok_and(|opened| is_ours(&opened))
+}
+
+/// An empty directory that nobody can write into, or a file that nobody can write and that holds a dot, is one of ours.
+fn is_ours(opened: &OwnedFd) -> bool {
+    let Ok(stat) = rustix::fs::fstat(opened) else { return false };
+    match (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o777) {
+        (FileType::Directory, 0o500) => rustix::fs::Dir::read_from(opened)
+            .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b".."))),
+        (FileType::RegularFile, 0o400) => {
+            let mut content = [0; 8];
+            rustix::io::pread(opened, &mut content, 0).is_ok_and(|read| content[..read] == *DOT)
+        }
+        _ => false,
+    }
 }
 
 fn lock(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(root, path, flags, Mode::empty())?;
+    let directory = rustix::fs::openat(root, path, LOOK, Mode::empty())?;
     rustix::fs::flock(&directory, FlockOperation::LockShared)?;
     Ok(directory)
 }
 
 /// Takes a placeholder away, unless another run still holds it.
 pub(crate) fn release(path: &Path) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(directory) => directory,
+    let opened = match rustix::fs::open(path, LOOK, Mode::empty()) {
+        Ok(opened) => opened,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    if rustix::fs::fstat(&directory)?.st_mode & 0o777 != 0o500 {
-        return Ok(()); // somebody's own directory by now
+    if !is_ours(&opened) {
+        return Ok(()); // somebody's own by now
     }
-    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     }
-    match rustix::fs::rmdir(path) {
+    let directory = rustix::fs::fstat(&opened).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir());
+    let removed = if directory { rustix::fs::rmdir(path) } else { rustix::fs::unlink(path) };
+    match removed {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Makes every protected path below the workspace read-only, inside. A name that is a link cannot be; it is told.
-pub(crate) fn protect(workspace: BorrowedFd<'_>, notices: &mut Vec<String>) -> Result<(), (PathBuf, std::io::Error)> {
+pub(crate) fn protect(
+    workspace: BorrowedFd<'_>,
+    notices: &mut Vec<String>,
+) -> Result<(), (PathBuf, std::io::Error)> {
     pin_git(workspace).map_err(|e| (".git".into(), e))?;
     for row in rows() {
         if row.path == Path::new(".git") {
@@ -140,10 +172,17 @@ pub(crate) fn protect(workspace: BorrowedFd<'_>, notices: &mut Vec<String>) -> R
 fn pin_git(workspace: BorrowedFd<'_>) -> std::io::Result<()> {
     let git = Path::new(".git");
     match source::open_beneath(workspace, git) {
-        Ok(Some(found)) if is_placeholder(workspace, git) => cover(found.as_fd(), Flags::READ_ONLY),
+        // A file leads to a repository elsewhere (a linked worktree, a submodule): where it leads is not the agent's to say.
+        Ok(Some(found)) if is_placeholder(workspace, git) || !is_directory(found.as_fd()) => {
+            cover(found.as_fd(), Flags::READ_ONLY)
+        }
         Ok(Some(found)) => cover(found.as_fd(), Flags::NO_SUID),
         _ => Ok(()),
     }
+}
+
+fn is_directory(found: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(found).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir())
 }
 
 /// Mounts a file or directory over itself with more flags.
@@ -172,7 +211,8 @@ mod tests {
         assert!(folder.path().join(".git").is_dir(), "the second run still holds it");
         drop(other);
         second.unwind();
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, [".vscode"]);
     }
 }

@@ -50,7 +50,11 @@ pub(crate) fn c_path(path: &Path) -> CString {
 }
 
 /// Copies a file or a directory with all below it, links as links, into a directory of the sandbox.
-pub(crate) fn copy_into(source: BorrowedFd<'_>, target_dir: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<()> {
+pub(crate) fn copy_into(
+    source: BorrowedFd<'_>,
+    target_dir: BorrowedFd<'_>,
+    name: &Path,
+) -> rustix::io::Result<()> {
     let mut budget = Budget { entries: 1 << 20 };
     copy_entry(source, target_dir, name, 0, &mut budget)
 }
@@ -87,10 +91,14 @@ fn copy_entry(
             let from = reopen(source)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let to = rustix::fs::openat(target_dir, name, flags, mode | Mode::WUSR)?;
-            while rustix::fs::copy_file_range(&from, None, &to, None, 1 << 30).or_else(|errno| match errno {
-                Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => rustix::fs::sendfile(&to, &from, None, 1 << 30),
-                other => Err(other),
-            })? > 0
+            while rustix::fs::copy_file_range(&from, None, &to, None, 1 << 30).or_else(
+                |errno| match errno {
+                    Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => {
+                        rustix::fs::sendfile(&to, &from, None, 1 << 30)
+                    }
+                    other => Err(other),
+                },
+            )? > 0
             {}
             Ok(())
         }
@@ -102,7 +110,12 @@ fn copy_entry(
     }
 }
 
-fn copy_children(from: &OwnedFd, to: BorrowedFd<'_>, depth: u32, budget: &mut Budget) -> rustix::io::Result<()> {
+fn copy_children(
+    from: &OwnedFd,
+    to: BorrowedFd<'_>,
+    depth: u32,
+    budget: &mut Budget,
+) -> rustix::io::Result<()> {
     let entries = rustix::fs::Dir::read_from(from)?;
     for entry in entries {
         let entry = entry?;

@@ -2,35 +2,40 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, Mode, OFlags};
+use rustix::fs::Access;
 use rustix::process::Pid;
-use sys::spawn::Command;
+use sys::spawn::{Command, Streams};
 
 use crate::plan::Plan;
 use crate::started::Stdio;
 
 /// Starts the command of a plan, on a terminal where one was made.
-pub(crate) fn spawn(plan: &Plan, command: &[OsString], stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
+pub(crate) fn spawn(
+    plan: &Plan,
+    command: &[OsString],
+    stdio: &Stdio,
+    terminal: Option<&CStr>,
+) -> io::Result<Pid> {
     let program = find(plan, command)?;
     let program = CString::new(program.into_os_string().into_vec())?;
     let arguments = command.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<Vec<_>, _>>()?;
-    let environment =
-        plan.environment.iter().map(|(n, v)| CString::new(format!("{n}={v}"))).collect::<Result<Vec<_>, _>>()?;
-    let own_terminal: OwnedFd;
-    let stdio = match (stdio, terminal) {
-        (Stdio::Descriptors([input, output, error]), _) => [input.as_fd(), output.as_fd(), error.as_fd()],
-        (Stdio::Terminal, Some(name)) => {
-            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-            own_terminal = rustix::fs::open(name, flags, Mode::empty())?;
-            [own_terminal.as_fd(); 3]
+    let environment = plan
+        .environment
+        .iter()
+        .map(|(n, v)| CString::new(format!("{n}={v}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let streams = match (stdio, terminal) {
+        (Stdio::Descriptors([input, output, error]), _) => {
+            Streams::Descriptors([input.as_fd(), output.as_fd(), error.as_fd()])
         }
+        (Stdio::Terminal, Some(path)) => Streams::Terminal(path),
         (Stdio::Terminal, None) => return Err(io::ErrorKind::NotFound.into()),
     };
-    Command { program: &program, arguments: &arguments, environment: &environment, stdio, terminal }.start()
+    Command { program: &program, arguments: &arguments, environment: &environment, streams }.start()
 }
 
 /// The file that is executed: the command itself where it holds a slash, else the first of its name along `PATH`.

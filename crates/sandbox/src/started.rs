@@ -19,6 +19,15 @@ pub enum Stdio {
     Descriptors([OwnedFd; 3]),
 }
 
+/// How a sandbox is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Init is killed, and the kernel ends every process with it.
+    Kill,
+    /// Init is hung up on, ends every process below it, and then itself.
+    HangUp,
+}
+
 /// A sandbox whose init runs.
 #[derive(Debug)]
 pub struct Started {
@@ -26,6 +35,7 @@ pub struct Started {
     pub(crate) control: OwnedFd,
     pub(crate) group: Option<Group>,
     pub(crate) held: Option<Held>,
+    pub(crate) ending: Ending,
 }
 
 impl Started {
@@ -51,7 +61,12 @@ impl Started {
 
     /// Ends init, and with it every process of the sandbox.
     pub fn kill(&self) {
-        let _ = self.init.signal(Signal::KILL);
+        let _ = match self.ending {
+            Ending::Kill => self.init.signal(Signal::KILL),
+            Ending::HangUp => {
+                rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both).map_err(Into::into)
+            }
+        };
     }
 
     /// Waits until init is gone.

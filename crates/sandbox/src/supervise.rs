@@ -7,8 +7,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use sys::descriptor;
 use sys::signal::{self, Signals};
-use sys::{descriptor, process};
 
 use crate::handshake::{self, Ended, Event};
 use crate::plan::Plan;
@@ -43,10 +43,12 @@ pub(crate) struct Ready {
 /// Runs init to its end; the answer is the exit status of its process, which nobody reads.
 pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 {
     match prepared.and_then(|ready| start(it, ready)) {
-        Ok((command, signals)) => {
-            let ended = watch(it, command, &signals);
-            let _ = Event::Ended(ended).send(it.control);
+        Ok(Some((command, signals))) => {
+            if let Some(ended) = watch(it, command, &signals) {
+                let _ = Event::Ended(ended).send(it.control);
+            }
         }
+        Ok(None) => {}
         Err(Failure { step, cause }) => {
             let _ = Event::Failed { step, cause }.send(it.control);
         }
@@ -54,8 +56,8 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
     0
 }
 
-/// Waits for the sidecar and starts the command.
-fn start(it: &Supervised<'_>, ready: Ready) -> Result<(Pid, Signals), Failure> {
+/// Waits for the sidecar and starts the command. Nothing is started where it cannot be executed: that is told.
+fn start(it: &Supervised<'_>, ready: Ready) -> Result<Option<(Pid, Signals)>, Failure> {
     let control = it.control;
     let fail = |step: &str, error: std::io::Error| Failure { step: step.into(), cause: error.to_string() };
     let signals = Signals::block(&[SIGCHLD]).map_err(|e| fail("watch for ended processes", e))?;
@@ -70,18 +72,19 @@ fn start(it: &Supervised<'_>, ready: Ready) -> Result<(Pid, Signals), Failure> {
     match spawn::spawn(it.plan, it.command, it.stdio, terminal.as_deref()) {
         Ok(pid) => {
             let _ = Event::Started { notices: ready.notices }.send(control);
-            Ok((pid, signals))
+            Ok(Some((pid, signals)))
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
             let _ = Event::NotExecuted { errno }.send(control);
-            process::exit_now(0)
+            Ok(None)
         }
     }
 }
 
-/// Reaps every child until the command itself has ended. The kernel ends what is left when init returns.
-fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Ended {
+/// Reaps every child until the command itself has ended, or the parent or the sidecar is gone. What is left is ended
+/// after that: by the kernel with the pid namespace, or by the `process` backend one by one.
+fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Option<Ended> {
     loop {
         let mut ready = [
             PollFd::new(signals, PollFlags::IN),
@@ -95,7 +98,7 @@ fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Ended {
         if child {
             while let Ok(Some(_)) = signals.next() {}
             if let Some(ended) = reap(command) {
-                return ended;
+                return Some(ended);
             }
         }
         if control {
@@ -103,12 +106,12 @@ fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Ended {
                 Ok(Some(number)) => {
                     let _ = signal::send(-command.as_raw_nonzero().get(), number);
                 }
-                _ => process::exit_now(0),
+                _ => return None,
             }
         }
         if sidecar {
             // The sidecar says nothing more while it lives; readable means gone, and without it the run ends.
-            process::exit_now(0);
+            return None;
         }
     }
 }

@@ -47,7 +47,8 @@ pub fn tool_names() -> Result<Vec<(String, String)>, Error> {
 }
 
 fn table() -> Result<Table, Error> {
-    toml::from_str(DATA).map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })
+    toml::from_str(DATA)
+        .map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })
 }
 
 /// What the named tool of this caller brings in.
@@ -57,7 +58,10 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
     let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
         return Err(Error::Refused {
             what: format!("there is no tool `{name}`"),
-            remedy: Some(format!("the tools are {}; anything else can be mounted with --mount", known.join(", "))),
+            remedy: Some(format!(
+                "the tools are {}; anything else can be mounted with --mount",
+                known.join(", ")
+            )),
         });
     };
     let roots: Vec<PathBuf> = tool.paths.iter().map(|p| caller.resolve(p)).filter(|p| p.exists()).collect();

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 /// The most descriptors one message may carry.
@@ -75,7 +75,8 @@ pub fn close_on_exec_from_3() -> io::Result<()> {
 /// Whatever `close_range(2)` gives.
 pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).filter(|n| *n > 2).collect();
+    let mut kept: Vec<u32> =
+        keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).filter(|n| *n > 2).collect();
     kept.sort_unstable();
     let mut from = 3u32;
     for fd in kept.into_iter().chain([u32::MAX]) {

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
 };
 
 /// What may be done below a path.
@@ -46,7 +46,9 @@ pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetEr
         let access = match right {
             Right::Read => AccessFs::from_read(NEWEST),
             Right::Write => AccessFs::from_all(NEWEST),
-            Right::Use => AccessFs::from_read(NEWEST) | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
+            Right::Use => {
+                AccessFs::from_read(NEWEST) | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev
+            }
         };
         ruleset = ruleset.add_rule(PathBeneath::new(tree, access))?;
     }
@@ -61,6 +63,7 @@ pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetEr
 #[must_use]
 pub fn version() -> Option<u32> {
     // SAFETY: with LANDLOCK_CREATE_RULESET_VERSION the call takes no memory and only answers a number.
-    let answer = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32) };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32) };
     u32::try_from(answer).ok()
 }

@@ -29,7 +29,13 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Adds a message: a fixed part, then whatever `body` writes.
-    pub(crate) fn message(&mut self, kind: u16, flags: u16, fixed: &[u8], body: impl FnOnce(&mut Attributes<'_>)) {
+    pub(crate) fn message(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        fixed: &[u8],
+        body: impl FnOnce(&mut Attributes<'_>),
+    ) {
         let start = self.bytes.len();
         self.sequence += 1;
         if flags & ACK != 0 {

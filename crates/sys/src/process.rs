@@ -97,7 +97,11 @@ impl Namespaces {
     pub const USER: Self = Self(libc::CLONE_NEWUSER);
     /// Mounts, network, IPC, host name and cgroups: what is left for the child itself to unshare.
     pub const REST: Self = Self(
-        libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWNS
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP,
     );
     /// None: a plain fork.
     pub const NONE: Self = Self(0);

@@ -10,7 +10,14 @@ pub struct Signals(OwnedFd);
 
 /// What a person or a supervisor sends, and the end of a child.
 pub const FORWARDED: &[libc::c_int] = &[
-    libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH, libc::SIGCONT,
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGCONT,
 ];
 
 impl Signals {

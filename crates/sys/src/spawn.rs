@@ -17,10 +17,17 @@ pub struct Command<'a> {
     pub arguments: &'a [CString],
     /// Its environment, `NAME=value`.
     pub environment: &'a [CString],
-    /// Its standard input, output and error.
-    pub stdio: [BorrowedFd<'a>; 3],
-    /// A terminal that becomes its controlling one; it then leads a session of its own.
-    pub terminal: Option<&'a CStr>,
+    /// Its standard streams.
+    pub streams: Streams<'a>,
+}
+
+/// Where a command's standard streams lead. Either way it leads a session of its own.
+#[derive(Debug)]
+pub enum Streams<'a> {
+    /// Input, output and error.
+    Descriptors([BorrowedFd<'a>; 3]),
+    /// All three to the terminal of this path, which becomes its controlling one.
+    Terminal(&'a CStr),
 }
 
 /// glibc's `POSIX_SPAWN_SETSID`, spawn.h.
@@ -76,17 +83,29 @@ impl Command<'_> {
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::sigemptyset(none.as_mut_ptr());
-            let flags = libc::POSIX_SPAWN_SETSIGDEF as libc::c_short | libc::POSIX_SPAWN_SETSIGMASK as libc::c_short;
+            let flags =
+                libc::POSIX_SPAWN_SETSIGDEF as libc::c_short | libc::POSIX_SPAWN_SETSIGMASK as libc::c_short;
             check(libc::posix_spawnattr_setflags(attributes, flags | SETSID))?;
             check(libc::posix_spawnattr_setsigdefault(attributes, all.as_ptr()))?;
             check(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
-            if let Some(terminal) = self.terminal {
-                // A session leader's first open of a terminal makes it the controlling one.
-                check(libc::posix_spawn_file_actions_addopen(actions, 3, terminal.as_ptr(), libc::O_RDWR, 0))?;
-                check(libc::posix_spawn_file_actions_addclose(actions, 3))?;
-            }
-            for (target, source) in (0..).zip(&self.stdio) {
-                check(libc::posix_spawn_file_actions_adddup2(actions, source.as_raw_fd(), target))?;
+            match &self.streams {
+                Streams::Terminal(path) => {
+                    // A session leader's first open of a terminal makes it the controlling one.
+                    check(libc::posix_spawn_file_actions_addopen(
+                        actions,
+                        0,
+                        path.as_ptr(),
+                        libc::O_RDWR,
+                        0,
+                    ))?;
+                    check(libc::posix_spawn_file_actions_adddup2(actions, 0, 1))?;
+                    check(libc::posix_spawn_file_actions_adddup2(actions, 0, 2))?;
+                }
+                Streams::Descriptors(sources) => {
+                    for (target, source) in (0..).zip(sources) {
+                        check(libc::posix_spawn_file_actions_adddup2(actions, source.as_raw_fd(), target))?;
+                    }
+                }
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ pub struct Ended {
 /// # Panics
 /// When it cannot be started, or there is no room for what it says.
 #[must_use]
-pub(crate) fn run(command: &mut Command, limit: Duration) -> Ended {
+pub fn run_to_end(command: &mut Command, limit: Duration) -> Ended {
     let folder = tempfile::tempdir().expect("room for its words");
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     // Into files, so that a grandchild that keeps a stream open cannot make anybody wait.

@@ -2,12 +2,14 @@
 //! came of it. The product is only ever used by its command line; nothing here knows how it works.
 
 mod ended;
+mod gate;
 mod needs;
 mod policies;
 mod run;
 mod site;
 
-pub use ended::Ended;
+pub use ended::{Ended, run_to_end};
+pub use gate::{Answer, ask};
 pub use needs::{Need, home_has, product, ready};
 pub use policies::{allowing, corpus_policy};
 pub use run::Run;

@@ -66,8 +66,6 @@ fn have(need: Need) -> Result<(), String> {
             Some(path) => Err(format!("LOCKGATE_TEST_VENV has no Python: {}", path.display())),
             None => Err("LOCKGATE_TEST_VENV names no virtual environment".to_owned()),
         },
-        Need::Home(path) => {
-            home_has(path).map(drop).ok_or_else(|| format!("~/{path} is not there"))
-        }
+        Need::Home(path) => home_has(path).map(drop).ok_or_else(|| format!("~/{path} is not there")),
     }
 }

@@ -13,7 +13,8 @@ use crate::site::Site;
 /// No command of these tests takes longer, not even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 /// What a client that knows of proxies would read.
-const BARE: &str = "unset HTTP_PROXY http_proxy HTTPS_PROXY https_proxy ALL_PROXY all_proxy NO_PROXY no_proxy\n";
+const BARE: &str =
+    "unset HTTP_PROXY http_proxy HTTPS_PROXY https_proxy ALL_PROXY all_proxy NO_PROXY no_proxy\n";
 /// Runs `$attempt` and says on the last line how it ended and how long it took.
 const TIMED: &str = "begun=$(date +%s%N); sh -c \"$attempt\" </dev/null; code=$?; ended=$(date +%s%N)
 printf '\\ncode=%s ms=%s\\n' $code $(( (ended - begun) / 1000000 ))\n";
@@ -72,7 +73,13 @@ impl<'site> Run<'site> {
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = self.site.world().command(product().expect("`ready` was asked first"));
-        command.arg("run").arg("--workspace").arg(self.site.workspace()).args(&self.flags).arg("--").args(words);
+        command
+            .arg("run")
+            .arg("--workspace")
+            .arg(self.site.workspace())
+            .args(&self.flags)
+            .arg("--")
+            .args(words);
         command.current_dir(self.site.workspace()).env("XDG_STATE_HOME", self.site.state());
         command
     }
@@ -81,7 +88,7 @@ impl<'site> Run<'site> {
     #[must_use]
     pub fn script(&self, text: &str) -> Ended {
         let text = format!("{}{text}", self.prologue);
-        ended::run(&mut self.command(&["/bin/sh", "-euc", &text]), LIMIT)
+        ended::run_to_end(&mut self.command(&["/bin/sh", "-euc", &text]), LIMIT)
     }
 
     /// Runs one attempt inside, by a shell, and measures it there.
@@ -89,6 +96,6 @@ impl<'site> Run<'site> {
     pub fn attempt(&self, text: &str) -> Ended {
         let quoted = text.replace('\'', r"'\''");
         let script = format!("{}attempt='{quoted}'\n{TIMED}", self.prologue);
-        ended::run(&mut self.command(&["/bin/sh", "-c", &script]), LIMIT).measured()
+        ended::run_to_end(&mut self.command(&["/bin/sh", "-c", &script]), LIMIT).measured()
     }
 }

@@ -112,6 +112,8 @@ impl Site {
     pub fn visits(&self) -> Vec<lockgate_world::Record> {
         let resolvers = ["resolver", "other-resolver"];
         let visits = self.world.records().into_iter();
-        visits.filter(|record| !resolvers.contains(&record.server.as_str()) && record.event != "absent").collect()
+        visits
+            .filter(|record| !resolvers.contains(&record.server.as_str()) && record.event != "absent")
+            .collect()
     }
 }

@@ -11,7 +11,9 @@ fn an_allowed_host_works_unchanged() {
         let run = site.run().allow("api.example.com");
         for (run, how) in [(run.clone(), "by-proxy"), (run.bare(), "bare")] {
             for scheme in ["http", "https"] {
-                let ended = run.attempt(&format!("{CURL} -H 'X-Kept: as it is' '{scheme}://api.example.com/{how}?a=%2F&b'"));
+                let ended = run.attempt(&format!(
+                    "{CURL} -H 'X-Kept: as it is' '{scheme}://api.example.com/{how}?a=%2F&b'"
+                ));
                 ended.says(&format!("\"path\":\"/{how}?a=%2F&b\""));
                 ended.says("\"x-kept\":\"as it is\"");
                 ended.says("\"host\":\"api.example.com\"");
@@ -61,8 +63,11 @@ fn a_denied_host_fails_fast_and_says_so() {
         // The person is told in any case: by the product, on stderr.
         let by_proxy = run.attempt(&format!("{CURL} http://www.example.org/"));
         assert!(by_proxy.took.as_millis() < 1000, "{by_proxy}");
-        assert!(by_proxy.stdout.contains("www.example.org") && by_proxy.stdout.contains("\"guard\""), "{by_proxy}");
-        assert!(by_proxy.stderr.contains("denied www.example.org"), "{by_proxy}");
+        assert!(
+            by_proxy.stdout.contains("www.example.org") && by_proxy.stdout.contains("\"guard\""),
+            "{by_proxy}"
+        );
+        assert!(by_proxy.stderr.contains("denied http://www.example.org/"), "{by_proxy}");
         let by_proxy = run.attempt(&format!("{CURL} https://www.example.org/"));
         by_proxy.fails_fast(&["403"]);
         let run = run.bare();
@@ -74,12 +79,14 @@ fn a_denied_host_fails_fast_and_says_so() {
         // A name that somebody else resolved, an address from nowhere, and a port that is not open.
         for address in ["93.184.216.34", "[2606:2800:220:1::1]"] {
             for url in ["https://www.example.org/", "http://www.example.org/"] {
-                let pinned = format!("--resolve www.example.org:443:{address} --resolve www.example.org:80:{address}");
+                let pinned =
+                    format!("--resolve www.example.org:443:{address} --resolve www.example.org:80:{address}");
                 let ended = run.attempt(&format!("{CURL} -f {pinned} {url}"));
                 assert!(ended.took.as_millis() < 1000 && ended.code != 0, "{address} {url}: {ended}");
             }
         }
-        run.attempt(&format!("{CURL} https://api.example.com:8443/")).fails_fast(&["connect", "reset", "recv", "ssl"]);
+        run.attempt(&format!("{CURL} https://api.example.com:8443/"))
+            .fails_fast(&["connect", "reset", "recv", "ssl"]);
         assert!(site.visits().is_empty(), "{:?}", site.visits());
     }
 }
@@ -87,7 +94,8 @@ fn a_denied_host_fails_fast_and_says_so() {
 #[test]
 fn ipv6_is_served_like_ipv4() {
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
-    let run = site.run().allow("api.example.com").allow("v6only.example.com").allow("v4only.example.com").bare();
+    let run =
+        site.run().allow("api.example.com").allow("v6only.example.com").allow("v4only.example.com").bare();
     // Inside, every allowed name has an address of each family; outside, the sidecar finds its own way.
     for name in ["api.example.com", "v6only.example.com", "v4only.example.com"] {
         for family in ["-4", "-6"] {
@@ -97,7 +105,8 @@ fn ipv6_is_served_like_ipv4() {
     let six = site.world().records_of("web").into_iter().filter(|record| record.local.starts_with("[2606:"));
     assert!(six.count() > 0, "nothing went out by IPv6");
     for family in ["-4", "-6"] {
-        run.attempt(&format!("{CURL} {family} https://www.example.org/")).fails_fast(&["could not resolve host"]);
+        run.attempt(&format!("{CURL} {family} https://www.example.org/"))
+            .fails_fast(&["could not resolve host"]);
     }
 }
 

@@ -20,7 +20,10 @@ fn with_ssh<'a>(site: &'a Site, run: Run<'a>) -> Run<'a> {
 fn has_ssh(site: &Site, ended: &Ended) -> bool {
     let absent = site.world().records_of("ssh").iter().any(|record| record.event == "absent");
     if absent {
-        assert!(std::env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "an SSH server is required: {ended}");
+        assert!(
+            std::env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"),
+            "an SSH server is required: {ended}"
+        );
         eprintln!("skipped: no SSH server");
     }
     !absent
@@ -39,7 +42,8 @@ fn clone_and_push_over_https() {
             ended.says(&format!("origin/{branch}"));
         }
         let requests = site.world().records_of("web");
-        let pushed = requests.iter().filter(|record| record.text("path") == "/repo.git/git-receive-pack").count();
+        let pushed =
+            requests.iter().filter(|record| record.text("path") == "/repo.git/git-receive-pack").count();
         assert_eq!(pushed, 2, "{requests:?}");
     }
 }
@@ -57,8 +61,9 @@ fn clone_and_push_over_ssh() {
         }
         ended.says("hello from the world");
         ended.says("origin/by-ssh");
-        let logins = site.world().records_of("ssh").into_iter().filter(|record| record.event == "login").count();
-        assert_eq!(logins, 3, "{:?}", site.world().records_of("ssh"));
+        let sessions =
+            site.world().records_of("ssh").into_iter().filter(|record| record.event == "connect").count();
+        assert_eq!(sessions, 3, "{:?}", site.world().records_of("ssh"));
     }
 }
 

@@ -47,7 +47,8 @@ fn refused_fast(ended: &Ended, words: &[&str]) {
 
 fn allowed(run: &Run<'_>, command: &str, marker: &str) {
     for scheme in ["http", "https"] {
-        run.attempt(&format!("{command} {scheme}://api.example.com/{marker}")).says(&format!("\"path\":\"/{marker}\""));
+        run.attempt(&format!("{command} {scheme}://api.example.com/{marker}"))
+            .says(&format!("\"path\":\"/{marker}\""));
     }
 }
 
@@ -57,14 +58,16 @@ fn node_fetch() {
         let script = site.workspace().join("fetch.js");
         std::fs::write(&script, NODE).expect("room for a script");
         let command = "node -e \"$(cat fetch.js)\"";
-        let run = site.run().allow("api.example.com").flags(["--env", &format!("NODE_EXTRA_CA_CERTS={BUNDLE}")]);
+        let run =
+            site.run().allow("api.example.com").flags(["--env", &format!("NODE_EXTRA_CA_CERTS={BUNDLE}")]);
         for run in [run.clone(), run.bare()] {
             allowed(&run, command, "node");
             let ended = run.attempt(&format!("{command} https://www.example.org/"));
             refused_fast(&ended, &["ENOTFOUND www.example.org"]);
             assert!(ended.stderr.contains("denied www.example.org"), "{ended}");
         }
-        let hosts = site.visits().into_iter().filter(|record| record.text("sni") == "www.example.org").count();
+        let hosts =
+            site.visits().into_iter().filter(|record| record.text("sni") == "www.example.org").count();
         assert_eq!(hosts, 0, "{:?}", site.visits());
     }
 }
@@ -72,7 +75,11 @@ fn node_fetch() {
 #[test]
 fn python_httpx() {
     let Some(site) = Site::for_test(&[Need::Venv]) else { return };
-    let run = site.run().allow("api.example.com").mount(&venv()).flags(["--env", &format!("SSL_CERT_FILE={BUNDLE}")]);
+    let run = site
+        .run()
+        .allow("api.example.com")
+        .mount(&venv())
+        .flags(["--env", &format!("SSL_CERT_FILE={BUNDLE}")]);
     std::fs::write(site.workspace().join("get.py"), HTTPX).expect("room for a script");
     let command = format!("{}/bin/python get.py", venv().display());
     for run in [run.clone(), run.clone().bare()] {
@@ -108,7 +115,8 @@ fn openssl_s_client() {
             ended.fails_fast(&["alert access denied"]);
         }
         run.attempt("openssl s_client -connect www.example.org:443").fails_fast(&["www.example.org"]);
-        let other = site.visits().into_iter().filter(|record| record.text("sni") == "www.example.org").count();
+        let other =
+            site.visits().into_iter().filter(|record| record.text("sni") == "www.example.org").count();
         assert_eq!(other, 0, "{:?}", site.visits());
         let connections = site.visits().into_iter().filter(|record| record.event == "connect").count();
         assert_eq!(connections, 1, "{:?}", site.visits());

@@ -34,7 +34,8 @@ fn pip_installs_what_is_allowed() {
 #[test]
 fn pip_works_by_the_preset() {
     let Some(site) = Site::for_test(&[Need::Program("python3"), Need::Program("pip")]) else { return };
-    let run = site.run().flags(["--preset", "package-registries", "--env", &format!("PIP_CERT={BUNDLE}")]).bare();
+    let run =
+        site.run().flags(["--preset", "package-registries", "--env", &format!("PIP_CERT={BUNDLE}")]).bare();
     let ended = run.script(
         "/usr/bin/python3 -m pip install -q --isolated --cert /etc/ssl/certs/ca-certificates.crt --no-cache-dir \
          --disable-pip-version-check --target=one hello-world-pkg
@@ -52,16 +53,18 @@ fn pip_is_refused_fast() {
         "{pip} install --retries 0 --no-cache-dir --disable-pip-version-check --target=x \
          --index-url https://pypi.example.org/simple/ hello-world-pkg"
     );
-    refused(&run, &format!("{pip} --version"), &attempt, &["403"]);
-    let ended = refused(&run.bare(), &format!("{pip} --version"), &attempt, &["name or service not known", "resolve"]);
-    assert!(ended.stderr.contains("pypi.example.org"), "{ended}");
+    // pip keeps the cause to itself; the product tells the person.
+    for run in [run.clone(), run.bare()] {
+        refused(&run, &format!("{pip} --version"), &attempt, &["denied pypi.example.org"]);
+    }
     assert!(site.visits().is_empty(), "{:?}", site.visits());
 }
 
 #[test]
 fn npm_installs_what_is_allowed() {
     for site in Site::for_everyone(&[Need::Program("npm"), Need::Program("node")]) {
-        let run = site.run().allow("npm.example.org").flags(["--env", &format!("NODE_EXTRA_CA_CERTS={BUNDLE}")]);
+        let run =
+            site.run().allow("npm.example.org").flags(["--env", &format!("NODE_EXTRA_CA_CERTS={BUNDLE}")]);
         for (run, folder) in [(run.clone(), "one"), (run.bare(), "two")] {
             let ended = run.script(&format!(
                 "mkdir {folder}; cd {folder}; echo '{{}}' > package.json
@@ -91,8 +94,11 @@ printf '[package]\\nname = \"p\"\\nedition = \"2021\"\\n[dependencies]\\nhello-w
 
 #[test]
 fn cargo_builds_what_is_allowed() {
-    let Some(site) = Site::for_test(&[Need::Home(".rustup/toolchains"), Need::Home(".cargo/bin/cargo"), Need::Program("cc")])
-    else {
+    let Some(site) = Site::for_test(&[
+        Need::Home(".rustup/toolchains"),
+        Need::Home(".cargo/bin/cargo"),
+        Need::Program("cc"),
+    ]) else {
         return;
     };
     let run = site.run().allow("crates.example.org").flags(["--tool", "rustup"]);
@@ -104,8 +110,12 @@ fn cargo_builds_what_is_allowed() {
 
 #[test]
 fn cargo_is_refused_fast() {
-    let Some(site) = Site::for_test(&[Need::Home(".rustup/toolchains"), Need::Home(".cargo/bin/cargo")]) else { return };
-    let run = site.run().allow("api.example.com").flags(["--tool", "rustup", "--env", "CARGO_NET_RETRY=0"]).bare();
+    let Some(site) = Site::for_test(&[Need::Home(".rustup/toolchains"), Need::Home(".cargo/bin/cargo")])
+    else {
+        return;
+    };
+    let run =
+        site.run().allow("api.example.com").flags(["--tool", "rustup", "--env", "CARGO_NET_RETRY=0"]).bare();
     assert!(run.script(CRATE).code == 0);
     let ended = refused(&run, "cargo --version", "cd p; cargo fetch", &["resolve host"]);
     assert!(ended.stderr.contains("crates.example.org"), "{ended}");

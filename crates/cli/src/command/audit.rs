@@ -35,7 +35,8 @@ pub(crate) fn audit(command: Audit) -> Done {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, anyhow::Error> {
-    let file = File::open(path).map_err(|e| anyhow::anyhow!("failed to open the audit {}: {e}", path.display()))?;
+    let file =
+        File::open(path).map_err(|e| anyhow::anyhow!("failed to open the audit {}: {e}", path.display()))?;
     Ok(BufReader::new(file))
 }
 
@@ -61,9 +62,15 @@ fn show_line(line: &str) -> Result<(), anyhow::Error> {
     }
     let what = format!("{} {} {}", entry.plane, entry.action, output::plain(&entry.target));
     let how = match (entry.outcome.as_str(), &entry.guard, entry.status) {
-        ("denied", Some(guard), _) => format!("denied by {guard}: {}", output::plain(entry.reason.as_deref().unwrap_or(""))),
-        ("failed", _, _) => format!("failed: {}", output::plain(entry.reason.as_deref().unwrap_or("it came to nothing"))),
-        (_, _, Some(status)) => format!("{status}, {} octets in {:.1} ms", entry.received, entry.us as f64 / 1000.0),
+        ("denied", Some(guard), _) => {
+            format!("denied by {guard}: {}", output::plain(entry.reason.as_deref().unwrap_or("")))
+        }
+        ("failed", _, _) => {
+            format!("failed: {}", output::plain(entry.reason.as_deref().unwrap_or("it came to nothing")))
+        }
+        (_, _, Some(status)) => {
+            format!("{status}, {} octets in {:.1} ms", entry.received, entry.us as f64 / 1000.0)
+        }
         _ => format!("allowed, {} octets out, {} in", entry.sent, entry.received),
     };
     output::data(&format!("{}  {what}  {how}", entry.ts))?;
@@ -119,7 +126,9 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         let end = match (report.closed, report.unsigned_tail) {
             (true, _) => "closed as it should be".to_owned(),
             (false, 0) => "still open, or cut after the last record".to_owned(),
-            (false, tail) => format!("still open, or cut; the last {tail} records are chained but not yet signed"),
+            (false, tail) => {
+                format!("still open, or cut; the last {tail} records are chained but not yet signed")
+            }
         };
         output::data(&format!("holds: {} records, {} signatures, {end}", report.records, report.signatures))?;
     }

@@ -15,7 +15,9 @@ pub(crate) fn config(command: Config) -> Done {
     let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, &state)?;
     for row in layers.origins() {
         let line = match Form::of(json) {
-            Form::Json => serde_json::json!({"field": row.field, "value": row.value, "origin": row.origin}).to_string(),
+            Form::Json => {
+                serde_json::json!({"field": row.field, "value": row.value, "origin": row.origin}).to_string()
+            }
             Form::Text if origin => format!("{} = {}  # {}", row.field, row.value, row.origin),
             Form::Text => format!("{} = {}", row.field, row.value),
         };

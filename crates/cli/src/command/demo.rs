@@ -36,7 +36,9 @@ pub(crate) fn demo() -> Done {
     let upstream = Upstream::start()?;
     let spec = Settings::load(&request(&workspace, &canary, &upstream)?, &caller, &state)?.spec;
     let command = vec![INSIDE.into(), "demo-agent".into()];
-    output::data("A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n")?;
+    output::data(
+        "A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n",
+    )?;
     let finished = runtime::run(RunRequest { spec, command, caller, state }, &mut |report| {
         if let Report::Notice(text) = report {
             output::tell(&format!("note: {text}"));
@@ -105,14 +107,21 @@ struct Upstream {
 
 impl Upstream {
     fn start() -> Result<Self, anyhow::Error> {
-        #[expect(clippy::disallowed_methods, reason = "the upstream is this program, started outside any sandbox")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the upstream is this program, started outside any sandbox"
+        )]
         let mut child = std::process::Command::new(std::env::current_exe()?)
             .arg("demo-upstream")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut port = [0; 2];
-        child.stdout.as_mut().ok_or_else(|| anyhow::anyhow!("the upstream has no output"))?.read_exact(&mut port)?;
+        child
+            .stdout
+            .as_mut()
+            .ok_or_else(|| anyhow::anyhow!("the upstream has no output"))?
+            .read_exact(&mut port)?;
         Ok(Self { child, port: u16::from_be_bytes(port) })
     }
 }
@@ -139,7 +148,11 @@ pub(crate) fn upstream() -> Done {
         let mut head = [0; 4096];
         let _ = stream.read(&mut head)?;
         let body = "hello from the upstream\n";
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )?;
     }
     Ok(0)
 }
@@ -147,7 +160,8 @@ pub(crate) fn upstream() -> Done {
 /// Whether the process that the agent tried to leave behind is still there.
 fn report_leftovers() -> Result<(), anyhow::Error> {
     let command = format!("sleep\0{LEFTOVER}\0");
-    let is_it = |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
+    let is_it =
+        |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
     let found = std::fs::read_dir("/proc")?.flatten().any(|entry| is_it(entry.path()));
     let (mark, text) = if found { ('✗', "it is still running") } else { ('✓', "it ended with the run") };
     output::data(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;

@@ -54,7 +54,9 @@ pub(crate) fn agent() -> Done {
 }
 
 fn write(path: &str) -> Result<String, String> {
-    std::fs::write(path, "written by the agent\n").map(|()| format!("wrote {path}")).map_err(|e| e.to_string())
+    std::fs::write(path, "written by the agent\n")
+        .map(|()| format!("wrote {path}"))
+        .map_err(|e| e.to_string())
 }
 
 fn read(path: &str) -> Result<String, String> {
@@ -69,7 +71,11 @@ fn list(path: &str) -> Result<String, String> {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| name != "agent")
         .collect();
-    if names.is_empty() { Err("there is nothing there".into()) } else { Ok(format!("found {}", names.join(", "))) }
+    if names.is_empty() {
+        Err("there is nothing there".into())
+    } else {
+        Ok(format!("found {}", names.join(", ")))
+    }
 }
 
 fn plant_hook() -> Result<String, String> {
@@ -92,7 +98,10 @@ fn get(target: &str) -> Result<String, String> {
 
 fn exchange(target: &str) -> std::io::Result<String> {
     let authority = target.split('/').nth(2).unwrap_or_default();
-    #[expect(clippy::disallowed_methods, reason = "this is the agent, inside: every connection it makes is checked")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the agent, inside: every connection it makes is checked"
+    )]
     let mut stream = TcpStream::connect("127.0.0.1:8081")?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n")?;
@@ -126,6 +135,13 @@ fn find_credential() -> Result<String, String> {
 /// Starts a process that would outlive the run if it could.
 fn leave_behind() {
     let script = format!("setsid sleep {LEFTOVER} </dev/null >/dev/null 2>&1 &");
-    #[expect(clippy::disallowed_methods, reason = "this is the agent, inside; what it starts ends with the sandbox")]
-    let _ = std::process::Command::new("/bin/sh").arg("-c").arg(script).spawn().and_then(|mut child| child.wait());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the agent, inside; what it starts ends with the sandbox"
+    )]
+    let _ = std::process::Command::new("/bin/sh")
+        .arg("-c")
+        .arg(script)
+        .spawn()
+        .and_then(|mut child| child.wait());
 }

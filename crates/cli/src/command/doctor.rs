@@ -39,7 +39,11 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             }
         }
     }
-    let verdict = if works { "A default run works here: backend linux." } else { "A default run does not work here yet." };
+    let verdict = if works {
+        "A default run works here: backend linux."
+    } else {
+        "A default run does not work here yet."
+    };
     output::data(&format!("\n{verdict}"))?;
     Ok(())
 }

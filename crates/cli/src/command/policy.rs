@@ -36,13 +36,19 @@ fn ls(spec: &Spec, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
     for (effect, name, reach) in policy.rules() {
         let line = match form {
-            Form::Json => serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach}).to_string(),
+            Form::Json => {
+                serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach}).to_string()
+            }
             Form::Text => format!("{effect:<5}  {reach:<48}  {name}"),
         };
         output::data(&line)?;
     }
     if form == Form::Text {
-        let rest = if policy.is_open() { "allow  everything else at public addresses" } else { "deny   everything else" };
+        let rest = if policy.is_open() {
+            "allow  everything else at public addresses"
+        } else {
+            "deny   everything else"
+        };
         output::data(rest)?;
     }
     Ok(0)
@@ -51,7 +57,8 @@ fn ls(spec: &Spec, form: Form) -> Done {
 /// What a target would meet on each plane: through the same `decide` that enforces.
 fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     let policy = settings(spec)?.spec.policy;
-    let method = Method::parse(method).ok_or_else(|| Usage::new(format!("`{method}` is not a method"), "as in GET"))?;
+    let method = Method::parse(method)
+        .ok_or_else(|| Usage::error(format!("`{method}` is not a method"), "as in GET"))?;
     let target = parse(text)?;
     let (host, port) = (target.host().clone(), target.port());
     let request = |plane| Asked::request(plane, method.clone(), &target);
@@ -67,10 +74,13 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     let ways = [
         ("through the proxy", request(Plane::Forward)),
         ("CONNECT to the proxy", tunnel(Plane::Forward, View::Opaque)),
-        ("redirected", match target.scheme() {
-            policy::Scheme::Http => request(Plane::Transparent),
-            policy::Scheme::Https => tunnel(Plane::Transparent, View::Tls),
-        }),
+        (
+            "redirected",
+            match target.scheme() {
+                policy::Scheme::Http => request(Plane::Transparent),
+                policy::Scheme::Https => tunnel(Plane::Transparent, View::Tls),
+            },
+        ),
     ];
     let mut allowed = false;
     for (way, asked) in ways {
@@ -84,7 +94,9 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
         };
         output::data(&format!("  {way:<22}  {line}"))?;
     }
-    output::data("  then                    every address it resolves to must be public, or be named by its rule")?;
+    output::data(
+        "  then                    every address it resolves to must be public, or be named by its rule",
+    )?;
     Ok(u8::from(!allowed))
 }
 
@@ -94,8 +106,11 @@ fn hint(denial: &policy::Denial) -> String {
 
 /// A URL, or a host with a port, which then means HTTPS.
 fn parse(text: &str) -> Result<Target, anyhow::Error> {
-    let written = if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) };
-    Target::parse(&written).map_err(|denial| Usage::new(format!("`{}`: {denial}", output::plain(text)), "as in https://api.example.com/v1/"))
+    let written =
+        if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) };
+    Target::parse(&written).map_err(|denial| {
+        Usage::error(format!("`{}`: {denial}", output::plain(text)), "as in https://api.example.com/v1/")
+    })
 }
 
 fn scheme_of(text: &str) -> &'static str {

@@ -41,7 +41,7 @@ struct Effective {
 pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let policy = settings(&arguments.spec)?.spec.policy;
     let method = Method::parse(&arguments.method)
-        .ok_or_else(|| Usage::new(format!("`{}` is not a method", arguments.method), "as in GET"))?;
+        .ok_or_else(|| Usage::error(format!("`{}` is not a method", arguments.method), "as in GET"))?;
     match &arguments.target {
         Some(target) => one(&policy, &method, target),
         None => rows(&policy, &method),
@@ -85,8 +85,9 @@ fn rows(policy: &Policy, method: &Method) -> Done {
         if line.trim().is_empty() {
             continue;
         }
-        let row: Row = serde_json::from_str(&line)
-            .map_err(|e| Usage::new(format!("stdin, line {number}: {e}"), "a row is {\"id\": …, \"target\": \"…\"}"))?;
+        let row: Row = serde_json::from_str(&line).map_err(|e| {
+            Usage::error(format!("stdin, line {number}: {e}"), "a row is {\"id\": …, \"target\": \"…\"}")
+        })?;
         let verdict = egress::check(&gate(policy, row.resolves)?, method, &row.target)?;
         let answer = match verdict.outcome {
             Ok((rule, target)) => VerdictRow {

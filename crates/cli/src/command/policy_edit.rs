@@ -38,7 +38,9 @@ impl Project {
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(Usage::new(format!("{FILE} cannot be read: {error}"), "is a run holding it?")),
+            Err(error) => {
+                return Err(Usage::error(format!("{FILE} cannot be read: {error}"), "is a run holding it?"));
+            }
         };
         let approved = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
         Ok(Self { path, state, text, approved })
@@ -54,7 +56,9 @@ impl Project {
         if self.approved {
             runtime::approve(&self.state, &self.path, text)?;
         } else {
-            output::tell(&format!("{FILE} holds more than you have approved; read it, then `lockgate policy approve`"));
+            output::tell(&format!(
+                "{FILE} holds more than you have approved; read it, then `lockgate policy approve`"
+            ));
         }
         Ok(())
     }
@@ -71,7 +75,10 @@ fn narrows_only(text: &str) -> bool {
 pub(crate) fn init() -> Done {
     let project = Project::open()?;
     if !project.text.is_empty() {
-        return Err(Usage::new(format!("{FILE} is there already"), "change it with `lockgate policy allow HOST`"));
+        return Err(Usage::error(
+            format!("{FILE} is there already"),
+            "change it with `lockgate policy allow HOST`",
+        ));
     }
     project.write(BLANK)?;
     output::tell(&format!("wrote {FILE}: nothing may leave yet"));
@@ -98,7 +105,10 @@ fn edit(targets: &[String], list: &str, reason: Option<&str>) -> Done {
             .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
             .and_then(Item::as_array_of_tables_mut)
             .ok_or_else(|| {
-                Usage::new(format!("egress.{list} in {FILE} is written in one line"), format!("write it as [[egress.{list}]] blocks"))
+                Usage::error(
+                    format!("egress.{list} in {FILE} is written in one line"),
+                    format!("write it as [[egress.{list}]] blocks"),
+                )
             })?;
         rules.push(rule(target, reason));
     }
@@ -131,7 +141,7 @@ fn rule(target: &str, reason: Option<&str>) -> Table {
 pub(crate) fn approve() -> Done {
     let project = Project::open()?;
     if project.text.is_empty() {
-        return Err(Usage::new(format!("there is no {FILE} here"), "`lockgate policy init` makes one"));
+        return Err(Usage::error(format!("there is no {FILE} here"), "`lockgate policy init` makes one"));
     }
     if std::io::stdin().is_terminal() {
         output::data(&project.text)?;

@@ -27,7 +27,8 @@ pub(crate) fn run(arguments: Run) -> Done {
         Report::Notice(text) => output::tell(&format!("note: {text}")),
         Report::Denied(notice) => {
             denied.push(notice.target.clone());
-            let hint = notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
+            let hint =
+                notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
             output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));
         }
     })?;
@@ -50,7 +51,10 @@ fn sum_up(finished: &Finished, denied: &[String]) {
             names.push_str(", …");
         }
         let plural = if outcome.denied == 1 { "request" } else { "requests" };
-        output::tell(&format!("{} {plural} denied: {names} (lockgate audit show {})", outcome.denied, finished.run));
+        output::tell(&format!(
+            "{} {plural} denied: {names} (lockgate audit show {})",
+            outcome.denied, finished.run
+        ));
     }
 }
 

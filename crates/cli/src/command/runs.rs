@@ -37,9 +37,14 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
     };
     match found.as_slice() {
         [one] => Ok(one.id.parse()?),
-        [] if name == "latest" => Err(Usage::new("there is no run on record yet", "lockgate run -- CMD makes one")),
-        [] => Err(Usage::new(format!("there is no run `{name}`"), "lockgate runs ls names them")),
-        many => Err(Usage::new(format!("{} runs begin with `{name}`", many.len()), "give more of the identifier")),
+        [] if name == "latest" => {
+            Err(Usage::error("there is no run on record yet", "lockgate run -- CMD makes one"))
+        }
+        [] => Err(Usage::error(format!("there is no run `{name}`"), "lockgate runs ls names them")),
+        many => Err(Usage::error(
+            format!("{} runs begin with `{name}`", many.len()),
+            "give more of the identifier",
+        )),
     }
 }
 
@@ -48,7 +53,9 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool) -> Done {
         let line = match form {
             Form::Json => serde_json::to_string(&record)?,
             Form::Text if quiet => record.id,
-            Form::Text => format!("{}  {}  {:<9}  {}", record.id, record.started, became(&record), command(&record)),
+            Form::Text => {
+                format!("{}  {}  {:<9}  {}", record.id, record.started, became(&record), command(&record))
+            }
         };
         output::data(&line)?;
     }

@@ -18,8 +18,11 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         Some(path) => {
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
             if file.metadata()?.len() > 0 {
-                let what = format!("{} holds records already, and a new chain cannot follow an old one", path.display());
-                return Err(Usage::new(what, "name a new file, or move that one away"));
+                let what = format!(
+                    "{} holds records already, and a new chain cannot follow an old one",
+                    path.display()
+                );
+                return Err(Usage::error(what, "name a new file, or move that one away"));
             }
             Some((file, runtime::audit_key(&state)?))
         }

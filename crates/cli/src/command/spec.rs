@@ -19,7 +19,10 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     let mut config = RunConfig {
         backend: spec.backend.clone(),
-        workspace: spec.workspace.as_ref().map(|path| WorkspaceConfig::Path(path.to_string_lossy().into_owned())),
+        workspace: spec
+            .workspace
+            .as_ref()
+            .map(|path| WorkspaceConfig::Path(path.to_string_lossy().into_owned())),
         timeout: spec.timeout.clone(),
         presets: spec.preset.clone(),
         tools: spec.tool.clone(),
@@ -39,7 +42,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     for copy in &spec.copy {
         let (source, target) = copy
             .split_once(':')
-            .ok_or_else(|| Usage::new(format!("--copy `{copy}` names no target"), "write it as SRC:DST"))?;
+            .ok_or_else(|| Usage::error(format!("--copy `{copy}` names no target"), "write it as SRC:DST"))?;
         config.copy.push(CopyConfig { source: source.into(), target: target.into() });
     }
     for variable in &spec.env {
@@ -58,7 +61,12 @@ fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
     let (source, target, mode) = match parts.as_slice() {
         [source, target] => (*source, *target, None),
         [source, target, mode] => (*source, *target, Some((*mode).to_owned())),
-        _ => return Err(Usage::new(format!("--mount `{text}` is not SRC:DST[:ro|rw]"), "as in --mount ~/data:/data:ro")),
+        _ => {
+            return Err(Usage::error(
+                format!("--mount `{text}` is not SRC:DST[:ro|rw]"),
+                "as in --mount ~/data:/data:ro",
+            ));
+        }
     };
     Ok(MountConfig { source: source.into(), target: Some(target.into()), mode })
 }

@@ -20,6 +20,9 @@ const GATE: &str = "gate";
 const SIGN_EVERY: Duration = Duration::from_secs(1);
 const SIGN_EVERY_RECORDS: u64 = 256;
 
+/// How much one run may write to the host's disk by being recorded.
+const MOST_WRITTEN: u64 = 256 << 20;
+
 /// A SHA-256 in hexadecimal.
 pub type Digest = String;
 
@@ -75,6 +78,7 @@ pub(crate) struct Audit {
     signed_at: Instant,
     unsigned: u64,
     summary: Summary,
+    written: u64,
     /// The first write that failed: from then on nothing is allowed, see [`Audit::is_broken`].
     broken: bool,
 }
@@ -90,6 +94,7 @@ impl Audit {
             signed_at: Instant::now(),
             unsigned: SIGN_EVERY_RECORDS,
             summary: Summary::default(),
+            written: 0,
             broken: false,
         };
         audit.append(Entry { plane: GATE.into(), action: "open".into(), ..audit.blank() });
@@ -103,7 +108,7 @@ impl Audit {
 
     /// Whether records are being lost. A sidecar that cannot record does not allow.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+        self.broken || self.written > MOST_WRITTEN
     }
 
     /// What the exchanges so far came to.
@@ -122,6 +127,9 @@ impl Audit {
         }
         entry.seq = self.next;
         entry.prev.clone_from(&self.prev);
+        if self.written > MOST_WRITTEN && entry.plane != GATE {
+            return; // nothing is allowed any more, see `is_broken`
+        }
         let Some((file, key)) = &mut self.sink else {
             self.next += 1;
             return;
@@ -143,6 +151,7 @@ impl Audit {
             self.broken = true;
             return;
         }
+        self.written += line.len() as u64;
         self.next += 1;
         self.prev = hash;
     }
@@ -162,7 +171,11 @@ pub fn digest(bytes: &[u8]) -> Digest {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).map(char::from).collect()
+    bytes
+        .iter()
+        .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
+        .map(char::from)
+        .collect()
 }
 
 fn now() -> String {

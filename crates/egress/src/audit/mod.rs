@@ -9,8 +9,8 @@ mod key;
 mod record;
 mod verify;
 
-pub use chain::{Digest, Entry, digest};
 pub(crate) use chain::Audit;
+pub use chain::{Digest, Entry, digest};
 pub use key::SigningKey;
 pub(crate) use record::Record;
 pub use verify::{VerifyError, VerifyReport, verify};

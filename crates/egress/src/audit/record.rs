@@ -19,6 +19,7 @@ pub(crate) struct Record {
     plane: Plane,
     began: Instant,
     entry: Entry,
+    discarded: bool,
 }
 
 impl Record {
@@ -33,7 +34,22 @@ impl Record {
         entry.target = target;
         // Until something says otherwise: it was let through and came to nothing.
         entry.outcome = "failed".into();
-        Self { gate: Rc::clone(gate), plane, began: Instant::now(), entry }
+        Self { gate: Rc::clone(gate), plane, began: Instant::now(), entry, discarded: false }
+    }
+
+    /// The way the exchange came in.
+    pub(crate) fn plane(&self) -> Plane {
+        self.plane
+    }
+
+    /// Says what kind of exchange it turned out to be.
+    pub(crate) fn action(&mut self, action: &str) {
+        self.entry.action = action.into();
+    }
+
+    /// Lets go of it unwritten: others stand for it.
+    pub(crate) fn discard(mut self) {
+        self.discarded = true;
     }
 
     /// Notes the rule that decided.
@@ -79,6 +95,9 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        if self.discarded {
+            return;
+        }
         self.entry.us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.gate.audit().borrow_mut().append(std::mem::take(&mut self.entry));
     }

@@ -69,9 +69,15 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
         if entry.prev != prev || entry.seq != report.records {
             return broken("it does not follow the record before it");
         }
+        let ends = entry.plane == "gate" && (entry.action == "open" || entry.action == "close");
+        if sig.is_none() && (ends || line == 1) {
+            return broken("it must be signed, as the first and the last record of a chain are");
+        }
         match sig {
             Some(sig) => {
-                let signed = unhex(sig).is_some_and(|s| UnparsedPublicKey::new(&ED25519, &key).verify(hash.as_bytes(), &s).is_ok());
+                let signed = unhex(sig).is_some_and(|s| {
+                    UnparsedPublicKey::new(&ED25519, &key).verify(hash.as_bytes(), &s).is_ok()
+                });
                 if !signed {
                     return broken("its signature is not by this key");
                 }
@@ -117,7 +123,11 @@ mod tests {
         let run = "abcdefghjkmn".parse().unwrap();
         let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
         for n in 0..records {
-            let entry = Entry { action: "GET".into(), target: format!("http://x/{n}\",\"hash\":\"0"), ..audit.blank() };
+            let entry = Entry {
+                action: "GET".into(),
+                target: format!("http://x/{n}\",\"hash\":\"0"),
+                ..audit.blank()
+            };
             audit.append(entry);
         }
         audit.close();

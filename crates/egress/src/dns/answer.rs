@@ -3,7 +3,7 @@
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA};
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
-use policy::{Denial, Hostname};
+use policy::{Denial, Guard, Hostname};
 
 use crate::gate::Gate;
 
@@ -17,7 +17,7 @@ pub(super) struct Answered {
     /// The answer; nothing is sent for octets that are no question.
     pub(super) bytes: Option<Vec<u8>>,
     /// A name that was denied.
-    pub(super) denied: Option<(Hostname, Denial)>,
+    pub(super) denied: Option<(String, Denial)>,
 }
 
 /// Answers the octets of one datagram or one framed message.
@@ -52,7 +52,7 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
     Answered { bytes: response.to_vec().ok(), denied }
 }
 
-type Refusal = (ResponseCode, Option<(Hostname, Denial)>);
+type Refusal = (ResponseCode, Option<(String, Denial)>);
 
 /// The record for an allowed name, none where there is no data of that type, or NXDOMAIN.
 fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
@@ -61,12 +61,18 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     }
     // What is no name of a host does not exist: service labels, escapes, other alphabets.
     let text = query.name().to_ascii();
-    let Ok(name) = Hostname::parse(&text) else { return Err((ResponseCode::NXDomain, None)) };
+    let name = match Hostname::parse(&text) {
+        Ok(name) => name,
+        Err(why) => {
+            let denial = Denial::new(Guard::HostForm, format!("it is not the name of a host: {why}"));
+            return Err((ResponseCode::NXDomain, Some((text.escape_default().to_string(), denial))));
+        }
+    };
     let (v4, v6) = match own_name(&name) {
         Some(pair) => pair,
         None => {
             if let Err(denial) = gate.policy().decide_name(&name) {
-                return Err((ResponseCode::NXDomain, Some((name, denial))));
+                return Err((ResponseCode::NXDomain, Some((name.to_string(), denial))));
             }
             gate.names().borrow_mut().addresses(&name)
         }

@@ -14,13 +14,24 @@ const MOST: u32 = 65_536;
 /// How many denied names are remembered, so that each is recorded once.
 const MOST_DENIED: usize = 4096;
 
+/// Whether a denied name is worth a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It was not denied before.
+    First,
+    /// It is the first one too many to remember.
+    TooMany,
+    /// There is nothing new in it.
+    Known,
+}
+
 /// The table of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     by_name: HashMap<Hostname, u32>,
     by_index: HashMap<u32, Hostname>,
     next: u32,
-    denied: HashSet<Hostname>,
+    denied: HashSet<String>,
 }
 
 impl Names {
@@ -52,9 +63,13 @@ impl Names {
         self.by_index.get(&index)
     }
 
-    /// Whether this is the first time a name is denied.
-    pub(crate) fn is_first_denial(&mut self, name: &Hostname) -> bool {
-        self.denied.len() < MOST_DENIED && self.denied.insert(name.clone())
+    /// Remembers a denied name, and says whether that is news.
+    pub(crate) fn denied(&mut self, name: &str) -> News {
+        if self.denied.contains(name) || self.denied.len() > MOST_DENIED {
+            return News::Known;
+        }
+        self.denied.insert(name.to_owned());
+        if self.denied.len() > MOST_DENIED { News::TooMany } else { News::First }
     }
 }
 
@@ -73,7 +88,9 @@ mod tests {
         assert_ne!(a4, b4);
         assert_eq!(names.name_of(a4.into()), Some(&a));
         assert_eq!(names.name_of(a6.into()), Some(&a));
-        for other in ["198.18.0.0", "198.20.0.1", "93.184.216.34", "127.0.0.1", "::1", "fd6c:6f63:6b67::ffff:1"] {
+        for other in
+            ["198.18.0.0", "198.20.0.1", "93.184.216.34", "127.0.0.1", "::1", "fd6c:6f63:6b67::ffff:1"]
+        {
             assert_eq!(names.name_of(other.parse().unwrap()), None, "{other}");
         }
     }

@@ -7,12 +7,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, sendmmsg};
-use policy::{Denial, Hostname};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, sendmmsg,
+};
+use policy::Denial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::answer::answer;
+use super::names::News;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 
@@ -38,10 +41,11 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
         MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
     loop {
         socket.readable().await?;
-        let received = match socket.try_io(Interest::READABLE, || receive(&socket, &mut buffers, &mut headers)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            received => received?,
-        };
+        let received =
+            match socket.try_io(Interest::READABLE, || receive(&socket, &mut buffers, &mut headers)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                received => received?,
+            };
         let mut answers = Vec::with_capacity(BATCH);
         for (index, (length, asker)) in received.into_iter().enumerate() {
             let answered = answer(&gate, &buffers[index][..length]);
@@ -81,7 +85,9 @@ fn receive(
                 _ => None,
             })
         });
-        let from = message.address.unwrap_or_else(|| SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0)));
+        let from = message
+            .address
+            .unwrap_or_else(|| SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0)));
         found.push((message.bytes, Asker { from, to }));
     }
     Ok(found)
@@ -103,7 +109,8 @@ fn send_group(socket: &UdpSocket, group: &[(Vec<u8>, Asker)], source: Option<Ipv
     let to: Vec<Option<SockaddrIn6>> = group.iter().map(|(_, asker)| Some(asker.from)).collect();
     let info = source.map(packet_info);
     let control: Vec<ControlMessage<'_>> = info.iter().map(ControlMessage::Ipv6PacketInfo).collect();
-    let mut headers = MultiHeaders::preallocate(group.len(), Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
+    let mut headers =
+        MultiHeaders::preallocate(group.len(), Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
     let _ = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, control, MsgFlags::MSG_DONTWAIT);
 }
 
@@ -114,10 +121,11 @@ fn packet_info(source: Ipv6Addr) -> nix::libc::in6_pktinfo {
 /// Serves DNS over TCP until the listener fails.
 pub(crate) async fn serve_tcp(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
     loop {
-        let (stream, _) = crate::serve::accept(&listener).await?;
+        let (stream, place) = crate::serve::accept(&listener).await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = converse(&gate, stream).await;
+            drop(place);
         });
     }
 }
@@ -143,9 +151,15 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// One record a denied name: an agent may ask again a thousand times.
-fn record_denial(gate: &Rc<Gate>, name: &Hostname, denial: Denial) {
-    if gate.names().borrow_mut().is_first_denial(name) {
-        Exchange::refuse_name(gate, name, denial);
+/// One record a denied name: an agent may ask again a thousand times. When there are too many names to remember, one
+/// more record says so.
+fn record_denial(gate: &Rc<Gate>, name: &str, denial: Denial) {
+    let news = gate.names().borrow_mut().denied(name);
+    match news {
+        News::First => Exchange::refuse_name(gate, name, denial),
+        News::TooMany => {
+            Exchange::refuse_name(gate, "further denied names, which are not recorded one by one", denial)
+        }
+        News::Known => {}
     }
 }

@@ -1,6 +1,7 @@
 //! Bodies: copied as they come, by a length that is beyond doubt. Chunks are read as strictly as heads, so that what
 //! goes on means the same to every reader.
 
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
@@ -24,25 +25,31 @@ pub(crate) enum From {
     Upstream,
 }
 
-/// Copies a body and answers its length on the wire.
+/// Copies a body; `count` grows with what has gone on, also when the rest does not.
 pub(crate) async fn copy<R, W>(
     reader: &mut Buffered<R>,
     writer: &mut W,
     length: BodyLength,
     from: From,
-) -> io::Result<u64>
+    count: &Cell<u64>,
+) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     match length {
-        BodyLength::None => Ok(0),
-        BodyLength::Sized(size) => copy_sized(reader, writer, size).await,
-        BodyLength::Chunked => copy_chunked(reader, writer, from).await,
+        BodyLength::None => Ok(()),
+        BodyLength::Sized(size) => copy_sized(reader, writer, size, count).await,
+        BodyLength::Chunked => copy_chunked(reader, writer, from, count).await,
     }
 }
 
-async fn copy_sized<R, W>(reader: &mut Buffered<R>, writer: &mut W, size: u64) -> io::Result<u64>
+async fn copy_sized<R, W>(
+    reader: &mut Buffered<R>,
+    writer: &mut W,
+    size: u64,
+    count: &Cell<u64>,
+) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -56,17 +63,22 @@ where
         writer.write_all(&reader.ahead[..take]).await?;
         reader.ahead.drain(..take);
         left -= take as u64;
+        count.set(count.get() + take as u64);
     }
-    Ok(size)
+    Ok(())
 }
 
-async fn copy_chunked<R, W>(reader: &mut Buffered<R>, writer: &mut W, from: From) -> io::Result<u64>
+async fn copy_chunked<R, W>(
+    reader: &mut Buffered<R>,
+    writer: &mut W,
+    from: From,
+    count: &Cell<u64>,
+) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let mut scanner = ChunkScanner::new(from);
-    let mut copied = 0;
     loop {
         if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -74,26 +86,29 @@ where
         let used = scanner.scan(&reader.ahead).map_err(io::Error::other)?;
         writer.write_all(&reader.ahead[..used]).await?;
         reader.ahead.drain(..used);
-        copied += used as u64;
+        count.set(count.get() + used as u64);
         if scanner.is_done() {
-            return Ok(copied);
+            return Ok(());
         }
     }
 }
 
 /// Copies until the other side ends: a response without a length.
-pub(crate) async fn copy_to_end<R, W>(reader: &mut Buffered<R>, writer: &mut W) -> io::Result<u64>
+pub(crate) async fn copy_to_end<R, W>(
+    reader: &mut Buffered<R>,
+    writer: &mut W,
+    count: &Cell<u64>,
+) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut copied = 0;
     loop {
         if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
-            return Ok(copied);
+            return Ok(());
         }
         writer.write_all(&reader.ahead).await?;
-        copied += reader.ahead.len() as u64;
+        count.set(count.get() + reader.ahead.len() as u64);
         reader.ahead.clear();
     }
 }
@@ -172,7 +187,9 @@ impl ChunkScanner {
             }
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::EndLf, b'\n') => Ok(State::Done),
-            (State::TrailerStart | State::Trailer, b) if lenient && b != b'\n' && b != b'\r' && self.line <= LARGEST_TRAILER => {
+            (State::TrailerStart | State::Trailer, b)
+                if lenient && b != b'\n' && b != b'\r' && self.line <= LARGEST_TRAILER =>
+            {
                 Ok(State::Trailer)
             }
             (State::Trailer, b'\r') => Ok(State::TrailerLf),
@@ -221,9 +238,17 @@ mod tests {
 
     #[test]
     fn an_agent_gets_no_leeway() {
-        for body in ["5;x=y\r\nhello\r\n0\r\n\r\n", "0\r\nX: y\r\n\r\n", "5\nhello\r\n", "+5\r\nhello", "5 \r\nhello\r\n", "\r\n", "0x5\r\n",
-            "fffffffffffffffff\r\n", "5\r\nhelloX"]
-        {
+        for body in [
+            "5;x=y\r\nhello\r\n0\r\n\r\n",
+            "0\r\nX: y\r\n\r\n",
+            "5\nhello\r\n",
+            "+5\r\nhello",
+            "5 \r\nhello\r\n",
+            "\r\n",
+            "0x5\r\n",
+            "fffffffffffffffff\r\n",
+            "5\r\nhelloX",
+        ] {
             assert!(end_of(body.as_bytes(), From::Agent, 3).is_err(), "{body:?}");
         }
         assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", From::Upstream, 3).unwrap().is_some());

@@ -85,7 +85,9 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         return Err(HeadError::Host); // RFC 9112 §3.2
     }
     let body = body_length(&fields, version)?;
-    let keep_alive = version == 1 && !has_token(&fields, "connection", "close") && !has_token(&fields, "proxy-connection", "close");
+    let keep_alive = version == 1
+        && !has_token(&fields, "connection", "close")
+        && !has_token(&fields, "proxy-connection", "close");
     Ok(RequestHead { method, target, fields, body, keep_alive })
 }
 
@@ -111,7 +113,9 @@ fn split_lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
 fn request_line(line: &[u8]) -> Result<(Method, String, u8), HeadError> {
     let text = std::str::from_utf8(line).map_err(|_| HeadError::RequestLine)?;
     let mut parts = text.split(' ');
-    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+    let (Some(method), Some(target), Some(version), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(HeadError::RequestLine);
     };
     let method = Method::parse(method).ok_or(HeadError::RequestLine)?;
@@ -130,7 +134,8 @@ fn request_line(line: &[u8]) -> Result<(Method, String, u8), HeadError> {
 fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
     let colon = line.iter().position(|b| *b == b':').ok_or(HeadError::Field)?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
-    let token = !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b));
+    let token =
+        !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b));
     if !token {
         return Err(HeadError::Field);
     }
@@ -144,7 +149,9 @@ fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
 
 /// RFC 9112 §6: one length or one coding, never both, and only `chunked`.
 fn body_length(fields: &[(String, Vec<u8>)], version: u8) -> Result<BodyLength, HeadError> {
-    let all = |wanted: &str| fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>();
+    let all = |wanted: &str| {
+        fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>()
+    };
     let (lengths, codings) = (all("content-length"), all("transfer-encoding"));
     match (lengths.as_slice(), codings.as_slice()) {
         ([], []) => Ok(BodyLength::None),
@@ -245,7 +252,9 @@ mod tests {
 
     #[test]
     fn ordinary_heads_are_read() {
-        let head = parse("POST http://a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\nConnection: close\r\n\r\n").unwrap();
+        let head =
+            parse("POST http://a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\nConnection: close\r\n\r\n")
+                .unwrap();
         assert_eq!((head.body, head.keep_alive), (BodyLength::Sized(12), false));
         assert_eq!(head.target, "http://a/b");
     }

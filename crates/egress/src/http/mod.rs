@@ -6,7 +6,7 @@ mod problem;
 mod proxy;
 mod response;
 
-pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub(crate) use head::Buffered;
+pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub(crate) use problem::failed;
 pub(crate) use proxy::{Via, serve_forward, serve_requests};

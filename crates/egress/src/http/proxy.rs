@@ -1,6 +1,7 @@
 //! Requests in the clear, from the explicit proxy and from redirected connections: each is a new exchange, whatever
 //! the connection carried before (C21).
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::body::{self, From};
 use super::head::{BodyLength, Buffered, RequestHead, has_token, parse_request_head};
 use super::problem::{self, After};
 use super::response::{ResponseBody, ResponseHead};
-use crate::exchange::{Asked, Exchange, Pinned, PinnedAddr};
+use crate::exchange::{Asked, Exchange, Flow, Pinned, PinnedAddr};
 use crate::gate::Gate;
 use crate::tunnel;
 use crate::upstream::Upstream;
@@ -24,8 +25,17 @@ const WHOLE_HEAD: Duration = Duration::from_secs(10);
 
 /// Fields that concern one connection only, and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
 const HOP_BY_HOP: &[&str] = &[
-    "connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade",
-    "proxy-authorization", "proxy-authenticate", "host", "content-length",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "host",
+    "content-length",
 ];
 
 /// How a connection's requests say where they go.
@@ -33,15 +43,15 @@ const HOP_BY_HOP: &[&str] = &[
 pub(crate) enum Via {
     /// By an absolute target, or `CONNECT`.
     Proxy,
-    /// The connection was made to this host and port; `Host` must agree.
-    Redirected(Host, Port),
+    /// The connection was made to this host and port on a plane; `Host` must agree.
+    Bound(Plane, Host, Port),
 }
 
 impl Via {
     fn plane(&self) -> Plane {
         match self {
             Self::Proxy => Plane::Forward,
-            Self::Redirected(..) => Plane::Transparent,
+            Self::Bound(plane, ..) => *plane,
         }
     }
 }
@@ -49,10 +59,11 @@ impl Via {
 /// Serves the explicit proxy until its listener fails.
 pub(crate) async fn serve_forward(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
     loop {
-        let (stream, _) = crate::serve::accept(&listener).await?;
+        let (stream, place) = crate::serve::accept(&listener).await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = serve_requests(gate, Via::Proxy, stream, Vec::new()).await;
+            drop(place);
         });
     }
 }
@@ -64,7 +75,12 @@ enum Next {
 }
 
 /// Serves the requests of one connection, `ahead` being what was already read of it.
-pub(crate) async fn serve_requests(gate: Rc<Gate>, via: Via, stream: TcpStream, ahead: Vec<u8>) -> io::Result<()> {
+pub(crate) async fn serve_requests(
+    gate: Rc<Gate>,
+    via: Via,
+    stream: TcpStream,
+    ahead: Vec<u8>,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut connection = Some(Buffered { ahead, reader: stream });
     while let Some(mut agent) = connection.take() {
@@ -72,14 +88,15 @@ pub(crate) async fn serve_requests(gate: Rc<Gate>, via: Via, stream: TcpStream, 
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {
-                let denial = Denial::new(Guard::Framing, format!("the request cannot be read beyond doubt: {why}"));
+                let denial =
+                    Denial::new(Guard::Framing, format!("the request cannot be read beyond doubt: {why}"));
                 return answer_unreadable(&gate, &via, &mut agent.reader, denial).await;
             }
         };
         if head.method.as_str() == "CONNECT" {
             return match via {
                 Via::Proxy => connect(&gate, head, agent).await,
-                Via::Redirected(..) => {
+                Via::Bound(..) => {
                     let denial = Denial::new(Guard::Framing, "CONNECT is for the proxy at port 8081");
                     answer_unreadable(&gate, &via, &mut agent.reader, denial).await
                 }
@@ -93,7 +110,12 @@ pub(crate) async fn serve_requests(gate: Rc<Gate>, via: Via, stream: TcpStream, 
 }
 
 /// A head that is refused before anybody knows where it wants to go: one record, one answer, and the end.
-async fn answer_unreadable(gate: &Rc<Gate>, via: &Via, stream: &mut TcpStream, denial: Denial) -> io::Result<()> {
+async fn answer_unreadable(
+    gate: &Rc<Gate>,
+    via: &Via,
+    stream: &mut TcpStream,
+    denial: Denial,
+) -> io::Result<()> {
     let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
     stream.write_all(&problem::denied(&denial, "", gate.run(), 400, After::Close)).await?;
     stream.shutdown().await
@@ -110,7 +132,10 @@ async fn connect(gate: &Rc<Gate>, head: RequestHead, mut agent: Buffered<TcpStre
         Ok(exchange) => exchange,
         Err(denial) => {
             let status = if denial.guard == Guard::NoAddress { 502 } else { gate.policy().denied_status() };
-            agent.reader.write_all(&problem::denied(&denial, &target, gate.run(), status, After::Close)).await?;
+            agent
+                .reader
+                .write_all(&problem::denied(&denial, &target, gate.run(), status, After::Close))
+                .await?;
             return agent.reader.shutdown().await;
         }
     };
@@ -127,7 +152,12 @@ fn connect_target(head: &RequestHead) -> Result<(Host, Port), Denial> {
 }
 
 /// One request with a target in the clear.
-async fn request(gate: &Rc<Gate>, via: &Via, head: &RequestHead, agent: &mut Buffered<TcpStream>) -> io::Result<Next> {
+async fn request(
+    gate: &Rc<Gate>,
+    via: &Via,
+    head: &RequestHead,
+    agent: &mut Buffered<TcpStream>,
+) -> io::Result<Next> {
     let shown = head.target.clone();
     let target = match target_of(via, head) {
         Ok(target) => target,
@@ -171,21 +201,25 @@ async fn deny(
 fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
     let named = match head.values("host").next() {
         Some(value) => {
-            let text = std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
+            let text =
+                std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
             Some(Authority::parse(text)?)
         }
         None => None,
     };
     let target = match via {
         Via::Proxy if head.target.starts_with('/') || head.target == "*" => {
-            return Err(Denial::new(Guard::Syntax, "this is a proxy: give the whole target, http://host/path")
-                .with_hint("set HTTP_PROXY, or connect to the host itself: it is redirected here"));
+            return Err(Denial::new(
+                Guard::Syntax,
+                "this is a proxy: give the whole target, http://host/path",
+            )
+            .with_hint("set HTTP_PROXY, or connect to the host itself: it is redirected here"));
         }
         Via::Proxy => Target::parse(&head.target)?,
-        Via::Redirected(host, port) if head.target.starts_with('/') => {
+        Via::Bound(_, host, port) if head.target.starts_with('/') => {
             Target::from_origin_form(Scheme::Http, host.clone(), *port, &head.target)?
         }
-        Via::Redirected(host, port) => {
+        Via::Bound(_, host, port) => {
             let target = Target::parse(&head.target)?;
             if target.host() != host || target.port() != *port || target.scheme() != Scheme::Http {
                 return Err(mismatch(&target.to_string(), host));
@@ -215,13 +249,17 @@ async fn forward(
     head: &RequestHead,
     agent: &mut Buffered<TcpStream>,
 ) -> io::Result<Next> {
-    let repeatable = head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let repeatable =
+        head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let wire = request_head(target, head);
     // A kept connection may have been closed by now; that is only found out where asking again does no harm.
     let kept = if repeatable { gate.idle().take(&mut exchange, target.scheme()) } else { None };
     if let Some(upstream) = kept {
         let (mut reader, mut writer) = halves(upstream);
-        if writer.write_all(&wire).await.is_ok() && writer.flush().await.is_ok() && reader.fill(IDLE).await.is_ok_and(|n| n > 0) {
+        if writer.write_all(&wire).await.is_ok()
+            && writer.flush().await.is_ok()
+            && reader.fill(IDLE).await.is_ok_and(|n| n > 0)
+        {
             exchange.record().count(wire.len() as u64, 0);
             return relay(gate, exchange, target, head, agent, (reader, writer)).await;
         }
@@ -273,18 +311,17 @@ async fn relay(
     agent: &mut Buffered<TcpStream>,
     (mut from_upstream, mut to_upstream): Halves,
 ) -> io::Result<Next> {
-    let reached = exchange.addresses().first().copied();
     let Buffered { ahead, reader: stream } = agent;
     let (agent_reader, mut agent_writer) = stream.split();
     let mut from_agent = Buffered { ahead: std::mem::take(ahead), reader: agent_reader };
-    let mut sent = Ok(0);
+    let mut sent: io::Result<()> = Ok(());
+    let flow = Flow::of(&mut exchange, 0);
     let answer = {
         let pump = async {
-            let copied = body::copy(&mut from_agent, &mut to_upstream, head.body, From::Agent).await?;
-            to_upstream.flush().await?;
-            Ok::<u64, io::Error>(copied)
+            body::copy(&mut from_agent, &mut to_upstream, head.body, From::Agent, &flow.sent).await?;
+            to_upstream.flush().await
         };
-        let answer = relay_answer(&mut from_upstream, &mut agent_writer, head);
+        let answer = relay_answer(&mut from_upstream, &mut agent_writer, head, &flow.received);
         tokio::pin!(pump, answer);
         let mut pumping = head.body != BodyLength::None;
         loop {
@@ -306,27 +343,34 @@ async fn relay(
         }
     };
     *ahead = std::mem::take(&mut from_agent.ahead);
-    let record = exchange.record();
-    record.count(sent.as_ref().copied().unwrap_or(0), 0);
+    drop(flow);
+    let reached = exchange.reached();
     match answer {
         Ok(answer) => {
-            record.status(answer.status);
-            record.count(0, answer.received);
+            exchange.record().status(answer.status);
             let whole = sent.is_ok();
-            if let Some(address) = reached.filter(|_| answer.reusable && whole && from_upstream.ahead.is_empty()) {
+            if let Some(address) =
+                reached.filter(|_| answer.reusable && whole && from_upstream.ahead.is_empty())
+            {
                 keep(gate, &exchange, target.scheme(), (from_upstream, to_upstream), address);
             }
             let goes_on = head.keep_alive && answer.framed && whole;
             Ok(if goes_on { Next::Request } else { Next::End })
         }
         Err(error) => {
-            record.fail(&error.to_string());
+            exchange.record().fail(&error.to_string());
             Err(error)
         }
     }
 }
 
-fn keep(gate: &Gate, exchange: &Exchange<Pinned>, scheme: Scheme, (reader, writer): Halves, reached: PinnedAddr) {
+fn keep(
+    gate: &Gate,
+    exchange: &Exchange<Pinned>,
+    scheme: Scheme,
+    (reader, writer): Halves,
+    reached: PinnedAddr,
+) {
     if reader.reader.is_pair_of(&writer) {
         gate.idle().keep(exchange, scheme, reader.reader.unsplit(writer), reached);
     }
@@ -335,14 +379,18 @@ fn keep(gate: &Gate, exchange: &Exchange<Pinned>, scheme: Scheme, (reader, write
 /// What became of an answer.
 struct Answered {
     status: u16,
-    received: u64,
     /// The agent can tell where it ended.
     framed: bool,
     /// The upstream connection can carry another request.
     reusable: bool,
 }
 
-async fn relay_answer<R, W>(upstream: &mut Buffered<R>, agent: &mut W, request: &RequestHead) -> io::Result<Answered>
+async fn relay_answer<R, W>(
+    upstream: &mut Buffered<R>,
+    agent: &mut W,
+    request: &RequestHead,
+    received: &Cell<u64>,
+) -> io::Result<Answered>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -358,18 +406,21 @@ where
         if head.status < 200 {
             continue; // 100 Continue, 103 Early Hints
         }
-        let received = match body {
-            ResponseBody::Framed(length) => body::copy(upstream, agent, length, From::Upstream).await?,
-            ResponseBody::ToEnd => body::copy_to_end(upstream, agent).await?,
-        };
-        return Ok(Answered { status: head.status, received, framed, reusable: framed && head.keep_alive });
+        match body {
+            ResponseBody::Framed(length) => {
+                body::copy(upstream, agent, length, From::Upstream, received).await?
+            }
+            ResponseBody::ToEnd => body::copy_to_end(upstream, agent, received).await?,
+        }
+        return Ok(Answered { status: head.status, framed, reusable: framed && head.keep_alive });
     }
 }
 
 /// The request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
 fn request_head(target: &Target, head: &RequestHead) -> Vec<u8> {
     let method: &Method = &head.method;
-    let mut out = format!("{method} {} HTTP/1.1\r\nhost: {}\r\n", target.origin_form(), target.host_header()).into_bytes();
+    let mut out = format!("{method} {} HTTP/1.1\r\nhost: {}\r\n", target.origin_form(), target.host_header())
+        .into_bytes();
     for (name, value) in &head.fields {
         let ours = HOP_BY_HOP.contains(&name.as_str()) || name.starts_with("x-lockgate-");
         if ours || has_token(&head.fields, "connection", name) {
@@ -381,7 +432,9 @@ fn request_head(target: &Target, head: &RequestHead) -> Vec<u8> {
         out.extend(b"\r\n");
     }
     match head.body {
-        BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => out.extend(b"content-length: 0\r\n"),
+        BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => {
+            out.extend(b"content-length: 0\r\n")
+        }
         BodyLength::None => {}
         BodyLength::Sized(size) => out.extend(format!("content-length: {size}\r\n").bytes()),
         BodyLength::Chunked => out.extend(b"transfer-encoding: chunked\r\n"),

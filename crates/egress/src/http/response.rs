@@ -59,11 +59,15 @@ impl ResponseHead {
         if method == "HEAD" || matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(ResponseBody::Framed(BodyLength::None));
         }
-        let all = |wanted: &str| self.fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>();
+        let all = |wanted: &str| {
+            self.fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>()
+        };
         let (lengths, codings) = (all("content-length"), all("transfer-encoding"));
         match (lengths.as_slice(), codings.as_slice()) {
             ([], []) => Ok(ResponseBody::ToEnd),
-            ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => Ok(ResponseBody::Framed(BodyLength::Chunked)),
+            ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => {
+                Ok(ResponseBody::Framed(BodyLength::Chunked))
+            }
             (many @ [first, ..], []) if many.iter().all(|l| l == first) => {
                 let size = std::str::from_utf8(first).ok().filter(|t| t.bytes().all(|b| b.is_ascii_digit()));
                 let size = size.and_then(|t| t.parse().ok()).ok_or("the response has no usable length")?;

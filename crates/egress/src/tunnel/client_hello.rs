@@ -72,7 +72,10 @@ pub(super) mod tests {
 
     #[test]
     fn the_name_is_found() {
-        assert_eq!(read(&client_hello(Some(b"api.example.com"))), Hello::Complete(Some("api.example.com".into())));
+        assert_eq!(
+            read(&client_hello(Some(b"api.example.com"))),
+            Hello::Complete(Some("api.example.com".into()))
+        );
         assert_eq!(read(&client_hello(None)), Hello::Complete(None));
         assert_eq!(read(b"\x16\x03"), Hello::Partial);
         assert_eq!(server_name_of(b"GET / HTTP/1.1\r\n"), None);

@@ -12,7 +12,7 @@ use super::sniff::{self, Carried};
 use super::{agree, copy, transparent};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
-use crate::http::Buffered;
+use crate::http::{Buffered, Via, serve_requests};
 use crate::upstream;
 
 /// What the agent has spoken so far, which decides how it is refused.
@@ -24,11 +24,15 @@ pub(super) enum Spoken {
 
 /// A fatal TLS alert, `access_denied` (RFC 8446 §6.2).
 const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
-/// How long an upstream that speaks first is waited for while the client is silent as well.
+/// How long a tunnel of the explicit proxy may be idle (REQUIREMENTS, literal behaviour of 8081).
 const REQUIREMENTS_IDLE: Duration = Duration::from_secs(120);
 
 /// Refuses a connection at once (E20).
-pub(super) async fn refuse(mut agent: Buffered<TcpStream>, _denial: &Denial, spoken: Option<Spoken>) -> io::Result<()> {
+pub(super) async fn refuse(
+    mut agent: Buffered<TcpStream>,
+    _denial: &Denial,
+    spoken: Option<Spoken>,
+) -> io::Result<()> {
     if spoken == Some(Spoken::Tls) {
         agent.reader.write_all(&ACCESS_DENIED).await?;
         return agent.reader.shutdown().await;
@@ -56,19 +60,27 @@ pub(crate) async fn after_connect(
         }
     };
     agent.reader.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
-    carry_both(exchange, agent, upstream, REQUIREMENTS_IDLE).await
+    carry_both(gate, exchange, agent, upstream, REQUIREMENTS_IDLE).await
 }
 
 /// A redirected connection that may carry any protocol, on a port where either side may speak first.
-pub(super) async fn carry_any(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>) -> io::Result<()> {
+pub(super) async fn carry_any(
+    gate: &Rc<Gate>,
+    mut exchange: Exchange<Pinned>,
+    agent: Buffered<TcpStream>,
+) -> io::Result<()> {
     match upstream::dial(&mut exchange).await {
-        Ok(upstream) => carry_both(exchange, agent, upstream, transparent::IDLE).await,
+        Ok(upstream) => carry_both(gate, exchange, agent, upstream, transparent::IDLE).await,
         Err(error) => unreachable(exchange, agent, &error).await,
     }
 }
 
 /// A redirected connection that carries TLS.
-pub(super) async fn carry_tls(exchange: Exchange<Pinned>, agent: Buffered<TcpStream>, name: Option<&str>) -> io::Result<()> {
+pub(super) async fn carry_tls(
+    exchange: Exchange<Pinned>,
+    agent: Buffered<TcpStream>,
+    name: Option<&str>,
+) -> io::Result<()> {
     if let Err(denial) = agree(exchange.grant().host(), name) {
         let denial = exchange.refuse(denial);
         return refuse(agent, &denial, Some(Spoken::Tls)).await;
@@ -77,20 +89,28 @@ pub(super) async fn carry_tls(exchange: Exchange<Pinned>, agent: Buffered<TcpStr
 }
 
 /// A redirected connection whose first octets have been judged.
-pub(super) async fn carry_other(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>) -> io::Result<()> {
+pub(super) async fn carry_other(
+    mut exchange: Exchange<Pinned>,
+    agent: Buffered<TcpStream>,
+) -> io::Result<()> {
     match upstream::dial(&mut exchange).await {
         Ok(upstream) => copy::both_ways(exchange, agent, upstream, transparent::IDLE).await,
         Err(error) => unreachable(exchange, agent, &error).await,
     }
 }
 
-async fn unreachable(mut exchange: Exchange<Pinned>, agent: Buffered<TcpStream>, error: &io::Error) -> io::Result<()> {
+async fn unreachable(
+    mut exchange: Exchange<Pinned>,
+    agent: Buffered<TcpStream>,
+    error: &io::Error,
+) -> io::Result<()> {
     exchange.record().fail(&error.to_string());
     agent.reader.set_zero_linger()
 }
 
 /// Waits for whoever speaks first, and checks the agent's first octets before any of them goes on.
 async fn carry_both(
+    gate: &Rc<Gate>,
     exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
     upstream: TcpStream,
@@ -104,12 +124,23 @@ async fn carry_both(
         _ = upstream.readable(), if !only_tls => Carried::Other,
     };
     let checked = match carried {
-        Carried::Tls(name) => agree(exchange.grant().host(), name.as_deref()).map_err(|d| (d, Some(Spoken::Tls))),
+        Carried::Tls(name) => {
+            agree(exchange.grant().host(), name.as_deref()).map_err(|d| (d, Some(Spoken::Tls)))
+        }
         Carried::Nothing => return Ok(()),
         Carried::Http | Carried::Other if only_tls => {
             Err((Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"), None))
         }
-        Carried::Http | Carried::Other => Ok(()),
+        // Requests in the clear are judged one by one, or `Host` could name a neighbour of the granted host (E10).
+        Carried::Http => {
+            drop(upstream);
+            let grant = exchange.grant();
+            let via = Via::Bound(exchange.plane(), grant.host().clone(), grant.port());
+            drop(exchange);
+            let Buffered { ahead, reader } = agent;
+            return Box::pin(serve_requests(Rc::clone(gate), via, reader, ahead)).await;
+        }
+        Carried::Other => Ok(()),
     };
     match checked {
         Ok(()) => copy::both_ways(exchange, agent, upstream, idle).await,

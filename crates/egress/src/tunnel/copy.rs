@@ -11,7 +11,7 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::exchange::{Exchange, Pinned};
+use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
 
 /// The size of the shared buffer.
@@ -36,24 +36,23 @@ pub(super) async fn both_ways(
     let _ = agent.reader.set_nodelay(true);
     let ahead = std::mem::take(&mut agent.ahead);
     upstream.write_all(&ahead).await?;
-    let (sent, received) = (Cell::new(ahead.len() as u64), Cell::new(0));
+    let flow = Flow::of(&mut exchange, ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());
     let outcome = tokio::select! {
         outcome = async {
             tokio::try_join!(
-                one_way(&agent.reader, &upstream, &sent, &moved),
-                one_way(&upstream, &agent.reader, &received, &moved),
+                one_way(&agent.reader, &upstream, &flow.sent, &moved),
+                one_way(&upstream, &agent.reader, &flow.received, &moved),
             )
         } => outcome.map(drop),
         () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
     };
-    let record = exchange.record();
-    record.count(sent.get(), received.get());
+    drop(flow);
     if let Err(error) = &outcome
         && error.kind() == io::ErrorKind::TimedOut
     {
-        record.fail("nothing moved for too long");
+        exchange.record().fail("nothing moved for too long");
     }
     outcome
 }
@@ -69,7 +68,12 @@ async fn rest(moved: &Cell<Instant>, idle: Duration) {
     }
 }
 
-async fn one_way(from: &TcpStream, to: &TcpStream, count: &Cell<u64>, moved: &Cell<Instant>) -> io::Result<()> {
+async fn one_way(
+    from: &TcpStream,
+    to: &TcpStream,
+    count: &Cell<u64>,
+    moved: &Cell<Instant>,
+) -> io::Result<()> {
     let mut full = 0;
     loop {
         if full >= BUSY {
@@ -122,7 +126,12 @@ async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
 }
 
 /// Moves octets by `splice(2)` until the source ends; how many were moved last, 0 at the end.
-async fn splice_while_busy(from: &TcpStream, to: &TcpStream, count: &Cell<u64>, moved: &Cell<Instant>) -> io::Result<usize> {
+async fn splice_while_busy(
+    from: &TcpStream,
+    to: &TcpStream,
+    count: &Cell<u64>,
+    moved: &Cell<Instant>,
+) -> io::Result<usize> {
     let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let room = rustix::pipe::fcntl_setpipe_size(&into, PIPE).unwrap_or(BUFFER);
     loop {
@@ -147,7 +156,11 @@ fn splice_out(out: &OwnedFd, to: &TcpStream, left: usize) -> io::Result<usize> {
     Ok(rustix::pipe::splice(out, None, to, None, left, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
 }
 
-async fn splice_when(socket: &TcpStream, interest: Interest, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+async fn splice_when(
+    socket: &TcpStream,
+    interest: Interest,
+    mut step: impl FnMut() -> io::Result<usize>,
+) -> io::Result<usize> {
     loop {
         socket.ready(interest).await?;
         match socket.try_io(interest, &mut step) {

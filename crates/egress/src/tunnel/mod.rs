@@ -39,7 +39,10 @@ pub(crate) fn agree(granted: &Host, server_name: Option<&str>) -> Result<(), Den
         (Host::Name(name), Some(said)) => match policy::Hostname::parse(said) {
             Ok(said) if said == *name => Ok(()),
             _ => {
-                let reason = format!("the TLS server name is `{}` and the connection goes to {name}", said.escape_default());
+                let reason = format!(
+                    "the TLS server name is `{}` and the connection goes to {name}",
+                    said.escape_default()
+                );
                 Err(Denial::new(Guard::SniMismatch, reason))
             }
         },
@@ -48,7 +51,10 @@ pub(crate) fn agree(granted: &Host, server_name: Option<&str>) -> Result<(), Den
         }
         (Host::Address(_), None) => Ok(()),
         (Host::Address(address), Some(said)) => {
-            let reason = format!("the TLS server name is `{}` and the connection goes to {address}", said.escape_default());
+            let reason = format!(
+                "the TLS server name is `{}` and the connection goes to {address}",
+                said.escape_default()
+            );
             Err(Denial::new(Guard::SniMismatch, reason))
         }
     }

@@ -11,7 +11,7 @@ use crate::http::Buffered;
 /// How long a client that speaks first may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The most that is read before a connection is judged: a ClientHello with room for large key shares.
-const MOST: usize = 64 * 1024;
+const MOST: usize = 32 * 1024;
 /// The longest first line that is looked at.
 const LONGEST_LINE: usize = 8 * 1024;
 
@@ -47,7 +47,9 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         Some(end) => Some(if is_request_line(&bytes[..end]) { Carried::Http } else { Carried::Other }),
         None if bytes.len() >= LONGEST_LINE => Some(Carried::Other),
         // A method is letters up to a space; anything else was never going to be a request.
-        None if bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_uppercase() || *b == b'-') => None,
+        None if bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_uppercase() || *b == b'-') => {
+            None
+        }
         None => Some(Carried::Other),
     }
 }

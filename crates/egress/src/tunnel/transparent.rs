@@ -8,9 +8,9 @@ use std::time::Duration;
 use policy::{Carriage, Denial, Guard, Host, Plane, Port, View};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::sniff::{self, Carried};
 use super::connect;
-use crate::exchange::{Asked, Exchange};
+use super::sniff::{self, Carried};
+use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_requests};
 
@@ -20,10 +20,11 @@ const CLIENT_FIRST: [u16; 2] = [80, 443];
 /// Serves redirected connections until the listener fails.
 pub(crate) async fn serve_transparent(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
     loop {
-        let (stream, _) = crate::serve::accept(&listener).await?;
+        let (stream, place) = crate::serve::accept(&listener).await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = serve_one(gate, stream).await;
+            drop(place);
         });
     }
 }
@@ -41,28 +42,30 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Ok(grant) => CLIENT_FIRST.contains(&port.number()) || grant.carriage() != Carriage::Any,
         Err(denial) => denial.guard == Guard::Unseen || CLIENT_FIRST.contains(&port.number()),
     };
+    let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
-        return match super::pin(&gate, Plane::Transparent, "TCP", target, host, port).await {
-            Ok(exchange) => connect::carry_any(exchange, agent).await,
+        return match exchange.pin(&gate).await {
+            Ok(exchange) => connect::carry_any(&gate, exchange, agent).await,
             Err(denial) => connect::refuse(agent, &denial, None).await,
         };
     }
     match sniff::sniff(&mut agent, sniff::PATIENCE).await {
         Carried::Http => {
+            exchange.into_requests();
             let Buffered { ahead, reader } = agent;
-            serve_requests(gate, Via::Redirected(host, port), reader, ahead).await
+            serve_requests(gate, Via::Bound(Plane::Transparent, host, port), reader, ahead).await
         }
-        Carried::Tls(name) => {
-            let asked = policy::Asked { view: View::Tls, ..asked };
-            match crate::exchange::pin(&gate, "TLS", target, asked).await {
-                Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
-                Err(denial) => connect::refuse(agent, &denial, Some(connect::Spoken::Tls)).await,
+        Carried::Tls(name) => match exchange.carries("TLS", View::Tls).pin(&gate).await {
+            Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
+            Err(denial) => connect::refuse(agent, &denial, Some(connect::Spoken::Tls)).await,
+        },
+        Carried::Other => match exchange.pin(&gate).await {
+            Ok(exchange) if exchange.grant().carriage() == Carriage::Any => {
+                connect::carry_other(exchange, agent).await
             }
-        }
-        Carried::Other => match super::pin(&gate, Plane::Transparent, "TCP", target, host, port).await {
-            Ok(exchange) if exchange.grant().carriage() == Carriage::Any => connect::carry_other(exchange, agent).await,
             Ok(exchange) => {
-                let denial = exchange.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
+                let denial =
+                    exchange.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
                 connect::refuse(agent, &denial, None).await
             }
             Err(denial) => connect::refuse(agent, &denial, None).await,
@@ -70,7 +73,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Carried::Nothing => {
             // It said nothing and ended: still one record.
             let denial = Denial::new(Guard::Protocol, "the connection ended before it said what it carries");
-            let denial = Exchange::<Asked>::refuse_unreadable(&gate, Plane::Transparent, &target, denial);
+            let denial = exchange.refuse(denial);
             connect::refuse(agent, &denial, None).await
         }
     }
@@ -93,4 +96,3 @@ fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
 
 /// How long a tunnel may be idle: interactive sessions rest for long.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
-

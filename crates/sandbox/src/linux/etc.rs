@@ -23,9 +23,18 @@ pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
     root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
-        ("hosts", "127.0.0.1 localhost sidecar lockgate\n::1 localhost ip6-localhost ip6-loopback\n".to_owned()),
-        ("resolv.conf", "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n".to_owned()),
-        ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned()),
+        (
+            "hosts",
+            "127.0.0.1 localhost sidecar lockgate\n::1 localhost ip6-localhost ip6-loopback\n".to_owned(),
+        ),
+        (
+            "resolv.conf",
+            "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n".to_owned(),
+        ),
+        (
+            "nsswitch.conf",
+            "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned(),
+        ),
         ("passwd", passwd(uid, gid)),
         ("group", format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n")),
     ];
@@ -46,7 +55,10 @@ fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Resu
         Err(errno) => return Err(errno.into()),
     };
     let tree = mount::clone_tree(root.open(ours)?.as_fd(), c"", Depth::One)?;
-    mount::set_flags(tree.as_fd(), Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC))?;
+    mount::set_flags(
+        tree.as_fd(),
+        Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC),
+    )?;
     mount::attach(tree.as_fd(), there.as_fd(), c"")
 }
 
@@ -57,7 +69,8 @@ fn fill_dangling_link(root: &Root, link: &Path, content: &[u8]) -> io::Result<()
         return Ok(());
     };
     let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
-    let target = resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));
+    let target =
+        resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));
     root.directory(target.parent().unwrap_or(&target), 0o755)?;
     root.file(&target, content)
 }
@@ -78,7 +91,9 @@ fn resolve(directory: &Path, target: &Path) -> PathBuf {
 
 fn passwd(uid: u32, gid: u32) -> String {
     let root = if uid == 0 { "" } else { "root:x:0:0:root:/root:/usr/sbin/nologin\n" };
-    format!("{root}agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
+    format!(
+        "{root}agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    )
 }
 
 #[cfg(test)]
@@ -88,7 +103,10 @@ mod tests {
     #[test]
     fn links_are_followed_by_their_text() {
         let resolve = |target| resolve(Path::new("/etc"), Path::new(target));
-        assert_eq!(resolve("../run/systemd/resolve/stub-resolv.conf"), Path::new("/run/systemd/resolve/stub-resolv.conf"));
+        assert_eq!(
+            resolve("../run/systemd/resolve/stub-resolv.conf"),
+            Path::new("/run/systemd/resolve/stub-resolv.conf")
+        );
         assert_eq!(resolve("/run/resolv.conf"), Path::new("/run/resolv.conf"));
         assert_eq!(resolve("../../../../x"), Path::new("/x"));
     }

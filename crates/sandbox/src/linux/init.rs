@@ -85,17 +85,14 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
     }
 }
 
-/// The kernel counts processes by user namespace, so this bounds the sandbox alone, with or without control groups.
+/// Where no control group counts them. The kernel counts processes by user namespace, so this bounds the sandbox alone.
 fn limit_processes(plan: &Plan) -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let pids = match &plan.limits {
-        LimitsPlan::Group(limits) => limits.pids,
-        LimitsPlan::Processes(pids) => *pids,
-    };
-    let now = getrlimit(Resource::Nproc);
-    let most = u64::from(pids) + OWN_PROCESSES;
-    let most = now.maximum.map_or(most, |m| m.min(most));
-    setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+    if let LimitsPlan::Processes(pids) = plan.limits {
+        let most = u64::from(pids) + OWN_PROCESSES;
+        let most = getrlimit(Resource::Nproc).maximum.map_or(most, |m| m.min(most));
+        setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(())
 }
@@ -146,11 +143,17 @@ impl Maker<'_> {
         let plan = self.inherited.plan;
         let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), Right::Read)];
         trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
-        trees.extend(["/tmp", "/var/tmp", "/run", HOME, "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)));
+        trees.extend(
+            ["/tmp", "/var/tmp", "/run", HOME, "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)),
+        );
         for step in &plan.steps {
             match step {
-                Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite) => trees.push((path.clone(), Right::Write)),
-                Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) => trees.push((target.clone(), Right::Write)),
+                Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite) => {
+                    trees.push((path.clone(), Right::Write))
+                }
+                Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) => {
+                    trees.push((target.clone(), Right::Write))
+                }
                 Step::Copy(_, target) => trees.push((target.clone(), Right::Write)),
                 _ => {}
             }

@@ -29,7 +29,7 @@ use crate::host::Host;
 use crate::plan::{LimitsPlan, Plan, Source, Step, Visible};
 use crate::protect;
 use crate::source;
-use crate::started::{Started, Stdio};
+use crate::started::{Ending, Started, Stdio};
 use crate::undo::{Undo, UndoLog};
 
 /// Everything init inherits from its parent.
@@ -72,9 +72,10 @@ pub fn start(
     let inherited = Inherited { plan, command, stdio, control: control_inside, sidecar, trees, maps_written };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let group_inside = group.as_ref();
-    let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited, group_inside))
-        .map_err(|source| Error::Start { what: "the sandbox", source })?;
-    let started = Started { init, control, group, held };
+    let init =
+        process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited, group_inside))
+            .map_err(|source| Error::Start { what: "the sandbox", source })?;
+    let started = Started { init, control, group, held, ending: Ending::Kill };
     if plan.identity.own {
         map_ids(&started, plan).and_then(|()| descriptor::send(&go, b"g", &[])).map_err(handshake)?;
     }
@@ -101,7 +102,9 @@ pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result
 fn check_sources(plan: &Plan) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::ShowWorkspace(path, _) | Step::Show(Visible { source: Source::Host(path), .. }) | Step::Copy(path, _) => {
+            Step::ShowWorkspace(path, _)
+            | Step::Show(Visible { source: Source::Host(path), .. })
+            | Step::Copy(path, _) => {
                 source::open(path)?;
             }
             _ => {}
@@ -122,13 +125,17 @@ fn mapped_trees(plan: &Plan) -> Result<Vec<OwnedFd>, Error> {
     for step in &plan.steps {
         let (path, mode) = match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
-            Step::ShowWorkspace(path, WorkspaceMode::ReadOnly) | Step::Copy(path, _) => (path, MountMode::ReadOnly),
+            Step::ShowWorkspace(path, WorkspaceMode::ReadOnly) | Step::Copy(path, _) => {
+                (path, MountMode::ReadOnly)
+            }
             Step::Show(Visible { source: Source::Host(path), mode, .. }) => (path, *mode),
             _ => continue,
         };
         let opened = source::open(path)?;
-        let fail = |what: &str, e: std::io::Error| Error::Source { path: path.clone(), why: format!("{what}: {e}") };
-        let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| fail("it cannot be mounted", e))?;
+        let fail =
+            |what: &str, e: std::io::Error| Error::Source { path: path.clone(), why: format!("{what}: {e}") };
+        let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One)
+            .map_err(|e| fail("it cannot be mounted", e))?;
         match owners.map(tree.as_fd(), opened.as_fd()) {
             Ok(()) => {}
             // A file system that cannot map owners can still be read.

@@ -51,10 +51,17 @@ impl Owners {
         let directory = format!("/proc/{}", child.pid().as_raw_nonzero());
         // In a mount's map the inside is what is on disk, and the outside what the run sees.
         let pair = |disk, seen: (u32, u32)| IdPair { inside: disk, outside: seen.1 };
-        let written =
-            privilege::write_foreign_id_maps(&directory, pair(owner.0, self.identity.uid), pair(owner.1, self.identity.gid));
+        let written = privilege::write_foreign_id_maps(
+            &directory,
+            pair(owner.0, self.identity.uid),
+            pair(owner.1, self.identity.gid),
+        );
         let opened = written.and_then(|()| {
-            Ok(rustix::fs::open(format!("{directory}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+            Ok(rustix::fs::open(
+                format!("{directory}/ns/user"),
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?)
         });
         child.signal(Signal::KILL)?;
         child.wait()?;

@@ -66,13 +66,22 @@ impl Root {
     }
 
     pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.directory.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the private root is not mounted yet"))
+        self.directory
+            .as_ref()
+            .map(AsFd::as_fd)
+            .ok_or_else(|| io::Error::other("the private root is not mounted yet"))
     }
 
     /// Opens a path of the private root.
     pub(super) fn open(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        Ok(openat2(self.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?)
+        Ok(openat2(
+            self.fd()?,
+            relative(path),
+            flags,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS,
+        )?)
     }
 
     /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is.
@@ -83,10 +92,19 @@ impl Root {
         for (index, part) in path.components().enumerate() {
             let parent = self.open(&made)?;
             let last = index + 1 == count;
-            match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(if last { mode } else { 0o755 })) {
+            match rustix::fs::mkdirat(
+                &parent,
+                part.as_os_str(),
+                Mode::from_raw_mode(if last { mode } else { 0o755 }),
+            ) {
                 Ok(()) if last => {
                     // The umask has its say in mkdir and none here.
-                    let made = rustix::fs::openat(&parent, part.as_os_str(), OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?;
+                    let made = rustix::fs::openat(
+                        &parent,
+                        part.as_os_str(),
+                        OFlags::RDONLY | OFlags::NOFOLLOW,
+                        Mode::empty(),
+                    )?;
                     rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
                 }
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -191,8 +209,13 @@ impl Root {
             mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
             mount::attach(tree.as_fd(), self.open(&path)?.as_fd(), c"")?;
         }
-        let links = [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")];
+        let links = [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ];
         for (name, to) in links {
             self.link(&Path::new("/dev").join(name), Path::new(to))?;
         }

@@ -67,7 +67,8 @@ impl Host {
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
         loop {
-            let handed = std::fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
+            let handed =
+                std::fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
             let has_all = CONTROLLERS.iter().all(|c| handed.split_whitespace().any(|h| h == *c));
             if is_writable(&directory) && (has_all || hand_down(&directory)) {
                 return Ok(Self { version: Version::V2, parents: vec![directory] });

@@ -1,0 +1,36 @@
+//! Chunked bodies. The input follows a good head: the upstream gets exactly the chunks of it, as a strict reader finds
+//! them, and nothing that stands behind their end.
+
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::{LazyLock, Mutex};
+
+use libfuzzer_sys::fuzz_target;
+use world::Reading;
+
+/// The bodies that reached the upstream.
+static REACHED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+static PROXY: LazyLock<SocketAddr> = LazyLock::new(|| {
+    world::answer_requests(|request| {
+        let body = request.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
+        REACHED.lock().expect("nobody panicked with it").push(request[body..].to_vec());
+    });
+    world::start().0
+});
+
+fuzz_target!(|body: &[u8]| {
+    REACHED.lock().expect("nobody panicked with it").clear();
+    let host = format!("{}:{}", world::HOST, world::PORT);
+    let head = format!("POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+    let answer = world::converse(*PROXY, &[head.as_bytes(), body].concat());
+    let reached = REACHED.lock().expect("nobody panicked with it");
+    match world::end_of_chunked(body) {
+        Reading::Ends(end) if end <= 64 * 1024 => {
+            assert_eq!(reached.as_slice(), [&body[..end]], "{:?}", String::from_utf8_lossy(&answer));
+            assert!(answer.starts_with(b"HTTP/1.1 204"), "{:?}", String::from_utf8_lossy(&answer));
+        }
+        _ => assert!(reached.is_empty(), "a body without an end was taken for whole"),
+    }
+});

@@ -1,0 +1,65 @@
+//! Request heads. A head that is accepted has one reading: another parser finds the same method, target, fields and
+//! length of the body in it.
+
+#![no_main]
+
+use egress::{BodyLength, parse_request_head};
+use libfuzzer_sys::fuzz_target;
+use policy::Method;
+
+/// What the other parser read, in the shape the head under test is printed in: its fields are its crate's own.
+#[derive(Debug)]
+#[expect(dead_code, reason = "the fields are read by printing them")]
+struct RequestHead {
+    method: Method,
+    target: String,
+    fields: Vec<(String, Vec<u8>)>,
+    body: BodyLength,
+    keep_alive: bool,
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(head) = parse_request_head(bytes) else { return };
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut request = httparse::Request::new(&mut headers);
+    let end = request.parse(bytes).unwrap_or_else(|error| panic!("refused by another reader: {error}"));
+    assert_eq!(end, httparse::Status::Complete(bytes.len()), "it ends elsewhere for another reader");
+    let fields: Vec<(String, Vec<u8>)> =
+        request.headers.iter().map(|f| (f.name.to_ascii_lowercase(), f.value.to_vec())).collect();
+    let other = RequestHead {
+        method: request.method.and_then(Method::parse).expect("a method"),
+        target: request.path.expect("a target").to_owned(),
+        body: body_length(&fields),
+        keep_alive: request.version == Some(1) && !closes(&fields),
+        fields,
+    };
+    assert_eq!(format!("{head:?}"), format!("{other:?}"));
+});
+
+/// RFC 9112 §6, in words of its own: at most one field says how long the body is.
+fn body_length(fields: &[(String, Vec<u8>)]) -> BodyLength {
+    let framing: Vec<_> =
+        fields.iter().filter(|(name, _)| matches!(name.as_str(), "content-length" | "transfer-encoding")).collect();
+    match framing.as_slice() {
+        [] => BodyLength::None,
+        [(name, value)] if name == "transfer-encoding" => {
+            assert_eq!(value.to_ascii_lowercase(), b"chunked");
+            BodyLength::Chunked
+        }
+        [(_, value)] => {
+            let digits = std::str::from_utf8(value).expect("a length is text");
+            assert!(digits.bytes().all(|b| b.is_ascii_digit()), "{digits}");
+            match digits.parse().expect("a length is a number") {
+                0 => BodyLength::None,
+                size => BodyLength::Sized(size),
+            }
+        }
+        more => panic!("{} fields say how long the body is", more.len()),
+    }
+}
+
+fn closes(fields: &[(String, Vec<u8>)]) -> bool {
+    fields.iter().filter(|(name, _)| name == "connection" || name == "proxy-connection").any(|(_, value)| {
+        String::from_utf8_lossy(value).split(',').any(|token| token.trim().eq_ignore_ascii_case("close"))
+    })
+}

@@ -1,0 +1,100 @@
+//! The strictest reading of HTTP/1.1 there is (RFC 9112 without a single MAY): what the sidecar sends must survive it.
+
+/// What a strict reader finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// It ends after so many octets.
+    Ends(usize),
+    /// It is good so far and more must come.
+    Open,
+    /// It is malformed.
+    Bad(&'static str),
+}
+
+/// Where a chunked body ends: upper or lower case digits, no extensions, no trailers.
+#[must_use]
+pub fn end_of_chunked(bytes: &[u8]) -> Reading {
+    let mut at = 0;
+    loop {
+        let Some(line) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
+            let rest = &bytes[at..];
+            let digits = rest.strip_suffix(b"\r").unwrap_or(rest);
+            let good = digits.len() <= 16 && digits.iter().all(u8::is_ascii_hexdigit);
+            return if good { Reading::Open } else { Reading::Bad("a size is not hexadecimal") };
+        };
+        let digits = &bytes[at..at + line];
+        if digits.is_empty() || digits.len() > 16 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Reading::Bad("a size is not hexadecimal");
+        }
+        let text = std::str::from_utf8(digits).unwrap_or("");
+        let Ok(size) = usize::from_str_radix(text, 16) else { return Reading::Bad("a size is too large") };
+        let data = at + line + 2;
+        let Some(end) = data.checked_add(size) else { return Reading::Bad("a size is too large") };
+        match bytes.get(end..end.saturating_add(2)) {
+            Some(b"\r\n") if size == 0 => return Reading::Ends(end + 2),
+            Some(b"\r\n") => at = end + 2,
+            Some(_) => return Reading::Bad("a chunk does not end where it says"),
+            None if matches!(bytes.get(end..), None | Some([] | [b'\r'])) => return Reading::Open,
+            None => return Reading::Bad("a chunk does not end where it says"),
+        }
+    }
+}
+
+/// Where a request ends that the sidecar sent to `host`: one `host` field of that value, one statement of length.
+#[must_use]
+pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
+    let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return if bytes.len() > 64 * 1024 { Reading::Bad("the head does not end") } else { Reading::Open };
+    };
+    let (head, body) = (&bytes[..head], head + 4);
+    let mut lines = head.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    if head.iter().enumerate().any(|(at, b)| *b == b'\r' && head.get(at + 1) != Some(&b'\n'))
+        || head.iter().enumerate().any(|(at, b)| *b == b'\n' && (at == 0 || head[at - 1] != b'\r'))
+        || head.iter().any(|b| *b == 0 || *b == 0x0b || *b == 0x0c || *b == 0x7f)
+    {
+        return Reading::Bad("a control octet in the head");
+    }
+    let first = lines.next().unwrap_or_default();
+    let words: Vec<&[u8]> = first.split(|b| *b == b' ').collect();
+    let [method, target, b"HTTP/1.1"] = words.as_slice() else { return Reading::Bad("the request line") };
+    if method.is_empty() || !target.starts_with(b"/") || !target.iter().all(|b| (0x21..0x7f).contains(b)) {
+        return Reading::Bad("the request line");
+    }
+    let (mut hosts, mut length, mut chunked) = (0, None, false);
+    for line in lines {
+        let Some(colon) = line.iter().position(|b| *b == b':') else { return Reading::Bad("a field without a colon") };
+        let (name, value) = (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii());
+        if name.is_empty() || !name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b)) {
+            return Reading::Bad("a field name");
+        }
+        match name.as_slice() {
+            b"host" if value == host.as_bytes() => hosts += 1,
+            b"host" => return Reading::Bad("another host"),
+            b"content-length" if length.is_none() && !chunked => {
+                let text = std::str::from_utf8(value).unwrap_or("");
+                let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+                length = text.parse::<usize>().ok().filter(|_| digits);
+                if length.is_none() {
+                    return Reading::Bad("a length that is no number");
+                }
+            }
+            b"transfer-encoding" if value == b"chunked" && length.is_none() && !chunked => chunked = true,
+            b"content-length" | b"transfer-encoding" => return Reading::Bad("two statements of length"),
+            b"connection" | b"upgrade" | b"te" | b"trailer" | b"proxy-authorization" | b"proxy-connection" => {
+                return Reading::Bad("a field of the agent's own connection");
+            }
+            _ => {}
+        }
+    }
+    if hosts != 1 {
+        return Reading::Bad("not one host");
+    }
+    if chunked {
+        return match end_of_chunked(&bytes[body..]) {
+            Reading::Ends(end) => Reading::Ends(body + end),
+            other => other,
+        };
+    }
+    let end = body.saturating_add(length.unwrap_or(0));
+    if bytes.len() >= end { Reading::Ends(end) } else { Reading::Open }
+}

@@ -1,0 +1,135 @@
+//! `talk ADDRESS ROWS ANSWERS`: says each row's octets to ADDRESS, on a connection of its own, and writes down what came
+//! back and which of the world's records came meanwhile. It runs inside the world and judges nothing.
+//!
+//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?}`: the octets as characters of the same number, what names resolve to
+//! from now on (`$TALK_TABLES`), how many responses to wait for, and whether to wait until the records rest. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in `$WORLD_RECORDS`.
+
+use std::error::Error;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use serde_json::{Value, json};
+
+/// How long the other side may take to listen, and to answer one row.
+const LISTENING: Duration = Duration::from_secs(20);
+const ANSWERED: Duration = Duration::from_secs(5);
+/// How much of an answer is kept.
+const KEPT: usize = 16 * 1024;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [address, rows, answers] = arguments.as_slice() else {
+        return Err("talk ADDRESS ROWS ANSWERS".into());
+    };
+    let records: PathBuf = env::var_os("WORLD_RECORDS").ok_or("WORLD_RECORDS is not set")?.into();
+    let tables: Option<PathBuf> = env::var_os("TALK_TABLES").map(PathBuf::from);
+    let length = || fs::metadata(&records).map(|file| file.len()).unwrap_or(0);
+    await_listener(address)?;
+    let mut said = String::new();
+    for line in fs::read_to_string(rows)?.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        if let (Some(path), Some(names)) = (&tables, row.get("tables")) {
+            let whole = path.with_extension("talk");
+            fs::write(&whole, names.to_string())?;
+            fs::rename(&whole, path)?;
+        }
+        let octets: Vec<u8> = row["send"]
+            .as_str()
+            .ok_or("a row says nothing")?
+            .chars()
+            .map(|c| u8::try_from(u32::from(c)))
+            .collect::<Result<_, _>>()?;
+        let (from, begun) = (length(), Instant::now());
+        let received = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
+        let ms = u64::try_from(begun.elapsed().as_millis())?;
+        if row["settle"] == true {
+            settle(length);
+        }
+        let received: String = received.into_iter().take(KEPT).map(char::from).collect();
+        said += &json!({ "id": row["id"], "received": received, "ms": ms, "from": from, "to": length() })
+            .to_string();
+        said.push('\n');
+    }
+    fs::write(answers, said)?;
+    Ok(())
+}
+
+/// Waits until nothing is recorded for a moment: what a cut connection brought comes a little later.
+fn settle(length: impl Fn() -> u64) {
+    let (mut last, mut rests) = (length(), 0);
+    for _ in 0..100 {
+        sleep(Duration::from_millis(10));
+        let now = length();
+        rests = if now == last { rests + 1 } else { 0 };
+        last = now;
+        if rests == 3 {
+            return;
+        }
+    }
+}
+
+fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(_) => return Ok(()),
+            Err(error) if begun.elapsed() > LISTENING => return Err(format!("{address}: {error}").into()),
+            Err(_) => sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Says it and listens until the answer is whole, the other side closes, or the time is over.
+fn converse(address: &str, octets: &[u8], responses: u64) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let deadline = Instant::now() + ANSWERED;
+    let mut received = Vec::new();
+    // It may refuse before it has heard all.
+    let _ = stream.write_all(octets);
+    let mut buffer = [0; 4096];
+    while !are_whole(&received, responses) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => received.extend_from_slice(&buffer[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    Ok(received)
+}
+
+/// Whether so many responses have come whole. One without a length is ended by its sender.
+fn are_whole(received: &[u8], responses: u64) -> bool {
+    let mut rest = received;
+    (0..responses).all(|_| {
+        let after = after_response(rest);
+        rest = after.unwrap_or_default();
+        after.is_some()
+    })
+}
+
+/// What follows the first response.
+fn after_response(received: &[u8]) -> Option<&[u8]> {
+    let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
+    let body = &received[end..];
+    if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length:")) {
+        return body.get(length.trim().parse().ok()?..);
+    }
+    if head.contains("transfer-encoding") {
+        let last = body.windows(5).position(|five| five == b"0\r\n\r\n")?;
+        return body.get(last + 5..);
+    }
+    // An accepted tunnel has no body.
+    Some(body)
+}

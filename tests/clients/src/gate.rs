@@ -1,0 +1,75 @@
+//! A sidecar alone, in the small internet, and a list of things said to it, one connection each. What it answered and whom it
+//! reached meanwhile is told; what that means is for a test to say.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::ended::run_to_end;
+use crate::needs::product;
+use crate::site::Site;
+
+/// A whole corpus, one row after another.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Starts the sidecar, talks to it, ends it; whatever happens, the world ends both.
+const SCRIPT: &str = r#""$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:8081 --audit "$4" & sidecar=$!
+"$TALK" 127.0.0.1:8081 "$2" "$3"; code=$?; kill $sidecar; wait $sidecar; exit $code"#;
+
+/// What became of one row.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status of the first response; 0 where there was none.
+    pub status: u16,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
+    /// Everything that came back.
+    pub received: String,
+    /// What the world's servers saw meanwhile, the resolvers left out.
+    pub seen: Vec<Value>,
+}
+
+impl Answer {
+    /// The records of one event.
+    pub fn events<'a>(&'a self, event: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.seen.iter().filter(move |record| record["event"] == event)
+    }
+}
+
+/// Says every row (`{"id", "send", "tables"?, "answers"?}`) by the program `talk`, and gives the answers by their ids.
+///
+/// # Panics
+/// When the sidecar does not serve, or not all is said within a minute.
+#[must_use]
+pub fn ask(site: &Site, talk: &str, policy: &str, rows: &[Value]) -> HashMap<String, Answer> {
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let (policy, rows) = (site.file("gate.toml", policy), site.file("rows.jsonl", text));
+    let (answers, audit) = (site.outside().join("answers.jsonl"), site.outside().join("audit.jsonl"));
+    let mut command = site.world().command("sh");
+    command.args(["-c", SCRIPT, "sh"]).args([&policy, &rows, &answers, &audit]);
+    command.env("PRODUCT", product().expect("`ready` was asked first")).env("TALK", talk);
+    command.env("TALK_TABLES", site.world().folder().join("tables.json"));
+    command.env("XDG_STATE_HOME", site.state()).current_dir(site.workspace());
+    let ended = run_to_end(&mut command, LIMIT);
+    assert!(ended.code == 0, "{ended}");
+    let answers = fs::read_to_string(&answers).expect("the answers");
+    let read = answers.lines().map(|line| serde_json::from_str::<Value>(line).expect("an answer"));
+    read.map(|answer| (answer["id"].as_str().expect("an id").to_owned(), judged(site, &answer))).collect()
+}
+
+fn judged(site: &Site, answer: &Value) -> Answer {
+    let received = answer["received"].as_str().unwrap_or_default().to_owned();
+    let status =
+        received.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok());
+    let records = fs::read_to_string(site.world().folder().join("records.jsonl")).unwrap_or_default();
+    let number = |key: &str| usize::try_from(answer[key].as_u64().expect("an offset")).expect("a small file");
+    let seen = records[number("from")..number("to")]
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a record"));
+    let resolvers = ["resolver", "other-resolver"];
+    let seen = seen
+        .filter(|record: &Value| !resolvers.contains(&record["server"].as_str().unwrap_or_default()))
+        .collect();
+    Answer { status: status.unwrap_or(0), ms: answer["ms"].as_u64().unwrap_or(u64::MAX), received, seen }
+}

@@ -1,0 +1,143 @@
+//! The public corpus of HTTP/1 messages, each said to the forward plane as it stands: what is ambiguous reaches nobody, what
+//! is forwarded has one meaning, and what follows on the same connection is judged on its own. S0.28; E03, E18, C21.
+
+use std::fs;
+
+use lockgate_clients::{Answer, Site, ask, corpus_policy};
+use serde_json::{Value, json};
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpora/http_wire_public.jsonl");
+
+/// What a server of the world says when octets of a request came.
+const ARRIVED: [&str; 3] = ["request", "request-cut", "malformed"];
+
+/// RFC 4648 §4, as characters of the same number as the octets.
+fn decoded(text: &str) -> String {
+    let value = |letter: u8| match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => panic!("{letter} is no base64"),
+    };
+    let mut octets = Vec::new();
+    for group in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = group.iter().fold(0_u32, |bits, letter| bits << 6 | u32::from(value(*letter)));
+        let bits = bits << (6 * (4 - group.len()));
+        octets.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    octets.into_iter().map(char::from).collect()
+}
+
+fn refused(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
+    if answer.status != 0 && !(400..600).contains(&answer.status) {
+        wrong.push(format!("{id}: status {}", answer.status));
+    }
+    // A server that was dialled and sent nothing is no harm; an octet of the message is.
+    if let Some(record) = answer.seen.iter().find(|record| ARRIVED.contains(&event(record))) {
+        wrong.push(format!("{id}: it reached {record}"));
+    }
+}
+
+fn event(record: &Value) -> &str {
+    record["event"].as_str().unwrap_or_default()
+}
+
+/// What arrived is one message that every reader reads alike. The world's own reader is strict; `as_sent` sees to the rest.
+fn clean(row: &Value, answer: &Answer, wrong: &mut Vec<String>) {
+    let id = row["id"].as_str().unwrap_or_default();
+    let arrived: Vec<&Value> = answer.seen.iter().filter(|record| ARRIVED.contains(&event(record))).collect();
+    let [record] = arrived.as_slice() else {
+        return wrong.push(format!("{id}: not one request, status {}: {arrived:?}", answer.status));
+    };
+    let mut bad = |what: &str| wrong.push(format!("{id}: {what} in {record}"));
+    let detail = &record["detail"];
+    if event(record) != "request" || detail["path"] != "/a" || detail["host"] != "files.example.com" {
+        bad("another request");
+    }
+    let headers: Vec<(&str, &str)> = detail["headers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|pair| Some((pair[0].as_str()?, pair[1].as_str()?)))
+        .collect();
+    let count = |name: &str| headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).count();
+    if count("content-length") + count("transfer-encoding") > 1 || count("host") != 1 {
+        bad("two readings of its length or host");
+    }
+    // RFC 9110 §7.6.1, and what is the sidecar's own.
+    let ours = ["x-target", "x-provider"];
+    let hops = ["proxy-authorization", "proxy-connection", "te", "trailer", "upgrade", "http2-settings"];
+    for name in hops.into_iter().chain(ours) {
+        if count(name) > 0 {
+            bad(name);
+        }
+    }
+    if id != "W103" && headers.iter().any(|(_, value)| value.contains("evil.test")) {
+        bad("another host");
+    }
+    // A trailer is no header: what W048 brings in one must not become a credential.
+    if id != "W098" && count("authorization") > 0 {
+        bad("a credential from nowhere");
+    }
+}
+
+/// No connection carried octets that two readers take differently: a line end of half a pair, a NUL, a folded line.
+fn as_sent(site: &Site, wrong: &mut Vec<String>) {
+    for record in site.visits().into_iter().filter(|record| record.event == "closed") {
+        let raw = record.text("raw");
+        if raw.replace("\r\n", "").contains(['\r', '\n', '\0'])
+            || raw.contains("\r\n ")
+            || raw.contains("\r\n\t")
+        {
+            wrong.push(format!("octets that readers take differently: {raw:?}"));
+        }
+    }
+}
+
+#[test]
+fn every_message_is_refused_or_has_one_meaning() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let text = fs::read_to_string(CORPUS).expect("the corpus");
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    assert!(rows.len() >= 105, "the corpus has shrunk");
+    let said = |row: &Value| {
+        let answers = if row["expect"] == "forward_then_deny" { 2 } else { 1 };
+        json!({ "id": row["id"], "send": decoded(row["raw_b64"].as_str().expect("octets")), "answers": answers, "settle": true })
+    };
+    let said: Vec<Value> = rows.iter().map(said).collect();
+    let answers = ask(&site, env!("CARGO_BIN_EXE_talk"), corpus_policy(), &said);
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let id = row["id"].as_str().expect("an id");
+        let answer = &answers[id];
+        let was_refused = answer.status == 0 || answer.status >= 400;
+        match row["expect"].as_str().expect("a verdict") {
+            "reject" => refused(id, answer, &mut wrong),
+            "deny" => {
+                refused(id, answer, &mut wrong);
+                if answer.events("connect").next().is_some() {
+                    wrong.push(format!("{id}: a server was dialled"));
+                }
+            }
+            "reject_or_clean" if was_refused => refused(id, answer, &mut wrong),
+            "reject_or_clean" => clean(row, answer, &mut wrong),
+            "forward" => {
+                if answer.status != 200 {
+                    wrong.push(format!("{id}: not forwarded: {:.300}", answer.received));
+                }
+                clean(row, answer, &mut wrong);
+            }
+            "forward_then_deny" => {
+                clean(row, answer, &mut wrong);
+                if answer.status != 200 || !answer.received.contains("HTTP/1.1 403") {
+                    wrong.push(format!("{id}: not forwarded and then denied: {:.600}", answer.received));
+                }
+            }
+            other => wrong.push(format!("{id}: a verdict this test does not know: {other}")),
+        }
+    }
+    as_sent(&site, &mut wrong);
+    assert!(wrong.is_empty(), "{} rows do not agree:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,182 @@
+//! `cargo xtask bench`: the product beside what a user would otherwise pick, on this machine.
+//!
+//! It is no test: a slow machine fails nothing. A subject that fails ends the bench, because the figures of a failure are
+//! worth nothing. Peers come from `PATH` and are skipped by name where they are not installed.
+
+mod dns;
+mod held;
+mod machine;
+mod person;
+mod processes;
+mod proxies;
+mod report;
+mod sample;
+mod server;
+mod splice;
+mod starts;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::workspace::Workspace;
+use machine::Machine;
+use person::Person;
+use sample::Section;
+
+/// Where a bench keeps its files: on a disk, which `/tmp` often is not.
+const FOLDER: &str = "/var/tmp";
+/// When a bench that hangs is ended.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// What is measured, and how thoroughly.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Less than a minute: fewer samples, no idle starts, and the page is left as it is
+    #[arg(long)]
+    quick: bool,
+    /// Only these; the page is left as it is
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// A release build to measure, in place of building one
+    #[arg(long, value_name = "PATH")]
+    lockgate: Option<PathBuf>,
+    /// The load generator, in place of building it
+    #[arg(long, value_name = "PATH")]
+    load: Option<PathBuf>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Cold,
+    Concurrent,
+    Splice,
+    Dns,
+    Memory,
+}
+
+const PARTS: [Part; 5] = [Part::Cold, Part::Concurrent, Part::Splice, Part::Dns, Part::Memory];
+
+/// How much is measured.
+pub(crate) struct Pace {
+    /// Starts of each subject, one after the other.
+    pub(crate) starts: usize,
+    /// Starts of each subject after a rest.
+    pub(crate) idle_starts: usize,
+    pub(crate) idle: Duration,
+    /// How many at once, and how many in all.
+    pub(crate) bursts: [(usize, usize); 2],
+    /// How often each load is repeated, and how long it lasts.
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+}
+
+const THOROUGH: Pace = Pace {
+    starts: 200,
+    idle_starts: 8,
+    idle: Duration::from_secs(10),
+    bursts: [(50, 500), (200, 600)],
+    rounds: 3,
+    seconds: 1.0,
+};
+const QUICK: Pace = Pace {
+    starts: 30,
+    idle_starts: 0,
+    idle: Duration::ZERO,
+    bursts: [(50, 100), (200, 200)],
+    rounds: 1,
+    seconds: 0.4,
+};
+
+/// What every measurement is given.
+pub(crate) struct Bench {
+    pub(crate) lockgate: PathBuf,
+    pub(crate) load: PathBuf,
+    pub(crate) pace: &'static Pace,
+    pub(crate) people: Vec<Person>,
+    /// Its own folder, gone when the bench is over.
+    pub(crate) folder: PathBuf,
+}
+
+/// The command itself.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let workspace = Workspace::locate()?;
+    let built = |given: &Option<PathBuf>, name: &str, args: &[&str]| match given {
+        Some(path) => path.canonicalize().with_context(|| format!("failed to find {}", path.display())),
+        None => workspace.build(name, args),
+    };
+    let lockgate = built(&options.lockgate, "lockgate", &["--release", "-p", "lockgate-cli"])?;
+    let load = built(&options.load, "lockgate-load", &["--release", "-p", "lockgate-load"])?;
+    let machine = Machine::look();
+    if let Some(sentence) = machine.busy() {
+        eprintln!("note: {sentence}");
+    }
+    let bench = Bench::prepare(&lockgate, &load, if options.quick { &QUICK } else { &THOROUGH })?;
+    bench.watch_the_time();
+    let parts = if options.only.is_empty() { &PARTS[..] } else { &options.only };
+    let mut sections = Vec::new();
+    for part in parts {
+        let began = Instant::now();
+        let section = bench.measure(*part)?;
+        eprintln!("{}: {:.0} s", section.title, began.elapsed().as_secs_f64());
+        sections.push(section);
+    }
+    eprint!("\n{}", report::plain(&machine, &sections));
+    let raw = report::write_raw(&workspace.root, &machine, &sections)?;
+    eprintln!("\nsamples: {}", raw.display());
+    if !options.quick && options.only.is_empty() {
+        eprintln!("page: {}", report::write_page(&workspace.root, &machine, &sections)?.display());
+    }
+    Ok(())
+}
+
+impl Bench {
+    /// Puts both programs where every person can start them.
+    fn prepare(lockgate: &Path, load: &Path, pace: &'static Pace) -> Result<Self> {
+        let folder = Path::new(FOLDER).join(format!("lockgate-bench-{}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| format!("failed to make {}", folder.display()))?;
+        // From here on it is removed whatever happens.
+        let mut bench = Self {
+            lockgate: folder.join("lockgate"),
+            load: folder.join("lockgate-load"),
+            pace,
+            people: Vec::new(),
+            folder,
+        };
+        fs::copy(lockgate, &bench.lockgate).context("failed to copy lockgate")?;
+        fs::copy(load, &bench.load).context("failed to copy the load generator")?;
+        bench.people = Person::all(&bench.folder)?;
+        Ok(bench)
+    }
+
+    fn measure(&self, part: Part) -> Result<Section> {
+        match part {
+            Part::Cold => starts::cold(self),
+            Part::Concurrent => starts::concurrent(self),
+            Part::Splice => splice::measure(self),
+            Part::Dns => dns::measure(self),
+            Part::Memory => held::measure(self),
+        }
+    }
+
+    /// Ends the whole bench if something hangs; servers and runs end by limits of their own.
+    fn watch_the_time(&self) {
+        let folder = self.folder.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(LIMIT);
+            eprintln!("error: the bench took longer than {} s and was ended", LIMIT.as_secs());
+            let _ = fs::remove_dir_all(folder);
+            std::process::exit(1);
+        });
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

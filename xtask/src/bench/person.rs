@@ -1,0 +1,88 @@
+//! Who starts what is measured: the person who runs the bench, and beside root the unprivileged account of the tests.
+//!
+//! Each has folders of its own on a real disk, and nothing of the environment of whoever runs the bench.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// The unprivileged account that `cargo xtask setup` makes.
+const ACCOUNT: &str = "lockgate-test";
+/// Where programs lie that are started by name.
+const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Somebody who starts programs.
+pub(crate) struct Person {
+    /// `root`, or `unprivileged`.
+    pub(crate) name: &'static str,
+    /// The ids to take, if they are not our own.
+    ids: Option<(u32, u32)>,
+    home: PathBuf,
+}
+
+impl Person {
+    /// Whoever runs the bench; and the unprivileged account if that is root and the account is there.
+    pub(crate) fn all(folder: &Path) -> Result<Vec<Self>> {
+        let root = is_root();
+        let mut all = vec![Self::settle(if root { "root" } else { "unprivileged" }, None, folder)?];
+        if root && let Some(ids) = account(&fs::read_to_string("/etc/passwd").unwrap_or_default()) {
+            all.push(Self::settle("unprivileged", Some(ids), folder)?);
+        }
+        Ok(all)
+    }
+
+    fn settle(name: &'static str, ids: Option<(u32, u32)>, folder: &Path) -> Result<Self> {
+        let home = folder.join(name);
+        for at in [home.clone(), home.join("state"), home.join("work")] {
+            fs::create_dir(&at).with_context(|| format!("failed to make {}", at.display()))?;
+            if let Some((uid, gid)) = ids {
+                std::os::unix::fs::chown(&at, Some(uid), Some(gid))?;
+            }
+        }
+        Ok(Self { name, ids, home })
+    }
+
+    /// The folder commands are started in, and which a sandbox shows.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.home.join("work")
+    }
+
+    /// A program of this person's: a small environment, no input, and no output unless it is asked for.
+    pub(crate) fn command(&self, program: &Path, args: &[String]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.work()).env_clear();
+        command.env("PATH", SEARCH).env("HOME", &self.home).env("XDG_STATE_HOME", self.home.join("state"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some((uid, gid)) = self.ids {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+}
+
+/// Whether the bench itself runs as root.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+fn account(passwd: &str) -> Option<(u32, u32)> {
+    let mut fields =
+        passwd.lines().find_map(|line| line.strip_prefix(ACCOUNT)?.strip_prefix(':'))?.split(':').skip(1);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_is_found_by_its_whole_name() {
+        let passwd = "lockgate-tester:x:7:7::/:/bin/sh\nlockgate-test:x:1001:1002::/home/x:/bin/sh\n";
+        assert_eq!(account(passwd), Some((1001, 1002)));
+        assert_eq!(account("root:x:0:0::/:/bin/sh\n"), None);
+    }
+}

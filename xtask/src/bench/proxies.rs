@@ -1,0 +1,168 @@
+//! The origin and what stands before it: nginx serves HTTPS, and the product, nginx and haproxy each carry TLS to it
+//! unread, by the server name alone.
+//!
+//! Every proxy has one worker: what is compared is what a connection costs, not how many cores it may take.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::sample::Role;
+use super::server::{Server, free_port};
+use super::{Bench, machine};
+use crate::bounded::Bounded;
+
+/// The name the origin is known by.
+pub(crate) const NAME: &str = "bench.example.com";
+const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+/// The large body, in octets.
+const BULK: u64 = 64 << 20;
+
+/// The HTTPS server behind every proxy.
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    pub(crate) authority: PathBuf,
+    _server: Server,
+}
+
+impl Origin {
+    /// Starts it, with a certificate of its own.
+    pub(crate) fn start(bench: &Bench, nginx: &Path) -> Result<Self> {
+        let folder = &bench.folder;
+        let certificate = ["certificate", "--name", NAME, "--folder", &folder.to_string_lossy()];
+        Bounded::new(&bench.load.to_string_lossy(), &certificate, Duration::from_secs(30)).run()?;
+        fs::write(folder.join("1k"), [b'x'; 1024])?;
+        fs::File::create(folder.join("bulk"))?.set_len(BULK)?;
+        let address = free_port()?;
+        let at = folder.display();
+        let rest = format!(
+            "http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 600; sendfile on; tcp_nopush on;\n\
+             client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
+             uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; open_file_cache max=10;\n\
+             ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem; ssl_session_cache shared:s:10m;\n\
+             server {{ listen {address} ssl backlog=4096; root {at}; }} }}\n"
+        );
+        let server = start_nginx("origin", nginx, 2, &rest, address, folder)?;
+        Ok(Self { address, authority: folder.join("cert.pem"), _server: server })
+    }
+
+    /// The policy under which a run may reach it.
+    pub(crate) fn policy(&self) -> String {
+        let port = self.address.port();
+        format!("[[egress.allow]]\nhost = \"{NAME}\"\nports = [{port}]\naddresses = [\"127.0.0.1\"]\n")
+    }
+}
+
+/// A way to the origin.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    pub(crate) role: Role,
+    /// Where the load generator dials.
+    pub(crate) dial: SocketAddr,
+    /// Whether it has to ask for a tunnel.
+    pub(crate) tunnel: bool,
+    /// The proxy; the direct way has none.
+    pub(crate) server: Option<Server>,
+}
+
+/// Every way there is here: the product, its peers, and the direct one.
+pub(crate) fn all(
+    bench: &Bench,
+    origin: &Origin,
+    nginx: &Path,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<Way>> {
+    let mut ways = vec![lockgate(bench, origin)?];
+    if Path::new(STREAM_MODULE).exists() {
+        ways.push(nginx_preread(bench, origin, nginx)?);
+    } else {
+        skipped.push(format!("nginx as a proxy: there is no {STREAM_MODULE}"));
+    }
+    match machine::find("haproxy") {
+        Some(haproxy) => ways.push(haproxy_sni(bench, origin, &haproxy)?),
+        None => skipped.push("haproxy is not installed".into()),
+    }
+    ways.push(Way {
+        name: "direct",
+        role: Role::Reference,
+        dial: origin.address,
+        tunnel: false,
+        server: None,
+    });
+    Ok(ways)
+}
+
+fn lockgate(bench: &Bench, origin: &Origin) -> Result<Way> {
+    let folder = &bench.folder;
+    let policy = folder.join("splice.toml");
+    fs::write(&policy, origin.policy())?;
+    let dial = free_port()?;
+    let audit = folder.join("splice-audit.jsonl");
+    let args = [
+        "sidecar",
+        "--policy",
+        &policy.to_string_lossy(),
+        "--forward",
+        &dial.to_string(),
+        "--audit",
+        &audit.to_string_lossy(),
+    ]
+    .map(str::to_owned);
+    let server = Server::start("sidecar", &bench.lockgate, &args, folder)?.await_port(dial, folder)?;
+    Ok(Way { name: "lockgate", role: Role::Ours, dial, tunnel: true, server: Some(server) })
+}
+
+fn nginx_preread(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
+    let dial = free_port()?;
+    let rest = format!(
+        "stream {{ map $ssl_preread_server_name $to {{ {NAME} origin; default nowhere; }}\n\
+         upstream origin {{ server {}; }} upstream nowhere {{ server 127.0.0.1:1; }}\n\
+         server {{ listen {dial} backlog=4096; ssl_preread on; proxy_pass $to; tcp_nodelay on; }} }}\n",
+        origin.address
+    );
+    let server = start_nginx("preread", nginx, 1, &rest, dial, &bench.folder)?;
+    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, server: Some(server) })
+}
+
+fn haproxy_sni(bench: &Bench, origin: &Origin, haproxy: &Path) -> Result<Way> {
+    let dial = free_port()?;
+    let config = format!(
+        "global\n  nbthread 1\n  maxconn 4096\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n\
+         frontend in\n  bind {dial} backlog 4096\n  tcp-request inspect-delay 5s\n  tcp-request content accept if {{ req.ssl_hello_type 1 }}\n\
+         \x20 use_backend origin if {{ req.ssl_sni -i {NAME} }}\nbackend origin\n  server one {}\n",
+        origin.address
+    );
+    let path = bench.folder.join("haproxy.cfg");
+    fs::write(&path, config)?;
+    let args = ["-db".to_owned(), "-f".into(), path.to_string_lossy().into_owned()];
+    let server = Server::start("haproxy", haproxy, &args, &bench.folder)?.await_port(dial, &bench.folder)?;
+    Ok(Way { name: "haproxy", role: Role::Peer, dial, tunnel: false, server: Some(server) })
+}
+
+fn start_nginx(
+    name: &str,
+    nginx: &Path,
+    workers: u32,
+    rest: &str,
+    address: SocketAddr,
+    folder: &Path,
+) -> Result<Server> {
+    let module = if Path::new(STREAM_MODULE).exists() {
+        format!("load_module {STREAM_MODULE};\n")
+    } else {
+        String::new()
+    };
+    // Started by root it would give its worker to an account this machine may not have; without root the line is ignored.
+    let config = format!(
+        "{module}user root;\ndaemon off;\nworker_processes {workers};\npid {at}/{name}.pid;\nerror_log stderr error;\n\
+         events {{ worker_connections 4096; }}\n{rest}",
+        at = folder.display()
+    );
+    let path = folder.join(format!("{name}.conf"));
+    fs::write(&path, config).with_context(|| format!("failed to write {}", path.display()))?;
+    let args = ["-e".to_owned(), "stderr".into(), "-c".into(), path.to_string_lossy().into_owned()];
+    Server::start(name, nginx, &args, folder)?.await_port(address, folder)
+}

@@ -1,0 +1,152 @@
+//! What was measured of one subject: its samples, their middle, and how subjects compare.
+//!
+//! It knows no unit and starts nothing.
+
+use serde::Serialize;
+
+/// Whether more or less is better.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Better {
+    Less,
+    More,
+}
+
+/// What a subject is in a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// The product.
+    Ours,
+    /// What a user would pick instead: the ratio is to the best of these.
+    Peer,
+    /// For scale only, such as the bare cost of starting a program.
+    Reference,
+}
+
+/// The samples of one subject, in the order they were taken.
+#[derive(Clone, Serialize)]
+pub(crate) struct Series {
+    pub(crate) subject: String,
+    pub(crate) role: Role,
+    pub(crate) samples: Vec<f64>,
+}
+
+impl Series {
+    pub(crate) fn new(subject: &str, role: Role) -> Self {
+        Self { subject: subject.to_owned(), role, samples: Vec::new() }
+    }
+
+    /// The sample below which this part of all lies; nothing if there is none.
+    pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an index below the length"
+        )]
+        let at = (last as f64 * part).round() as usize;
+        sorted.get(at).copied()
+    }
+}
+
+/// One line of a table: the same thing measured of several subjects.
+#[derive(Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    /// Which part of the samples the table shows; 0.5 is the median.
+    pub(crate) part: f64,
+    /// The ratio to the best peer that is aimed at.
+    pub(crate) target: Option<f64>,
+    pub(crate) series: Vec<Series>,
+}
+
+impl Row {
+    /// The product's figure over that of the best peer.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let of = |role: Role| {
+            let figures = self.series.iter().filter(move |one| one.role == role);
+            figures.filter_map(|one| one.quantile(self.part)).filter(|figure| *figure > 0.0)
+        };
+        let ours = of(Role::Ours).next()?;
+        let best = match self.better {
+            Better::Less => of(Role::Peer).reduce(f64::min),
+            Better::More => of(Role::Peer).reduce(f64::max),
+        };
+        best.map(|best| ours / best)
+    }
+
+    /// Whether the target is met; nothing if there is none, or no peer to compare with.
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        let (ratio, target) = (self.ratio()?, self.target?);
+        Some(match self.better {
+            Better::Less => ratio <= target,
+            Better::More => ratio >= target,
+        })
+    }
+
+    /// The same samples, at another part of them and without a target.
+    pub(crate) fn at(&self, part: f64, what: &str) -> Self {
+        Self { what: what.to_owned(), part, target: None, ..self.clone() }
+    }
+}
+
+/// Rows that belong together, and what they measure.
+#[derive(Clone, Serialize)]
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    /// What is measured and how, in a sentence or two each.
+    pub(crate) about: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+    /// What could not be measured, by name.
+    pub(crate) skipped: Vec<String>,
+}
+
+impl Section {
+    pub(crate) fn new(title: &'static str) -> Self {
+        Self { title, about: Vec::new(), rows: Vec::new(), skipped: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(better: Better, figures: &[(Role, &[f64])]) -> Row {
+        let series = figures
+            .iter()
+            .map(|(role, samples)| Series { samples: samples.to_vec(), ..Series::new("it", *role) });
+        Row {
+            what: String::new(),
+            unit: "ms",
+            better,
+            part: 0.5,
+            target: Some(1.0),
+            series: series.collect(),
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_to_the_best_peer_and_to_no_reference() {
+        let figures: [(Role, &[f64]); 4] = [
+            (Role::Ours, &[3.0, 1.0, 2.0]),
+            (Role::Peer, &[4.0]),
+            (Role::Peer, &[8.0]),
+            (Role::Reference, &[0.1, 100.0]),
+        ];
+        assert_eq!(row(Better::Less, &figures).ratio(), Some(0.5));
+        assert_eq!(row(Better::More, &figures).ratio(), Some(0.25));
+        assert_eq!(row(Better::Less, &figures).is_met(), Some(true));
+        assert_eq!(row(Better::More, &figures).is_met(), Some(false));
+    }
+
+    #[test]
+    fn without_a_peer_there_is_no_ratio() {
+        assert_eq!(row(Better::Less, &[(Role::Ours, &[1.0]), (Role::Peer, &[])]).ratio(), None);
+        assert_eq!(Series::new("it", Role::Ours).quantile(0.5), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! Starts of `/bin/true`: one after the other, after a rest, and many at once.
+//!
+//! Subjects take turns, so that what else happens on the machine falls on all of them alike. A start that fails ends the
+//! bench: a fast failure must not count as a fast start.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::person::Person;
+use super::sample::{Better, Role, Row, Section, Series};
+use super::{Bench, machine};
+
+const COMMAND: &str = "/bin/true";
+/// The sandbox a user would otherwise pick, as tight as it gets without a policy.
+const BWRAP: [&str; 10] =
+    ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
+
+/// Something that starts a command.
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) program: PathBuf,
+    /// All but the command itself.
+    pub(crate) args: Vec<String>,
+}
+
+/// The product and what is installed of its peers, as one person starts them; the notes say what is weaker.
+pub(crate) fn subjects(bench: &Bench, person: &Person, notes: &mut Vec<String>) -> Result<Vec<Subject>> {
+    let mut ours = vec!["run".to_owned()];
+    if try_once(bench, person, &ours).is_err() {
+        // Without a control group to limit memory by, a run is refused unless it is asked for by name.
+        ours.extend(["--limits", "best-effort"].map(str::to_owned));
+        try_once(bench, person, &ours)?;
+    }
+    if person.name == "unprivileged" && !has_groups(bench, person) {
+        notes.push(
+            "Started unprivileged there is no control group on this machine, so those rows are without one."
+                .into(),
+        );
+    }
+    ours.push("--".into());
+    let mut all = vec![Subject {
+        name: "lockgate".into(),
+        role: Role::Ours,
+        program: bench.lockgate.clone(),
+        args: ours,
+    }];
+    if let Some(program) = machine::find("bwrap") {
+        let args = BWRAP.map(str::to_owned).to_vec();
+        all.push(Subject { name: "bwrap".into(), role: Role::Peer, program, args });
+    }
+    Ok(all)
+}
+
+/// One start whose failure is told with its own words.
+fn try_once(bench: &Bench, person: &Person, args: &[String]) -> Result<()> {
+    let args = [args, &["--".to_owned(), COMMAND.to_owned()]].concat();
+    let output = person.command(&bench.lockgate, &args).stderr(Stdio::piped()).output()?;
+    if !output.status.success() {
+        bail!(
+            "`lockgate {}` as {}: {}",
+            args.join(" "),
+            person.name,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+fn has_groups(bench: &Bench, person: &Person) -> bool {
+    let args = ["run", "--json", "--limits", "best-effort", "--", COMMAND].map(str::to_owned);
+    let output = person.command(&bench.lockgate, &args).stderr(Stdio::piped()).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stderr).contains("memory_peak"))
+}
+
+/// One after the other, as every person; and after a rest, as the first.
+pub(crate) fn cold(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new("Cold start of /bin/true");
+    section.about = vec![
+        "From fork to the end of the starting program; everything lockgate does by default is on: sidecar, redirect, \
+         seccomp, landlock, control group, audit and run record on a real disk."
+            .into(),
+        format!("The peer is `bwrap {} {COMMAND}`; bare is fork and exec alone.", BWRAP.join(" ")),
+    ];
+    for (index, person) in bench.people.iter().enumerate() {
+        let mut all = subjects(bench, person, &mut section.about)?;
+        all.push(Subject {
+            name: "bare".into(),
+            role: Role::Reference,
+            program: COMMAND.into(),
+            args: Vec::new(),
+        });
+        let what = format!("{}, one after the other, p50", person.name);
+        let row = sequence(person, &all, bench.pace.starts, Duration::ZERO, what)?;
+        let tail = row.at(0.9, &format!("{}, one after the other, p90", person.name));
+        section.rows.extend([row, tail]);
+        if index == 0 && bench.pace.idle_starts > 0 {
+            all.pop();
+            let what = format!("{}, each after {} idle seconds, p50", person.name, bench.pace.idle.as_secs());
+            section.rows.push(sequence(person, &all, bench.pace.idle_starts, bench.pace.idle, what)?);
+        }
+    }
+    if machine::find("bwrap").is_none() {
+        section.skipped.push("bwrap is not installed".into());
+    }
+    Ok(section)
+}
+
+fn sequence(
+    person: &Person,
+    subjects: &[Subject],
+    count: usize,
+    rest: Duration,
+    what: String,
+) -> Result<Row> {
+    let mut series: Vec<Series> = subjects.iter().map(|s| Series::new(&s.name, s.role)).collect();
+    for round in 0..count {
+        // The order turns with each round: nobody always comes after the same neighbour.
+        for turn in 0..subjects.len() {
+            let index = (round + turn) % subjects.len();
+            std::thread::sleep(rest);
+            series[index].samples.push(start(person, &subjects[index])?.as_secs_f64() * 1000.0);
+        }
+    }
+    Ok(Row { what, unit: "ms", better: Better::Less, part: 0.5, target: Some(1.0), series })
+}
+
+/// One start, to its end.
+fn start(person: &Person, subject: &Subject) -> Result<Duration> {
+    let is_bare = subject.program == Path::new(COMMAND);
+    let command = (!is_bare).then(|| COMMAND.to_owned());
+    let args: Vec<String> = subject.args.iter().cloned().chain(command).collect();
+    let mut command = person.command(&subject.program, &args);
+    let began = Instant::now();
+    let status = command.spawn().and_then(|mut child| child.wait());
+    let took = began.elapsed();
+    let status = status.with_context(|| format!("failed to start {}", subject.name))?;
+    if !status.success() {
+        bail!("{} as {} ended with {status}", subject.name, person.name);
+    }
+    Ok(took)
+}
+
+/// Many at once, as the first person.
+pub(crate) fn concurrent(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new("Concurrent starts of /bin/true");
+    section.about = vec![
+        "Starts a second, from the first fork to the last end, with so many under way at any time; everything is on as \
+         above. A start that fails ends the bench."
+            .into(),
+    ];
+    let Some(person) = bench.people.first() else { return Ok(section) };
+    let all = subjects(bench, person, &mut section.about)?;
+    for (width, count) in bench.pace.bursts {
+        let mut series: Vec<Series> = all.iter().map(|s| Series::new(&s.name, s.role)).collect();
+        for round in 0..bench.pace.rounds {
+            for turn in 0..all.len() {
+                let index = (round + turn) % all.len();
+                series[index].samples.push(burst(person, &all[index], width, count)?);
+            }
+        }
+        let what = format!("{}, {width} at once, {count} in all", person.name);
+        section.rows.push(Row {
+            what,
+            unit: "1/s",
+            better: Better::More,
+            part: 0.5,
+            target: Some(1.0),
+            series,
+        });
+    }
+    Ok(section)
+}
+
+fn burst(person: &Person, subject: &Subject, width: usize, count: usize) -> Result<f64> {
+    let taken = AtomicUsize::new(0);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let worker = || {
+            while taken.fetch_add(1, Ordering::Relaxed) < count {
+                start(person, subject)?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let workers: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|one| one.join().unwrap_or_else(|_| bail!("a worker panicked")))
+    })?;
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
