@@ -16,12 +16,18 @@ pub(crate) type Done = Result<u8, anyhow::Error>;
 pub(crate) fn code(done: Done) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
+        // Whoever read the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let (code, remedy) = judge(&error);
             output::error(&error, remedy.as_deref());
             ExitCode::from(code)
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<String>) {

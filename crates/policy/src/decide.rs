@@ -167,10 +167,17 @@ impl Policy {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{} is denied", asked.host));
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
         }
-        if let Some(ceiling) = &self.ceiling {
-            ceiling.decide(asked).map_err(managed)?;
+        let Some(ceiling) = &self.ceiling else { return self.decide_allowed(asked) };
+        let most = ceiling.decide(asked).map_err(managed)?;
+        let mut grant = self.decide_allowed(asked)?;
+        // What the managed rule does not open, no other rule opens: not a private address, not another protocol.
+        if let Some(addresses) = &grant.addresses {
+            most.vet(addresses).map_err(managed)?;
         }
-        self.decide_allowed(asked)
+        if most.carriage == Carriage::Tls && grant.carriage == Carriage::Any {
+            grant.carriage = Carriage::Tls;
+        }
+        Ok(grant)
     }
 
     fn decide_allowed(&self, asked: &Asked) -> Result<Grant, Denial> {

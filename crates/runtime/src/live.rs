@@ -26,9 +26,12 @@ impl Alive {
     /// Marks a run as alive.
     pub(crate) fn mark(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let path = directory.live().join(run.as_str());
+        // Locked before it has its name: one that looks for dead runs never sees it without its lock.
+        let beside = directory.live().join(format!(".{run}"));
         let marked =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file| {
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|file| {
                 rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                std::fs::rename(&beside, &path)?;
                 Ok(file)
             });
         marked.map(|lock| Self { path: path.clone(), _lock: lock }).map_err(|source| state(&path, source))

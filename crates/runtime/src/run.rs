@@ -180,7 +180,11 @@ fn stdio(spec: &RunSpec) -> std::io::Result<Stdio> {
     if own {
         return Ok(Stdio::Terminal);
     }
-    let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| {
+        // A directory would be a way to the host's files.
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+        if kind.is_dir() { Err(std::io::Error::other("one of them is a directory")) } else { fd.try_clone_to_owned() }
+    };
     let list: [OwnedFd; 3] =
         [copy(std::io::stdin().as_fd())?, copy(std::io::stdout().as_fd())?, copy(std::io::stderr().as_fd())?];
     Ok(Stdio::Descriptors(list))

@@ -15,6 +15,15 @@ use crate::error::Error;
 use crate::plan::Identity;
 use crate::seccomp;
 
+/// How many descriptors it may have: two a connection and a pipe for the busy ones.
+const DESCRIPTORS: u64 = 8192;
+
+fn limit_descriptors() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
 /// A running sidecar.
 #[derive(Debug)]
 pub struct Sidecar(Child);
@@ -74,6 +83,7 @@ pub fn confine_sidecar(identity: Identity) -> io::Result<()> {
         privilege::become_user(identity.uid.1 ^ 0x0080_0000, identity.gid.1 ^ 0x0080_0000)?;
         process::die_with_parent()?; // a change of identity clears it
     }
+    limit_descriptors()?;
     privilege::drop_capabilities()?;
     privilege::no_new_privileges()?;
     privilege::undumpable()?;

@@ -9,6 +9,8 @@ use crate::arguments::Run;
 use crate::exit::Done;
 use crate::output;
 
+/// How many denials are told as they happen.
+const TOLD: usize = 20;
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;
 
@@ -27,6 +29,12 @@ pub(crate) fn run(arguments: Run) -> Done {
         Report::Notice(text) => output::tell(&format!("note: {text}")),
         Report::Denied(notice) => {
             denied.push(notice.target.clone());
+            if denied.len() > TOLD {
+                if denied.len() == TOLD + 1 {
+                    output::tell("more is denied; lockgate audit follow shows all of it");
+                }
+                return;
+            }
             let hint =
                 notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
             output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));

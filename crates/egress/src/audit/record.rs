@@ -12,6 +12,8 @@ use crate::gate::Gate;
 
 /// The longest target that is kept.
 const LONGEST_TARGET: usize = 2048;
+/// The longest reason, in characters: it may quote the agent.
+const LONGEST_REASON: usize = 512;
 
 /// A record that is still being made.
 pub(crate) struct Record {
@@ -84,7 +86,7 @@ impl Record {
     pub(crate) fn deny(mut self, denial: Denial) -> Denial {
         self.entry.outcome = "denied".into();
         self.entry.guard = Some(denial.guard.code().into());
-        self.entry.reason = Some(denial.reason.clone());
+        self.entry.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());
         if let Some(rule) = &denial.rule {
             self.entry.cap = Some(rule.clone());
         }

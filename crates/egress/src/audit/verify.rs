@@ -25,6 +25,12 @@ pub enum VerifyError {
     /// The file could not be read.
     #[error("read the audit: {0}")]
     Read(#[source] std::io::Error),
+    /// The key is not one.
+    #[error("use the key: it is not 32 octets in hexadecimal")]
+    Key,
+    /// A chain has at least its first record.
+    #[error("find a record: the audit is empty")]
+    Empty,
     /// A line is not a record.
     #[error("line {line}: it is not an audit record: {why}")]
     Malformed {
@@ -48,14 +54,14 @@ pub enum VerifyError {
 /// # Errors
 /// The first line at which it breaks.
 pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport, VerifyError> {
-    let key = unhex(public_key).unwrap_or_default();
+    let key = unhex(public_key).filter(|key| key.len() == 32).ok_or(VerifyError::Key)?;
     let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, closed: false };
     let mut prev = "0".repeat(64);
     let mut text = String::new();
     loop {
         text.clear();
         if reader.read_line(&mut text).map_err(VerifyError::Read)? == 0 {
-            return Ok(report);
+            return if report.records == 0 { Err(VerifyError::Empty) } else { Ok(report) };
         }
         let line = report.records + 1;
         let broken = |why| Err(VerifyError::Broken { line, why });
@@ -66,6 +72,9 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
         }
         let entry: Entry =
             serde_json::from_str(&body).map_err(|e| VerifyError::Malformed { line, why: e.to_string() })?;
+        if report.closed {
+            return broken("it stands after the record that closes the chain");
+        }
         if entry.prev != prev || entry.seq != report.records {
             return broken("it does not follow the record before it");
         }

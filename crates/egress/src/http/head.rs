@@ -87,7 +87,9 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     let body = body_length(&fields, version)?;
     let keep_alive = version == 1
         && !has_token(&fields, "connection", "close")
-        && !has_token(&fields, "proxy-connection", "close");
+        && !has_token(&fields, "proxy-connection", "close")
+        // Upgrades are not passed on; what follows one may not be HTTP any more.
+        && !fields.iter().any(|(name, _)| name == "upgrade");
     Ok(RequestHead { method, target, fields, body, keep_alive })
 }
 

@@ -10,7 +10,7 @@ use policy::{Authority, Denial, Guard, Host, Method, Plane, Port, Scheme, Target
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::body::{self, From};
+use super::body::{self, ChunkScanner, From};
 use super::head::{BodyLength, Buffered, RequestHead, has_token, parse_request_head};
 use super::problem::{self, After};
 use super::response::{ResponseBody, ResponseHead};
@@ -37,6 +37,9 @@ const HOP_BY_HOP: &[&str] = &[
     "host",
     "content-length",
 ];
+
+/// Fields that speak to a sidecar, and never to an upstream (REQUIREMENTS, literal behaviour).
+const CONTROL: &[&str] = &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size"];
 
 /// How a connection's requests say where they go.
 #[derive(Clone, Debug)]
@@ -168,10 +171,27 @@ async fn request(
     };
     let asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
     let text = target.to_string();
+    if let Err(why) = first_chunks(head, agent).await {
+        let denial = Denial::new(Guard::Framing, why);
+        let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &text, denial);
+        return deny(gate, head, agent, &denial, &text).await;
+    }
     match crate::exchange::pin(gate, head.method.as_str(), text.clone(), asked).await {
         Ok(exchange) => forward(gate, exchange, &target, head, agent).await,
         Err(denial) => deny(gate, head, agent, &denial, &text).await,
     }
+}
+
+/// Reads what there is of a chunked body before anything of the request goes on: one that begins malformed is refused as
+/// a whole. An agent that waits to be told to continue has sent nothing yet.
+async fn first_chunks(head: &RequestHead, agent: &mut Buffered<TcpStream>) -> Result<(), &'static str> {
+    if head.body != BodyLength::Chunked || head.values("expect").next().is_some() {
+        return Ok(());
+    }
+    if agent.ahead.is_empty() {
+        agent.fill(WHOLE_HEAD).await.map_err(|_| "the body did not begin in time")?;
+    }
+    ChunkScanner::new(From::Agent).scan(&agent.ahead, &mut Vec::new()).map(drop)
 }
 
 async fn deny(
@@ -422,7 +442,9 @@ fn request_head(target: &Target, head: &RequestHead) -> Vec<u8> {
     let mut out = format!("{method} {} HTTP/1.1\r\nhost: {}\r\n", target.origin_form(), target.host_header())
         .into_bytes();
     for (name, value) in &head.fields {
-        let ours = HOP_BY_HOP.contains(&name.as_str()) || name.starts_with("x-lockgate-");
+        let ours = HOP_BY_HOP.contains(&name.as_str())
+            || CONTROL.contains(&name.as_str())
+            || name.starts_with("x-lockgate-");
         if ours || has_token(&head.fields, "connection", name) {
             continue;
         }

@@ -40,17 +40,20 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
             Hello::Partial => None,
         };
     }
-    if !first.is_ascii_uppercase() {
+    // Servers skip empty lines before a request (RFC 9112 §2.2), so they hide nothing here.
+    let start = bytes.iter().position(|b| !matches!(b, b'\r' | b'\n'))?;
+    let bytes = &bytes[start..];
+    if !bytes.first()?.is_ascii_alphabetic() {
         return Some(Carried::Other);
     }
     match bytes.iter().position(|b| *b == b'\n') {
         Some(end) => Some(if is_request_line(&bytes[..end]) { Carried::Http } else { Carried::Other }),
-        None if bytes.len() >= LONGEST_LINE => Some(Carried::Other),
         // A method is letters up to a space; anything else was never going to be a request.
-        None if bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_uppercase() || *b == b'-') => {
-            None
+        None if !bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_alphabetic() || *b == b'-') => {
+            Some(Carried::Other)
         }
-        None => Some(Carried::Other),
+        None if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
+        None => None,
     }
 }
 

@@ -44,9 +44,10 @@ fn prepare(inherited: &Inherited<'_>, group: Option<&Group>) -> Result<Ready, Fa
     };
     group.map_or(Ok(()), Group::enter).map_err(fail("enter the control group"))?;
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
-    process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
     let _ = rustix::process::setsid();
     take_identity(inherited).map_err(fail("map the identity"))?;
+    // After the identity is taken: a change of it would clear this.
+    process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
     process::unshare(Namespaces::REST).map_err(fail("make namespaces"))?;
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
@@ -93,7 +94,8 @@ fn limit_processes(plan: &Plan) -> std::io::Result<()> {
         let most = getrlimit(Resource::Nproc).maximum.map_or(most, |m| m.min(most));
         setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // 1 and not 0: with 0 a host's crash handler is still started for a process inside, core(5).
+    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?;
     Ok(())
 }
 
