@@ -44,11 +44,10 @@ fn names(message: &[u8]) -> Option<Vec<Vec<u8>>> {
         let (content, rest) = vector(&extensions[2..], 2)?;
         if kind == [0, 0] {
             let (mut list, _) = vector(content, 2)?;
-            while let Some((kind, tail)) = list.split_first() {
+            // What follows a kind of name that nobody has defined has no shape anybody knows.
+            while let Some((0, tail)) = list.split_first() {
                 let (name, rest) = vector(tail, 2)?;
-                if *kind == 0 {
-                    found.push(name.to_vec());
-                }
+                found.push(name.to_vec());
                 list = rest;
             }
         }

@@ -23,7 +23,7 @@ fuzz_target!(|question: &[u8]| {
     let id = NEXT.replace(NEXT.get().wrapping_add(1));
     SOCKET.send(question).expect("loopback takes a datagram");
     SOCKET.send(&sentinel(id)).expect("loopback takes a datagram");
-    let mut answers = Vec::new();
+    let mut answers: Vec<Vec<u8>> = Vec::new();
     while !answers.last().is_some_and(|last| is_sentinel(last, id)) {
         let mut buffer = [0; 4096];
         let length = SOCKET.recv(&mut buffer).expect("the sidecar still answers");
@@ -46,7 +46,7 @@ fn sentinel(id: u16) -> Vec<u8> {
 }
 
 fn is_sentinel(answer: &[u8], id: u16) -> bool {
-    answer.starts_with(&id.to_be_bytes()) && answer.get(12..) .is_some_and(|rest| rest.starts_with(&sentinel(0)[12..]))
+    answer.starts_with(&id.to_be_bytes()) && answer.get(12..).is_some_and(|rest| rest.starts_with(&sentinel(0)[12..]))
 }
 
 fn judge(question: &[u8], answer: &[u8]) {

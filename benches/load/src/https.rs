@@ -89,7 +89,7 @@ pub(crate) fn run(load: &Load) -> Result<Option<Tally>> {
         Ok::<_, anyhow::Error>(all)
     };
     let limit = Duration::from_secs_f64(load.seconds) + GRACE;
-    let all = local.block_on(&runtime, tokio::time::timeout(limit, workers));
+    let all = local.block_on(&runtime, async { tokio::time::timeout(limit, workers).await });
     let all = all.context("a request did not end in time")??;
     Ok(Some(all.close(began.elapsed())))
 }

@@ -9,7 +9,8 @@ use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
 use crate::path::Path;
 use crate::pattern::is_reserved;
-use crate::rule::{Fit, Policy, RuleName};
+use crate::reach::Fit;
+use crate::rule::{Policy, RuleName};
 use crate::target::{Method, Port, Scheme, Target};
 
 /// The way a request came in.

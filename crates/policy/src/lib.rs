@@ -4,6 +4,7 @@
 //! no environment, so that a decision can be tested, fuzzed and explained exactly as it will be enforced.
 
 mod address;
+mod apply;
 mod config;
 mod decide;
 mod denial;
@@ -15,10 +16,12 @@ mod pattern;
 mod place;
 mod preset;
 mod quantity;
+mod reach;
 mod rule;
 mod run_id;
 mod spec;
 mod target;
+mod trust;
 
 pub use address::AddressClass;
 pub use config::{

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use policy::RunId;
 use rustix::fs::FlockOperation;
+use sandbox::UndoLog;
 
 use crate::error::Error;
 use crate::record::{RunRecord, RunState, now};
@@ -19,7 +20,7 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Alive {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Alive {
@@ -34,7 +35,12 @@ impl Alive {
                 std::fs::rename(&beside, &path)?;
                 Ok(file)
             });
-        marked.map(|lock| Self { path: path.clone(), _lock: lock }).map_err(|source| state(&path, source))
+        marked.map(|lock| Self { path: path.clone(), lock }).map_err(|source| state(&path, source))
+    }
+
+    /// The undo log, kept in the same file.
+    pub(crate) fn undo_log(&self) -> Result<UndoLog, Error> {
+        self.lock.try_clone().map(UndoLog::in_file).map_err(|source| state(&self.path, source))
     }
 
     /// Marks it as over.
@@ -64,7 +70,7 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
     let file = File::open(marker).ok()?;
     // A run that is alive keeps its lock; of two that reap, one wins.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let problems = sandbox::reap(&directory.run(&run).join("undo")).unwrap_or_default();
+    let problems = sandbox::reap(marker).unwrap_or_default();
     if let Ok(mut record) = RunRecord::read(directory, &run)
         && record.state == RunState::Running
     {

@@ -1,12 +1,16 @@
 //! The record of a run: what it was, what became of it.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::state::{StateDirectory, replace};
+use crate::state::{StateDirectory, append, state};
+
+/// The file of a run's records, each a line.
+const FILE: &str = "run.jsonl";
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,9 +72,13 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Adds the record as it is now to the run's file. The last whole line is what holds: as safe to a reader as
+    /// replacing the file, and no new file for the disk to make.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        replace(&directory.run(run).join("run.json"), &json)
+        let path = directory.run(run).join(FILE);
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        append(&path)?.write_all(&line).map_err(|source| state(&path, source))
     }
 
     /// Reads the record of a run.
@@ -79,8 +87,11 @@ impl RunRecord {
     /// When there is none, or it is damaged.
     pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let no_run = |why: String| Error::NoRun { run: run.to_string(), why };
-        let bytes = std::fs::read(directory.run(run).join("run.json")).map_err(|e| no_run(e.to_string()))?;
-        serde_json::from_slice(&bytes).map_err(|e| no_run(format!("its record is damaged: {e}")))
+        let text =
+            std::fs::read_to_string(directory.run(run).join(FILE)).map_err(|e| no_run(e.to_string()))?;
+        // A line that was cut off by a full disk or a kill does not parse, and the one before it holds.
+        let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+        last.ok_or_else(|| no_run("its record is damaged".into()))
     }
 
     /// Every run on record, the latest first. A damaged record is left out.
@@ -91,7 +102,7 @@ impl RunRecord {
         let entries = match std::fs::read_dir(directory.runs()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(crate::state::state(&directory.runs(), source)),
+            Err(source) => return Err(state(&directory.runs(), source)),
         };
         let ids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<RunId>().ok());
         let mut records: Vec<Self> = ids.filter_map(|id| Self::read(directory, &id).ok()).collect();
@@ -109,7 +120,7 @@ impl RunRecord {
             return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
         }
         let path = directory.run(run);
-        std::fs::remove_dir_all(&path).map_err(|source| crate::state::state(&path, source))
+        std::fs::remove_dir_all(&path).map_err(|source| state(&path, source))
     }
 }
 

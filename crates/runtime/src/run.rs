@@ -104,6 +104,7 @@ struct Lived {
     end: End,
     summary: Option<Summary>,
     usage: Option<sandbox::Usage>,
+    sandbox: Started,
 }
 
 /// Acquires everything in order, waits, and lets the sandbox go. What was acquired for longer is in the undo log.
@@ -155,18 +156,18 @@ fn live(
         report,
     };
     let end = watch.until_end();
-    let usage = end_sandbox(&mut sandbox);
-    let summary = last_word(notices.as_fd(), report);
-    Ok(Lived { end: end?, summary, usage })
-}
-
-/// Ends init and all below it, and waits until the kernel has let go of them.
-fn end_sandbox(sandbox: &mut Started) -> Option<sandbox::Usage> {
+    // The kernel takes its time over namespaces; what there is to write is written meanwhile.
     sandbox.kill();
-    sandbox.wait();
     let usage = sandbox.usage();
-    sandbox.release();
-    usage
+    let summary = last_word(notices.as_fd(), report);
+    match end {
+        Ok(end) => Ok(Lived { end, summary, usage, sandbox }),
+        Err(error) => {
+            sandbox.wait();
+            sandbox.release();
+            Err(error)
+        }
+    }
 }
 
 /// A terminal of its own where the person has one; otherwise the caller's own streams.
@@ -183,7 +184,11 @@ fn stdio(spec: &RunSpec) -> std::io::Result<Stdio> {
     let copy = |fd: std::os::fd::BorrowedFd<'_>| {
         // A directory would be a way to the host's files.
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-        if kind.is_dir() { Err(std::io::Error::other("one of them is a directory")) } else { fd.try_clone_to_owned() }
+        if kind.is_dir() {
+            Err(std::io::Error::other("one of them is a directory"))
+        } else {
+            fd.try_clone_to_owned()
+        }
     };
     let list: [OwnedFd; 3] =
         [copy(std::io::stdin().as_fd())?, copy(std::io::stdout().as_fd())?, copy(std::io::stderr().as_fd())?];
@@ -204,7 +209,7 @@ impl Book {
         make_directory(&state.run(run))?;
         make_directory(&state.live())?;
         let alive = Alive::mark(&state, run)?;
-        let undo = UndoLog::in_file(append(&state.run(run).join("undo"))?);
+        let undo = alive.undo_log()?;
         let record = RunRecord {
             id: run.to_string(),
             state: RunState::Running,
@@ -227,10 +232,6 @@ impl Book {
         lived: Result<Lived, Error>,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<Finished, Error> {
-        let problems = self.undo.unwind();
-        for problem in &problems {
-            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
-        }
         self.record.ended = Some(now());
         let outcome = match &lived {
             Ok(lived) => Some(outcome(lived, self.record.command.first().map_or("", String::as_str))),
@@ -239,6 +240,14 @@ impl Book {
         self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
         self.record.outcome.clone_from(&outcome);
         let written = self.record.write(&self.state, &self.run);
+        let lived = lived.map(|mut lived| {
+            lived.sandbox.release();
+            lived.sandbox.wait();
+        });
+        let problems = self.undo.unwind();
+        for problem in &problems {
+            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+        }
         if problems.is_empty() {
             self.alive.over();
         }

@@ -1,8 +1,8 @@
 //! Where runs are recorded: `$XDG_STATE_HOME/lockgate`, readable by its owner only.
 //!
 //! ```text
-//! runs/<id>/   run.json  audit.jsonl  undo
-//! live/<id>    held by a lock for as long as the run's process lives
+//! runs/<id>/   run.jsonl  audit.jsonl
+//! live/<id>    the undo log of a run, locked for as long as its process lives
 //! keys/        the audit's signing key
 //! approved/    what project files the person has approved
 //! ```

@@ -182,7 +182,9 @@ impl ChunkScanner {
             (State::Size { digits: 1.. }, b';') => Ok(State::Extension),
             (State::Size { digits: 1.. }, b' ' | b'\t') if lenient => Ok(State::Extension),
             (State::Extension, b'\r') => Ok(State::SizeLf),
-            (State::Extension, b) if self.line <= LONGEST_SIZE_LINE && (b == b'\t' || (b >= b' ' && b != 0x7f)) => {
+            (State::Extension, b)
+                if self.line <= LONGEST_SIZE_LINE && (b == b'\t' || (b >= b' ' && b != 0x7f)) =>
+            {
                 Ok(State::Extension)
             }
             (State::SizeLf, b'\n') => {

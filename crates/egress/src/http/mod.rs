@@ -1,6 +1,7 @@
 //! HTTP/1 on its way through: heads that are read strictly, bodies that are framed beyond doubt, and the relay.
 
 mod body;
+mod forward;
 mod head;
 mod problem;
 mod proxy;

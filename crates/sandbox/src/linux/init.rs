@@ -51,10 +51,13 @@ fn prepare(inherited: &Inherited<'_>, group: Option<&Group>) -> Result<Ready, Fa
     process::unshare(Namespaces::REST).map_err(fail("make namespaces"))?;
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
+    // The plan says each mode; the command gets the caller's mask back.
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let mut maker = Maker { inherited, root: Root::default(), notices: Vec::new(), terminal: None };
     for step in &inherited.plan.steps {
         maker.carry_out(step).map_err(|cause| Failure { step: step.to_string(), cause })?;
     }
+    rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
 }
 

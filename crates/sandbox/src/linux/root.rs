@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use policy::{MountMode, WorkspaceMode};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
@@ -84,29 +84,20 @@ impl Root {
         )?)
     }
 
-    /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is.
+    /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is. The caller's
+    /// mask is off.
     pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
-        let mut made = PathBuf::new();
         let path = relative(path);
-        let count = path.components().count();
-        for (index, part) in path.components().enumerate() {
-            let parent = self.open(&made)?;
-            let last = index + 1 == count;
-            match rustix::fs::mkdirat(
-                &parent,
-                part.as_os_str(),
-                Mode::from_raw_mode(if last { mode } else { 0o755 }),
-            ) {
-                Ok(()) if last => {
-                    // The umask has its say in mkdir and none here.
-                    let made = rustix::fs::openat(
-                        &parent,
-                        part.as_os_str(),
-                        OFlags::RDONLY | OFlags::NOFOLLOW,
-                        Mode::empty(),
-                    )?;
-                    rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
-                }
+        let mut made = PathBuf::new();
+        let mut parts = path.components().peekable();
+        while let Some(part) = parts.next() {
+            let mode = Mode::from_raw_mode(if parts.peek().is_none() { mode } else { 0o755 });
+            let done = if made.as_os_str().is_empty() {
+                rustix::fs::mkdirat(self.fd()?, part.as_os_str(), mode)
+            } else {
+                rustix::fs::mkdirat(self.open(&made)?, part.as_os_str(), mode)
+            };
+            match done {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -121,7 +112,9 @@ impl Root {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
-        rustix::io::write(&file, content)?;
+        if !content.is_empty() {
+            rustix::io::write(&file, content)?;
+        }
         Ok(())
     }
 
@@ -135,7 +128,13 @@ impl Root {
     /// Puts a detached tree at a path, making a directory there if there is nothing.
     pub(super) fn attach(&self, tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         self.directory(path, 0o755)?;
-        mount::attach(tree, self.open(path)?.as_fd(), c"")
+        match relative(path).parent() {
+            // A name right below the root needs no descriptor of its own, and a link there is not followed.
+            Some(parent) if parent.as_os_str().is_empty() => {
+                mount::attach(tree, self.fd()?, &source::c_path(relative(path)))
+            }
+            _ => mount::attach(tree, self.open(path)?.as_fd(), c""),
+        }
     }
 
     /// Shows a directory of the host's root read-only.
@@ -166,8 +165,8 @@ impl Root {
             MountMode::ReadWrite => PLAIN,
         };
         mount::set_flags(tree.as_fd(), flags)?;
-        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
-        if kind == rustix::fs::FileType::Directory {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
+        if kind == FileType::Directory {
             return self.attach(tree.as_fd(), target);
         }
         if self.open(target).is_err() {
@@ -202,12 +201,12 @@ impl Root {
     /// Makes `/dev`: the harmless devices, terminals of its own, shared memory. Opens a terminal where one is wanted.
     pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
         self.directory(Path::new("/dev/shm"), 0o1777)?;
+        let devices = self.open(Path::new("/dev"))?;
         for device in DEVICES {
-            let path = Path::new("/dev").join(device);
-            self.file(&path, b"")?;
-            let tree = mount::clone_tree(CWD, &source::c_path(&path), Depth::One)?;
+            rustix::fs::mknodat(&devices, device, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
+            let tree = mount::clone_tree(CWD, &source::c_path(&Path::new("/dev").join(device)), Depth::One)?;
             mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
-            mount::attach(tree.as_fd(), self.open(&path)?.as_fd(), c"")?;
+            mount::attach(tree.as_fd(), devices.as_fd(), &source::c_path(Path::new(device)))?;
         }
         let links = [
             ("ptmx", "pts/ptmx"),
@@ -217,7 +216,7 @@ impl Root {
             ("stderr", "/proc/self/fd/2"),
         ];
         for (name, to) in links {
-            self.link(&Path::new("/dev").join(name), Path::new(to))?;
+            rustix::fs::symlinkat(to, &devices, name)?;
         }
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
         let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;

@@ -1,0 +1,222 @@
+//! One layer, applied to the spec so far: each value parsed, or refused with the field it stands in.
+
+use std::fmt;
+
+use crate::config::{EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
+use crate::error::ConfigError;
+use crate::layer::{Layer, Origin};
+use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
+use crate::preset::Preset;
+use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
+use crate::spec::{Backend, Enforcement, RunSpec, Terminal};
+
+pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let Layer { origin, config } = layer;
+    let named = origin.to_string();
+    if let Some(backend) = &config.backend {
+        spec.backend = parse_backend(&named, backend)?;
+    }
+    apply_workspace(&named, config, spec)?;
+    apply_limits(origin, config, spec)?;
+    if let Some(terminal) = config.terminal {
+        spec.terminal = match terminal {
+            TerminalConfig::Auto => Terminal::Auto,
+            TerminalConfig::Always => Terminal::Always,
+            TerminalConfig::Never => Terminal::Never,
+        };
+    }
+    apply_env(&named, config, spec)?;
+    spec.tools.extend(config.tools.iter().cloned());
+    apply_places(&named, config, spec)?;
+    apply_egress(origin, config, spec)
+}
+
+pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigError> {
+    match text {
+        "linux" => Ok(Backend::Linux),
+        "process" | "none" => Ok(Backend::Process),
+        other => {
+            Err(ConfigError::new(origin, "backend", format!("`{other}` is not a backend of this version"))
+                .with_hint("the backends are `linux` and `process`"))
+        }
+    }
+}
+
+fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let (path, mode) = match &config.workspace {
+        None => return Ok(()),
+        Some(WorkspaceConfig::Path(path)) => (Some(path), None),
+        Some(WorkspaceConfig::Table(table)) => (table.path.as_ref(), table.mode.as_deref()),
+    };
+    if let Some(path) = path {
+        spec.workspace =
+            Some(place::source(path).map_err(|e| ConfigError::new(origin, "workspace.path", e))?);
+    }
+    spec.workspace_mode = match mode {
+        None => spec.workspace_mode,
+        Some("rw") => WorkspaceMode::ReadWrite,
+        Some("ro") => WorkspaceMode::ReadOnly,
+        Some(other) => {
+            return Err(ConfigError::new(origin, "workspace.mode", format!("`{other}` is not `rw` or `ro`")));
+        }
+    };
+    Ok(())
+}
+
+pub(crate) fn parse<T: std::str::FromStr<Err: fmt::Display>>(
+    origin: &Origin,
+    field: &str,
+    text: &str,
+) -> Result<T, ConfigError> {
+    text.parse().map_err(|e: T::Err| ConfigError::new(&origin.to_string(), field, e))
+}
+
+pub(crate) fn apply_limits(
+    origin: &Origin,
+    config: &RunConfig,
+    spec: &mut RunSpec,
+) -> Result<(), ConfigError> {
+    let limits = &config.limits;
+    if let Some(text) = &config.timeout {
+        spec.timeout = parse(origin, "timeout", text)?;
+    }
+    if let Some(text) = &limits.memory {
+        spec.limits.memory = parse(origin, "limits.memory", text)?;
+    }
+    if let Some(number) = &limits.cpus {
+        spec.limits.cpus = parse(origin, "limits.cpus", &number.text())?;
+    }
+    if let Some(text) = &limits.disk {
+        spec.limits.disk = parse(origin, "limits.disk", text)?;
+    }
+    if let Some(pids) = limits.pids {
+        spec.limits.pids = pids;
+    }
+    spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
+    match limits.enforce.as_deref() {
+        None => {}
+        Some("required") => spec.limits.enforcement = Enforcement::Required,
+        Some("best-effort") => spec.limits.enforcement = Enforcement::BestEffort,
+        Some(other) => {
+            let problem = format!("`{other}` is not `required` or `best-effort`");
+            return Err(ConfigError::new(&origin.to_string(), "limits.enforce", problem));
+        }
+    }
+    refuse_too_small(&origin.to_string(), spec)
+}
+
+/// A sandbox needs room for its own first processes.
+fn refuse_too_small(origin: &str, spec: &RunSpec) -> Result<(), ConfigError> {
+    const LEAST_MEMORY: u64 = 4 << 20;
+    const LEAST_PIDS: u32 = 2;
+    const LEAST_DISK: u64 = 64 << 10;
+    let small = |field: &str, given: String, least: &str| {
+        Err(ConfigError::new(
+            origin,
+            field,
+            format!("{given} is too small to start in; give at least {least}"),
+        ))
+    };
+    if spec.limits.memory.bytes() < LEAST_MEMORY {
+        return small("limits.memory", spec.limits.memory.to_string(), "4MiB");
+    }
+    if spec.limits.pids < LEAST_PIDS {
+        return small("limits.pids", spec.limits.pids.to_string(), "2");
+    }
+    if spec.limits.disk.bytes() < LEAST_DISK {
+        return small("limits.disk", spec.limits.disk.to_string(), "64KiB");
+    }
+    Ok(())
+}
+
+fn apply_env(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let names = config.env.set.keys().chain(&config.env.pass);
+    for name in names {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(ConfigError::new(
+                origin,
+                "env",
+                format!("`{}` is not a variable's name", name.escape_default()),
+            ));
+        }
+    }
+    for (name, value) in &config.env.set {
+        if value.contains('\0') {
+            return Err(ConfigError::new(origin, format!("env.set.{name}"), "a value cannot hold NUL"));
+        }
+        spec.env.set.retain(|(old, _)| old != name);
+        spec.env.set.push((name.clone(), value.clone()));
+    }
+    spec.env.pass.extend(config.env.pass.iter().cloned());
+    Ok(())
+}
+
+fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    for (index, mount) in config.mount.iter().enumerate() {
+        let at = |field: &str, e: String| ConfigError::new(origin, format!("mount[{index}].{field}"), e);
+        let mode = match mount.mode.as_deref() {
+            None | Some("ro") => MountMode::ReadOnly,
+            Some("rw") => MountMode::ReadWrite,
+            Some(other) => return Err(at("mode", format!("`{other}` is not `ro` or `rw`"))),
+        };
+        let source = place::source(&mount.source).map_err(|e| at("source", e))?;
+        let target = mount.target.as_ref().unwrap_or(&mount.source);
+        let target = place::target(target).map_err(|e| at("target", e))?;
+        spec.mounts.push(MountPoint { source, target, mode });
+    }
+    for (index, copy) in config.copy.iter().enumerate() {
+        let at = |field: &str, e: String| ConfigError::new(origin, format!("copy[{index}].{field}"), e);
+        let source = place::source(&copy.source).map_err(|e| at("source", e))?;
+        let target = place::target(&copy.target).map_err(|e| at("target", e))?;
+        spec.copies.push(CopyIn { source, target });
+    }
+    Ok(())
+}
+
+fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let rules = compile_egress(origin, config)?;
+    if let Some(status) = config.egress.denied_status {
+        if !(400..=599).contains(&status) {
+            let problem = format!("{status} is not an HTTP error status, 400 to 599");
+            return Err(ConfigError::new(&origin.to_string(), "egress.denied_status", problem));
+        }
+        spec.policy.denied_status = status;
+    }
+    let says_default = config.egress.default.is_some() || rules.default == EgressDefault::OpenInternet;
+    if says_default {
+        spec.policy.default = rules.default;
+    }
+    spec.policy.deny.extend(rules.deny.iter().cloned());
+    spec.policy.allow.extend(rules.allow.iter().cloned());
+    // A managed policy that speaks of egress is a ceiling, not a starting point.
+    if matches!(origin, Origin::Managed(_)) && (says_default || !rules.allow.is_empty()) {
+        spec.policy.ceiling = Some(Box::new(rules));
+    }
+    Ok(())
+}
+
+/// The rules of one layer: its presets first, then its own.
+fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigError> {
+    let named = origin.to_string();
+    let mut rules = Policy::default();
+    for (index, name) in config.presets.iter().enumerate() {
+        let preset = Preset::named(name, &named, &format!("presets[{index}]"))?;
+        rules.default = preset.default.unwrap_or(rules.default);
+        for allow in &preset.allow {
+            let at = At { origin: "preset", field: name };
+            rules.allow.push(AllowRule::compile(&at, allow, RuleName::new(format!("preset {name}")))?);
+        }
+    }
+    rules.default = config.egress.default.unwrap_or(rules.default);
+    for (index, allow) in config.egress.allow.iter().enumerate() {
+        let field = format!("egress.allow[{index}]");
+        let name = RuleName::new(format!("{field} in {named}"));
+        rules.allow.push(AllowRule::compile(&At { origin: &named, field: &field }, allow, name)?);
+    }
+    for (index, deny) in config.egress.deny.iter().enumerate() {
+        let field = format!("egress.deny[{index}]");
+        let name = RuleName::new(format!("{field} in {named}"));
+        rules.deny.push(DenyRule::compile(&At { origin: &named, field: &field }, deny, name)?);
+    }
+    Ok(rules)
+}

@@ -1,0 +1,86 @@
+//! The two layers that are not like the others: a project's file, which is untrusted until it is approved, and a managed
+//! policy, which nothing can widen.
+
+use crate::apply::{apply_limits, parse_backend};
+use crate::config::{EgressDefault, RunConfig, WorkspaceConfig};
+use crate::error::ConfigError;
+use crate::layer::{Layer, Origin};
+use crate::rule::Policy;
+use crate::spec::{Enforcement, RunSpec};
+
+/// Refuses a project's file that would widen anything before the person has approved it.
+pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), ConfigError> {
+    let Origin::Project { path, approved: false } = &layer.origin else { return Ok(()) };
+    let wider = widenings(&layer.config, so_far)?;
+    if wider.is_empty() {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        path,
+        wider.join(", "),
+        "a project's file may widen a run only once you have approved it",
+    )
+    .with_hint("read it, then run `lockgate policy approve`; or leave it out with `--no-project`"))
+}
+
+/// The fields of a project's file that give the run more than it has.
+fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, ConfigError> {
+    let mut asked = RunSpec { policy: Policy::default(), ..so_far.clone() };
+    let origin = Origin::Named("project".into());
+    apply_limits(&origin, config, &mut asked)?;
+    let more = asked.limits.memory > so_far.limits.memory
+        || asked.limits.cpus > so_far.limits.cpus
+        || asked.limits.pids > so_far.limits.pids
+        || asked.limits.disk > so_far.limits.disk
+        || (asked.limits.enforcement == Enforcement::BestEffort
+            && so_far.limits.enforcement == Enforcement::Required);
+    let workspace = match &config.workspace {
+        Some(WorkspaceConfig::Path(_)) => true,
+        Some(WorkspaceConfig::Table(table)) => table.path.is_some() || table.mode.as_deref() == Some("rw"),
+        None => false,
+    };
+    let egress = &config.egress;
+    let rows = [
+        (config.backend.as_deref().is_some_and(|b| b != "linux"), "backend"),
+        (workspace, "workspace"),
+        (asked.timeout > so_far.timeout, "timeout"),
+        (!config.presets.is_empty(), "presets"),
+        (!config.tools.is_empty(), "tools"),
+        (more, "limits"),
+        (!config.env.set.is_empty(), "env.set"),
+        (!config.env.pass.is_empty(), "env.pass"),
+        (!config.mount.is_empty(), "mount"),
+        (!config.copy.is_empty(), "copy"),
+        (egress.default == Some(EgressDefault::OpenInternet), "egress.default"),
+        (!egress.allow.is_empty(), "egress.allow"),
+        (egress.denied_status.is_some(), "egress.denied_status"),
+    ];
+    Ok(rows.into_iter().filter_map(|(wider, name)| wider.then_some(name)).collect())
+}
+
+/// Brings the merged spec back under the limits of a managed layer.
+pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let Origin::Managed(path) = &layer.origin else { return Ok(()) };
+    let mut most = RunSpec { policy: Policy::default(), notices: Vec::new(), ..spec.clone() };
+    apply_limits(&layer.origin, &layer.config, &mut most)?;
+    let wish = spec.limits.clone();
+    spec.limits.memory = wish.memory.min(most.limits.memory);
+    spec.limits.cpus = wish.cpus.min(most.limits.cpus);
+    spec.limits.pids = wish.pids.min(most.limits.pids);
+    spec.limits.disk = wish.disk.min(most.limits.disk);
+    if layer.config.limits.enforce.as_deref() == Some("required") {
+        spec.limits.enforcement = Enforcement::Required;
+    }
+    if spec.limits != wish {
+        spec.notices.push(format!("limits are held to those of {path}"));
+    }
+    if let Some(backend) = &layer.config.backend {
+        let managed = parse_backend(path, backend)?;
+        if managed != spec.backend {
+            let problem =
+                format!("this machine's policy is `{managed}`, and `{}` was asked for", spec.backend);
+            return Err(ConfigError::new(path, "backend", problem));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Ends that nobody planned: the sidecar dies, the command line is killed, and nothing of the run goes on.
+//! DESIGN §4; E19, L01, L02.
+
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A shell script beside the product, in the world, whose processes are the world's own.
+fn beside(site: &Site, script: &str) -> Ended {
+    let mut command = site.world().command("/bin/sh");
+    command.args(["-uc", script]).current_dir(site.workspace());
+    command.env("PRODUCT", product().expect("`ready` was asked first")).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, LIMIT)
+}
+
+/// Defines `depth PID`: in how many PID namespaces, seen from here, a process is; and `await CONDITION`, ten seconds at most.
+const TOOLS: &str = r#"depth() { grep '^NSpid:' "/proc/$1/status" | wc -w; }
+await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; exit 9; }; sleep 0.05; done; }
+"#;
+
+#[test]
+fn a_dead_sidecar_is_no_way_out() {
+    for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
+        let script = format!(
+            "{TOOLS}{}",
+            r#"
+            "$PRODUCT" run --allow api.example.com -- sh -c \
+                'while :; do curl -s -o /dev/null --max-time 2 --noproxy "*" http://api.example.com/tick; sleep 0.02; done' & run=$!
+            await 'grep -q /tick "$WORLD_RECORDS"'
+            for child in $(pgrep -P $run); do
+                [ "$(depth $child)" -eq "$(depth $$)" ] && sidecar=$child
+            done
+            kill -9 $sidecar; begun=$(date +%s%N)
+            wait $run; echo "code=$?"
+            echo "ms=$(( ($(date +%s%N) - begun) / 1000000 ))"
+            sleep 0.3; before=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
+            sleep 1; after=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
+            echo "more=$((after - before))"; pgrep -c curl; echo end"#
+        );
+        let ended = beside(&site, &script);
+        assert!(ended.stdout.contains("code=") && !ended.stdout.contains("code=0\n"), "{ended}");
+        assert!(ended.stdout.contains("more=0\n0\nend"), "something goes on: {ended}");
+        let ms = ended
+            .stdout
+            .split("ms=")
+            .nth(1)
+            .and_then(|rest| rest.lines().next())
+            .and_then(|n| n.parse::<u64>().ok());
+        assert!(ms.is_some_and(|ms| ms < 2000), "{ended}");
+        assert!(ended.stderr.contains("sidecar"), "the person was not told: {ended}");
+    }
+}
+
+#[test]
+fn a_killed_command_line_takes_everything_with_it() {
+    for site in Site::for_everyone(&[Need::Program("pgrep")]) {
+        let script = format!(
+            "{TOOLS}{}",
+            r#"
+            "$PRODUCT" run -- sh -c 'setsid sleep 61.5 & (setsid sleep 62.5 &) ; touch started; sleep 63.5' & run=$!
+            await '[ -e started ]'; rm started
+            kill -9 $run; wait $run 2>/dev/null
+            await '! pgrep -x sleep >/dev/null'
+            await '! pgrep -x lockgate >/dev/null'
+            echo "live=$(ls "$XDG_STATE_HOME/lockgate/live")"
+            "$PRODUCT" run -- true; echo "next=$?"
+            echo "live-after=$(ls "$XDG_STATE_HOME/lockgate/live")"
+            for id in $(ls "$XDG_STATE_HOME/lockgate/runs"); do find /sys/fs/cgroup -name "lockgate-$id" 2>/dev/null; done
+            ls -A; grep -l '"lost"' "$XDG_STATE_HOME"/lockgate/runs/*/run.json | wc -l; echo end"#
+        );
+        let ended = beside(&site, &script);
+        assert!(ended.code == 0 && ended.stdout.contains("next=0\nlive-after=\n1\nend"), "{ended}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Names: what is not allowed is never asked for outside, what leads somewhere private is not followed, not even when all
+//! public hosts are open. S2.14, S4.22, S4.28, S4.29; E04, E12, E14.
+
+use std::time::Duration;
+
+use lockgate_clients::{Need, Site};
+use serde_json::json;
+
+const CURL: &str = "curl -sS --max-time 20";
+const OPEN: &str = "[egress]\ndefault = \"open-internet\"\n";
+
+#[test]
+fn no_question_of_the_agents_leaves() {
+    for site in Site::for_everyone(&[Need::Program("dig")]) {
+        let run = site.run().allow("api.example.com").bare();
+        let dig = "dig +time=2 +tries=1 +noall +comments +answer";
+        let kinds = [
+            "A",
+            "AAAA",
+            "TXT",
+            "NULL",
+            "MX",
+            "SRV",
+            "HTTPS",
+            "SVCB",
+            "ANY",
+            "CNAME",
+            "NS",
+            "SOA",
+            "PTR",
+            "CAA",
+            "TYPE65534",
+        ];
+        let servers = [
+            "",
+            "@8.8.8.8",
+            "@9.9.9.9",
+            "@2620:fe::fe",
+            "@192.168.77.1",
+            "+tcp",
+            "+tcp @1.1.1.1",
+            "+edns=0 +dnssec @8.8.8.8",
+            "+subnet=1.2.3.4/24 @8.8.8.8",
+            "+nordflag @8.8.8.8",
+            "-p 5353 @8.8.8.8",
+        ];
+        let names = [
+            "www.example.org",
+            "c2VjcmV0.api.example.com",
+            "a.b.c.api.example.com",
+            "aPi.exAmple.com.evil.test",
+        ];
+        let mut script = String::new();
+        for kind in kinds {
+            script += &format!("{dig} {} {kind} || true\n", names[0]);
+            script += &format!("{dig} {} {kind} @8.8.8.8 || true\n", names[1]);
+            // The allowed name itself: its address is the sidecar's own, and nothing else is known of it.
+            script += &format!("{dig} api.example.com {kind} @9.9.9.9 || true\n");
+        }
+        for server in servers {
+            script += &names.map(|name| format!("{dig} {name} A {server} || true\n")).concat();
+        }
+        script += "getent hosts www.example.org || true; getent ahosts host.docker.internal || true\n";
+        let ended = run.script(&script);
+        assert!(
+            ended.code == 0 && ended.stdout.contains("NXDOMAIN") && ended.stdout.contains("198.1"),
+            "{ended}"
+        );
+        // A public address in an answer could only come from outside.
+        assert!(!ended.stdout.contains("93.184.216."), "{ended}");
+        let asked: Vec<_> =
+            site.world().records().into_iter().filter(|record| record.event != "absent").collect();
+        assert!(asked.is_empty(), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_name_is_only_looked_up_to_be_connected_to() {
+    let Some(site) = Site::for_test(&[Need::Program("curl"), Need::Program("getent")]) else { return };
+    let run = site.run().policy(OPEN).bare();
+    run.script("getent ahosts secret-bytes.example.net; getent ahosts www.example.org").says("198.1");
+    assert!(site.world().records_of("resolver").is_empty(), "{:?}", site.world().records_of("resolver"));
+    run.script(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
+    let asked: Vec<String> =
+        site.world().records_of("resolver").iter().map(|r| r.text("name").to_lowercase()).collect();
+    assert!(!asked.is_empty() && asked.iter().all(|name| name == "www.example.org."), "{asked:?}");
+}
+
+#[test]
+fn a_name_that_turns_private_is_left() {
+    for policy in [OPEN, "[[egress.allow]]\nhost = \"**.example.com\"\n"] {
+        let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+        let run = site.run().policy(policy);
+        // E14: the first answer is public, all later ones are private, each with no time to live.
+        let attempt = format!("{CURL} -f http://rebind.example.com/");
+        let ended = run.clone().bare().script(&format!(
+            "{attempt}; for i in 1 2 3; do ! {attempt} 2>/dev/null; done; for i in 1 2; do ! {CURL} -f https://rebind.example.com/ 2>/dev/null; done"
+        ));
+        assert!(ended.code == 0 && ended.stdout.matches("\"server\":\"web\"").count() == 1, "{ended}");
+        for name in [
+            "mixed",
+            "private",
+            "meta",
+            "loopback",
+            "loopback6",
+            "zero",
+            "v6private",
+            "mapped",
+            "alias-private",
+            "lan",
+            "host",
+        ] {
+            for run in [run.clone(), run.clone().bare()] {
+                let ended = run.attempt(&format!("{CURL} -f http://{name}.example.com/"));
+                assert!(ended.code != 0 && ended.took < Duration::from_secs(1), "{name}: {ended}");
+                assert!(
+                    ended.stderr.contains("lockgate: denied"),
+                    "{name}: the person was not told: {ended}"
+                );
+            }
+        }
+        let others: Vec<_> = site.visits().into_iter().filter(|record| record.server != "web").collect();
+        assert!(others.is_empty(), "{others:?}");
+        let connections = site.visits().into_iter().filter(|record| record.event == "connect").count();
+        assert_eq!(connections, 1, "{:?}", site.visits());
+    }
+}
+
+#[test]
+fn the_floor_holds_in_the_open_internet() {
+    for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("getent")]) {
+        // Even where somebody's resolver gives these names a public address. S4.28
+        let web = json!(["93.184.216.34"]);
+        let names =
+            ["metadata.google.internal", "host.docker.internal", "localhost", "sidecar", "agent", "metadata"];
+        let table: serde_json::Map<String, serde_json::Value> =
+            names.iter().map(|name| ((*name).to_owned(), web.clone())).collect();
+        site.world().resolve(&table.into()).expect("room for a table");
+        let run = site.run().flags(["--preset", "open-internet"]);
+        run.clone().bare().attempt(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
+        run.attempt(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
+        let before = site.visits().len();
+        for name in names {
+            let bare = run.clone().bare().attempt(&format!("{CURL} -f http://{name}/"));
+            assert!(bare.code != 0 && bare.took < Duration::from_secs(1), "{name}: {bare}");
+            // `NO_PROXY` is not asked: the proxy itself refuses.
+            let proxied =
+                run.attempt(&format!("{CURL} -f --noproxy '' -x http://sidecar:8081 http://{name}/"));
+            assert!(proxied.code != 0 && proxied.took < Duration::from_secs(1), "{name}: {proxied}");
+        }
+        let resolved = run
+            .bare()
+            .script("! getent ahosts metadata.google.internal && ! getent ahosts host.docker.internal");
+        assert!(resolved.code == 0, "{resolved}");
+        let after: Vec<_> =
+            site.visits().into_iter().skip(before).filter(|record| record.event != "closed").collect();
+        assert!(after.is_empty(), "{after:?}");
+    }
+}

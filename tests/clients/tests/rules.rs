@@ -1,0 +1,237 @@
+//! What each part of a policy means to a client inside: deny beats allow, pinned addresses, paths and methods where they can
+//! be seen, the status of a denial, and one record for each attempt. DESIGN §3, §6; S0.38, S1.39, S4.7; C05, E09, E16, E20.
+
+use std::fs;
+use std::time::Duration;
+
+use lockgate_clients::{Need, Site, corpus_policy};
+use serde_json::Value;
+
+const CURL: &str = "curl -sS --max-time 20";
+const CURLS: &[Need] = &[Need::Program("curl")];
+
+#[test]
+fn deny_beats_allow() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let policy = "[[egress.allow]]\nhost = \"**.example.org\"\n\n[[egress.deny]]\nhost = \"www.example.org\"\nreason = \"ask Jo first\"\n\n\
+                  [[egress.allow]]\nhost = \"www.example.org\"\n";
+    let run = site.run().policy(policy);
+    run.attempt(&format!("{CURL} http://www.example.org/")).says("ask Jo first");
+    run.clone()
+        .bare()
+        .attempt(&format!("{CURL} https://www.example.org/"))
+        .fails_fast(&["could not resolve host"]);
+    let flag = run.clone().allow("www.example.org").bare();
+    flag.attempt(&format!("{CURL} https://www.example.org/")).fails_fast(&["ask Jo first"]);
+    assert!(site.visits().is_empty(), "{:?}", site.visits());
+    run.bare().attempt(&format!("{CURL} https://deep.sub.example.org/")).says("\"server\":\"web\"");
+}
+
+#[test]
+fn a_pinned_address_is_used_and_no_name_is_asked_for() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    // S1.39: the one way to a private address is to name the one host and where it is.
+    let policy = "[[egress.allow]]\nhost = \"db.corp.example.org\"\naddresses = [\"10.0.0.5\"]\n";
+    let run = site.run().policy(policy);
+    for (run, how) in [(run.clone(), "by-proxy"), (run.bare(), "bare")] {
+        run.attempt(&format!("{CURL} http://db.corp.example.org/{how}")).says("\"server\":\"private\"");
+        run.attempt(&format!("{CURL} https://db.corp.example.org/{how}")).says("\"server\":\"private\"");
+        let other = run.attempt(&format!("{CURL} -f http://10.0.0.5/{how}"));
+        assert!(other.code != 0 && other.took < Duration::from_secs(1), "{other}");
+    }
+    assert!(site.world().records_of("resolver").is_empty(), "{:?}", site.world().records_of("resolver"));
+}
+
+#[test]
+fn a_rule_of_paths_holds_where_paths_are_seen() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let run = site.run().policy(corpus_policy());
+    for run in [run.clone(), run.clone().bare()] {
+        run.attempt(&format!("{CURL} http://files.example.com/a/b")).says("\"path\":\"/a/b\"");
+        // TLS hides the path: the rule cannot be kept, so nothing goes through, and the person is told why.
+        let ended = run.attempt(&format!("{CURL} https://api.example.com/v1/x"));
+        ended.fails_fast(&["path"]);
+    }
+    let policy =
+        "[[egress.allow]]\nurl = \"http://files.example.com/pub/*\"\nmethods = [\"GET\", \"HEAD\"]\n";
+    let run = site.run().policy(policy);
+    for run in [run.clone(), run.bare()] {
+        run.attempt(&format!("{CURL} http://files.example.com/pub/x")).says("\"path\":\"/pub/x\"");
+        run.attempt(&format!("{CURL} -d x http://files.example.com/pub/x"))
+            .says("\"guard\":\"method_not_allowed\"");
+        run.attempt(&format!("{CURL} http://files.example.com/private"))
+            .says("\"guard\":\"path_not_allowed\"");
+        run.attempt(&format!("{CURL} --path-as-is http://files.example.com/pub/../private"))
+            .says("\"guard\":\"path_not_allowed\"");
+    }
+    let paths: Vec<String> =
+        site.visits().iter().filter(|r| r.event == "request").map(|r| r.text("path").to_owned()).collect();
+    assert_eq!(paths, ["/a/b", "/a/b", "/pub/x", "/pub/x"]);
+}
+
+#[test]
+fn the_status_of_a_denial_can_be_chosen() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let run = site.run().policy("[egress]\ndenied_status = 502\n");
+    let ended = run.attempt(&format!("{CURL} -i http://www.example.org/"));
+    ended.says("HTTP/1.1 502");
+    ended.says("application/problem+json");
+    run.attempt(&format!("{CURL} https://www.example.org/")).fails_fast(&["502"]);
+}
+
+#[test]
+fn a_redirect_is_handed_over_and_judged_anew() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let run = site.run().allow("api.example.com");
+    let targets = [
+        "http%3A%2F%2F169.254.169.254%2Flatest%2F",
+        "http%3A%2F%2Fwww.example.org%2F",
+        "http%3A%2F%2F127.0.0.1%3A8000%2F",
+        "http%3A%2F%2Fprivate.example.com%2F",
+        "https%3A%2F%2Fwww.example.org%2F",
+    ];
+    for run in [run.clone(), run.bare()] {
+        for target in targets {
+            let url = format!("http://api.example.com/redirect?to={target}");
+            run.attempt(&format!("{CURL} -o /dev/null -w 'status %{{http_code}}' '{url}'"))
+                .says("status 302");
+            let followed = run.attempt(&format!("{CURL} -f -L '{url}'"));
+            assert!(followed.code != 0 && followed.took < Duration::from_secs(1), "{target}: {followed}");
+        }
+        let followed = run.attempt(&format!(
+            "{CURL} -L 'http://api.example.com/redirect?to=https%3A%2F%2Fapi.example.com%2Fnext'"
+        ));
+        followed.says("\"path\":\"/next\"");
+    }
+    let elsewhere: Vec<_> = site
+        .visits()
+        .into_iter()
+        .filter(|record| record.server != "web" || record.text("host") == "www.example.org")
+        .collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:?}");
+}
+
+#[test]
+fn one_name_does_not_cover_another() {
+    let Some(site) = Site::for_test(&[Need::Program("curl"), Need::Program("openssl")]) else { return };
+    let ports = "[[egress.allow]]\nhost = \"api.example.com\"\nports = [80, 443, 8443]\n";
+    let run = site.run().policy(ports);
+    let reached = || {
+        site.visits().iter().filter(|r| r.event == "request" || r.text("sni") == "www.example.org").count()
+    };
+    // C03: the name in the tunnel's request, the name in the handshake, on every port.
+    for port in [80, 443, 8443] {
+        let inner = format!("openssl s_client -connect api.example.com:{port} -servername www.example.org");
+        run.attempt(&format!("{inner} -proxy sidecar:8081"))
+            .fails_within(Duration::from_secs(1), &["alert access denied"]);
+        run.clone().bare().attempt(&inner).fails_within(Duration::from_secs(1), &["alert access denied"]);
+    }
+    assert_eq!(reached(), 0, "{:?}", site.visits());
+    // E10: the name in the request line, the name in Host, on a connection of either plane.
+    for url in ["http://api.example.com/", "http://api.example.com:443/"] {
+        for run in [run.clone(), run.clone().bare()] {
+            let ended = run.attempt(&format!("{CURL} -f -H 'Host: www.example.org' {url}"));
+            assert!(ended.code != 0 && ended.took < Duration::from_secs(1), "{url}: {ended}");
+        }
+    }
+    let wrong: Vec<_> =
+        site.visits().into_iter().filter(|record| record.text("host") == "www.example.org").collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // Upper case is the same name.
+    let ended = run.bare().script(
+        "printf 'GET /upper HTTP/1.1\\r\\nHost: API.example.com\\r\\nConnection: close\\r\\n\\r\\n' | \
+         openssl s_client -quiet -connect api.example.com:443 -servername API.Example.COM",
+    );
+    ended.says("/upper");
+}
+
+/// A relay on the sandbox's own loopback: what is refused directly is refused through it, and what works, works.
+const RELAY: &str = "import socket, sys, threading
+server = socket.create_server(('127.0.0.1', 7001))
+def pump(a, b):
+    while data := a.recv(65536):
+        b.sendall(data)
+    b.shutdown(socket.SHUT_WR)
+def serve():
+    while True:
+        client, _ = server.accept()
+        try:
+            upstream = socket.create_connection((sys.argv[1], 80), 5)
+        except OSError:
+            client.close()
+            continue
+        threading.Thread(target=pump, args=(client, upstream), daemon=True).start()
+        threading.Thread(target=pump, args=(upstream, client), daemon=True).start()
+threading.Thread(target=serve, daemon=True).start()
+import subprocess
+sys.exit(subprocess.call(['curl', '-sS', '-f', '--max-time', '10', '-H', 'Host: ' + sys.argv[1], 'http://127.0.0.1:7001/relayed']))";
+
+#[test]
+fn a_relay_inside_changes_nothing() {
+    // E09
+    let Some(site) = Site::for_test(&[Need::Program("python3"), Need::Program("curl")]) else { return };
+    let relay = site.workspace().join("relay.py");
+    fs::write(relay, RELAY).expect("room for a script");
+    let run = site.run().allow("api.example.com").bare();
+    run.script("/usr/bin/python3 relay.py api.example.com").says("/relayed");
+    for host in ["www.example.org", "169.254.169.254", "192.168.77.10"] {
+        let ended = run.script(&format!("/usr/bin/python3 relay.py {host}"));
+        assert!(ended.code != 0, "{host}: {ended}");
+    }
+    let hosts: Vec<_> = site.visits().into_iter().filter(|record| record.event == "request").collect();
+    assert!(hosts.len() == 1 && hosts[0].server == "web", "{hosts:?}");
+}
+
+#[test]
+fn every_attempt_has_one_record() {
+    // E20, DESIGN §10
+    for site in Site::for_everyone(CURLS) {
+        let run = site.run().allow("api.example.com");
+        let ended = run.script(&format!(
+            "{CURL} http://api.example.com/1; {CURL} http://api.example.com/2
+             for i in 1 2 3; do {CURL} http://www.example.org/$i || true; {CURL} https://www.example.org/ || true; done
+             {CURL} --noproxy '*' -o /dev/null http://93.184.216.34/ || true"
+        ));
+        assert!(ended.code == 0, "{ended}");
+        let runs = site.state().join("lockgate/runs");
+        let folder = fs::read_dir(runs).expect("the runs").next().expect("one run").expect("a folder").path();
+        let text = fs::read_to_string(folder.join("audit.jsonl")).expect("an audit");
+        let records: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
+        let count = |outcome: &str, target: &str| {
+            let wanted = |record: &&Value| {
+                record["outcome"] == outcome && record["target"].as_str().is_some_and(|t| t.contains(target))
+            };
+            records.iter().filter(wanted).count()
+        };
+        assert_eq!(count("allowed", "api.example.com"), 2, "{text}");
+        assert_eq!(count("denied", "www.example.org"), 6, "{text}");
+        assert_eq!(count("denied", "93.184.216.34"), 1, "{text}");
+        let told = ended.stderr.matches("denied http://www.example.org/").count();
+        assert!(
+            told == 3 && ended.stderr.matches("denied www.example.org:443").count() == 1,
+            "told once per target: {ended}"
+        );
+        assert!(ended.stderr.contains("7 requests denied"), "summed up: {ended}");
+    }
+}
+
+#[test]
+fn a_field_that_would_not_be_kept_is_an_error() {
+    // E16
+    let Some(site) = Site::for_test(&[]) else { return };
+    let policies = [
+        ("[egress]\nallow_all = true\n", "allow_all"),
+        ("[[egress.allow]]\nhost = \"api.example.com\"\nmethod = [\"GET\"]\n", "method"),
+        ("[[egress.allow]]\nhost = \"*.com\"\n", "*.com"),
+        ("[[egress.allow]]\nhost = \"**.example.org\"\naddresses = [\"10.0.0.5\"]\n", "addresses"),
+        ("[[egress.allow]]\nurl = \"ftp://example.org/*\"\n", "ftp"),
+    ];
+    for (policy, word) in policies {
+        let ended = site.run().policy(policy).script("echo it ran");
+        assert!(
+            ended.code == 2 && ended.stderr.contains(word) && !ended.stdout.contains("it ran"),
+            "{policy}: {ended}"
+        );
+    }
+}
