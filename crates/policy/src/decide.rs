@@ -194,7 +194,7 @@ impl Policy {
                 }
                 Fit::Short(guard, reason) => {
                     nearest.get_or_insert_with(|| {
-                        Denial::new(guard, reason).with_rule(rule.name.as_str()).with_hint(allow_hint(asked))
+                        Denial::new(guard, reason).with_rule(rule.name.as_str()).with_hint(short_hint(guard, asked))
                     });
                 }
                 Fit::None => {}
@@ -255,6 +255,18 @@ fn managed(inner: Denial) -> Denial {
 
 fn not_allowed(asked: &Asked) -> Denial {
     Denial::new(Guard::HostNotAllowed, format!("no rule allows {}", asked.host)).with_hint(allow_hint(asked))
+}
+
+/// What would make a rule fit that names the host and does not reach far enough: no more than that.
+fn short_hint(guard: Guard, asked: &Asked) -> String {
+    match (guard, &asked.view) {
+        (Guard::Method, View::Request { method, .. }) => format!("add \"{method}\" to the methods of that rule"),
+        (Guard::Path, View::Request { scheme, path, .. }) => {
+            let port = if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
+            format!("lockgate policy allow {scheme}://{}{port}{path}", asked.host)
+        }
+        _ => allow_hint(asked),
+    }
 }
 
 /// The exact command that would allow it. For a raw address there is one only where a rule may name it.

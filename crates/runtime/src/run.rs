@@ -159,9 +159,11 @@ fn live(
     // The kernel takes its time over namespaces; what there is to write is written meanwhile.
     sandbox.kill();
     let usage = sandbox.usage();
-    let summary = last_word(notices.as_fd(), report);
     match end {
-        Ok(end) => Ok(Lived { end, summary, usage, sandbox }),
+        Ok((end, summary)) => {
+            let summary = summary.or_else(|| last_word(notices.as_fd(), report));
+            Ok(Lived { end, summary, usage, sandbox })
+        }
         Err(error) => {
             sandbox.wait();
             sandbox.release();

@@ -61,13 +61,14 @@ struct State {
     timed_out: bool,
     started: bool,
     sidecar_gone: bool,
+    /// The sidecar's last word, if it came before the sandbox's.
+    summary: Option<Summary>,
 }
 
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
-    pub(crate) fn until_end(mut self) -> Result<End, Error> {
-        let mut state =
-            State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false };
+    pub(crate) fn until_end(mut self) -> Result<(End, Option<Summary>), Error> {
+        let mut state = State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false, summary: None };
         loop {
             let ready = self.wait(&state)?;
             if ready.contains(&Source::Signals) {
@@ -83,13 +84,13 @@ impl Watch<'_> {
                 }
             }
             if ready.contains(&Source::Notices) {
-                self.take_notices(None);
+                self.take_notices(&mut state.summary);
             }
             if ready.contains(&Source::Sandbox)
                 && let Some(end) = self.take_event(&mut state)?
             {
                 while state.relay.as_ref().is_some_and(Relay::show_output) {}
-                return Ok(end);
+                return Ok((end, state.summary));
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
                 // Init sees the same and ends the run; its last word may still be under way.
@@ -165,19 +166,14 @@ impl Watch<'_> {
     }
 
     /// Reads what the sidecar tells; the last word goes to `summary`.
-    fn take_notices(&mut self, summary: Option<&mut Summary>) {
+    fn take_notices(&mut self, summary: &mut Option<Summary>) {
         let mut buffer = [0; 8192];
-        let mut last = summary;
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
             match Told::parse(&buffer[..length]) {
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
-                Some(Told::Summary(found)) => {
-                    if let Some(summary) = last.as_deref_mut() {
-                        *summary = found;
-                    }
-                }
+                Some(Told::Summary(found)) => *summary = Some(found),
                 None => {}
             }
         }

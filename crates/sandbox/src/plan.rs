@@ -16,8 +16,9 @@ use crate::tool;
 
 /// The home inside.
 pub(crate) const HOME: &str = "/home/agent";
-/// Ports inside: the redirect's (S2.U2), the explicit proxy's (S0.15) and DNS.
-pub(crate) const TRANSPARENT_PORT: u16 = 9999;
+/// Ports inside: the redirect's, which no program asks for (S2's 9999 belongs to the literal wiring, and a program of the
+/// agent's own may want it), the explicit proxy's (S0.15) and DNS.
+pub(crate) const TRANSPARENT_PORT: u16 = 41999;
 pub(crate) const FORWARD_PORT: u16 = 8081;
 pub(crate) const DNS_PORT: u16 = 53;
 /// The first of the ids that runs started by root get outside, and how many there are: far above those of people
