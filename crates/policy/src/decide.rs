@@ -194,7 +194,9 @@ impl Policy {
                 }
                 Fit::Short(guard, reason) => {
                     nearest.get_or_insert_with(|| {
-                        Denial::new(guard, reason).with_rule(rule.name.as_str()).with_hint(short_hint(guard, asked))
+                        Denial::new(guard, reason)
+                            .with_rule(rule.name.as_str())
+                            .with_hint(short_hint(guard, asked))
                     });
                 }
                 Fit::None => {}
@@ -260,9 +262,12 @@ fn not_allowed(asked: &Asked) -> Denial {
 /// What would make a rule fit that names the host and does not reach far enough: no more than that.
 fn short_hint(guard: Guard, asked: &Asked) -> String {
     match (guard, &asked.view) {
-        (Guard::Method, View::Request { method, .. }) => format!("add \"{method}\" to the methods of that rule"),
+        (Guard::Method, View::Request { method, .. }) => {
+            format!("add \"{method}\" to the methods of that rule")
+        }
         (Guard::Path, View::Request { scheme, path, .. }) => {
-            let port = if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
+            let port =
+                if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
             format!("lockgate policy allow {scheme}://{}{port}{path}", asked.host)
         }
         _ => allow_hint(asked),

@@ -68,7 +68,14 @@ struct State {
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
     pub(crate) fn until_end(mut self) -> Result<(End, Option<Summary>), Error> {
-        let mut state = State { relay: None, kill_at: None, timed_out: false, started: false, sidecar_gone: false, summary: None };
+        let mut state = State {
+            relay: None,
+            kill_at: None,
+            timed_out: false,
+            started: false,
+            sidecar_gone: false,
+            summary: None,
+        };
         loop {
             let ready = self.wait(&state)?;
             if ready.contains(&Source::Signals) {

@@ -76,7 +76,8 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
     let fail = |step: &str, error: io::Error| Failure { step: step.into(), cause: error.to_string() };
-    group.map_or(Ok(()), Group::enter).map_err(|e| fail("enter the control group", e))?;
+    let doors = group.map(Group::doors).unwrap_or_default();
+    sys::cgroup::enter(doors).map_err(|e| fail("enter the control group", e))?;
     let mut keep = vec![it.control, it.sidecar];
     if let Stdio::Descriptors(list) = it.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));

@@ -72,6 +72,7 @@ pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, 
         };
         match made {
             Ok(()) => {
+                give_to_owner(root.as_fd(), &row.path).map_err(fail)?;
                 undo.push(Undo::Placeholder(workspace.join(&row.path)));
                 held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
             }
@@ -85,6 +86,16 @@ pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, 
         }
     }
     Ok(Held(held))
+}
+
+/// What root makes in somebody's folder belongs to them, and so to the run.
+fn give_to_owner(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let (uid, gid) = source::owner(root)?;
+    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    rustix::fs::chownat(root, path, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Makes the file that holds a name.
@@ -157,8 +168,8 @@ pub(crate) fn protect(
         let found = match source::open_beneath(workspace, &row.path) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
-            Err(_) => {
-                notices.push(format!("{} is a symbolic link and could not be protected", row.path.display()));
+            Err(error) => {
+                notices.push(format!("{} could not be protected: {error}", row.path.display()));
                 continue;
             }
         };

@@ -8,13 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use policy::MountMode;
-use sys::cgroup::Group;
 use sys::landlock::Right;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount, privilege};
 
 use super::root::Root;
-use super::{Inherited, etc, wire};
+use super::{Inherited, etc, handover, wire};
 use crate::plan::{HOME, LimitsPlan, Plan, Step, Visible};
 use crate::started::Stdio;
 use crate::supervise::{self, Failure, Ready, Supervised};
@@ -26,7 +25,7 @@ const TERMINAL: &CStr = c"/dev/pts/0";
 const OWN_PROCESSES: u64 = 1;
 
 /// Runs init to its end; the answer is the exit status of its process, which nobody reads.
-pub(super) fn run(inherited: Inherited<'_>, group: Option<&Group>) -> i32 {
+pub(super) fn run(inherited: Inherited<'_>) -> i32 {
     let supervised = Supervised {
         plan: inherited.plan,
         command: inherited.command,
@@ -34,15 +33,14 @@ pub(super) fn run(inherited: Inherited<'_>, group: Option<&Group>) -> i32 {
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
     };
-    supervise::run(&supervised, prepare(&inherited, group))
+    supervise::run(&supervised, prepare(&inherited))
 }
 
-fn prepare(inherited: &Inherited<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
+fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
     let fail = |step: &str| {
         let step = step.to_owned();
         move |error: std::io::Error| Failure { step, cause: error.to_string() }
     };
-    group.map_or(Ok(()), Group::enter).map_err(fail("enter the control group"))?;
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
     let _ = rustix::process::setsid();
     take_identity(inherited).map_err(fail("map the identity"))?;
@@ -53,19 +51,22 @@ fn prepare(inherited: &Inherited<'_>, group: Option<&Group>) -> Result<Ready, Fa
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
     // The plan says each mode; the command gets the caller's mask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    let mut maker = Maker { inherited, root: Root::default(), notices: Vec::new(), terminal: None };
+    let mut maker =
+        Maker { inherited, root: Root::default(), notices: Vec::new(), terminal: None, taken_over: false };
     for step in &inherited.plan.steps {
+        if needs_parent(step, inherited.plan) {
+            maker.take_over()?;
+        }
         maker.carry_out(step).map_err(|cause| Failure { step: step.to_string(), cause })?;
     }
+    maker.take_over()?;
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
 }
 
 /// Of what the parent had open, only what was handed over stays.
 fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
-    let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd()];
-    keep.extend(inherited.trees.iter().map(AsFd::as_fd));
-    keep.extend(inherited.maps_written.iter().map(AsFd::as_fd));
+    let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
     if let Stdio::Descriptors(list) = &inherited.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }
@@ -75,17 +76,21 @@ fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
 /// An unprivileged caller maps its own ids here; root has them mapped from outside, and lets go of its groups.
 fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
     let identity = inherited.plan.identity;
-    match &inherited.maps_written {
-        Some(go) => {
-            if descriptor::receive(go, &mut [0; 1])?.0.is_empty() {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            privilege::become_user(identity.uid.0, identity.gid.0)
-        }
-        None => {
-            let pair = |(inside, outside)| privilege::IdPair { inside, outside };
-            privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid))
-        }
+    if identity.own {
+        handover::await_maps(&inherited.hand)?;
+        return privilege::become_user(identity.uid.0, identity.gid.0);
+    }
+    let pair = |(inside, outside)| privilege::IdPair { inside, outside };
+    privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid))
+}
+
+/// Whether a step needs what the parent makes meanwhile.
+fn needs_parent(step: &Step, plan: &Plan) -> bool {
+    match step {
+        // Only root's trees come from the parent; otherwise they were opened here.
+        Step::ShowWorkspace(..) | Step::Show(_) | Step::Copy(..) => plan.identity.own,
+        Step::Protect | Step::WireNetwork => true,
+        _ => false,
     }
 }
 
@@ -108,9 +113,25 @@ struct Maker<'a> {
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
+    taken_over: bool,
 }
 
 impl Maker<'_> {
+    /// Waits for what the parent hands over, once, and enters the control group.
+    fn take_over(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.taken_over, true) {
+            return Ok(());
+        }
+        let handed = handover::take(&self.inherited.hand).and_then(|handed| {
+            sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
+            Ok(handed.trees)
+        });
+        let trees =
+            handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
+        self.root.receive(trees);
+        Ok(())
+    }
+
     fn carry_out(&mut self, step: &Step) -> Result<(), String> {
         let text = |error: std::io::Error| error.to_string();
         match step {

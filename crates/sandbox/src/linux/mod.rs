@@ -1,8 +1,11 @@
 //! The `linux` backend: namespaces, mounts, seccomp, Landlock and a control group, made without root.
 //!
 //! ```text
-//! parent ── clone(user, pid) ──► init: maps, unshare, mounts, network ── listeners ──► sidecar
-//!    ▲                             │◄───────────────── ready ─────────────────────────────┘
+//! parent ── clone(user, pid) ──► init: maps, unshare, private root
+//!    │ meanwhile: control group,   │
+//!    │ held names, owners          │
+//!    └────────── handover ────────►│ workspace, network ── listeners ──► sidecar
+//!    ▲                             │◄───────────────── ready ───────────────┘
 //!    └────────── events ───────────┤ spawn
 //!                                  └──► command
 //! ```
@@ -10,6 +13,7 @@
 //! every process in it.
 
 mod etc;
+mod handover;
 mod init;
 mod owners;
 mod root;
@@ -39,10 +43,8 @@ pub(crate) struct Inherited<'a> {
     pub(crate) stdio: Stdio,
     pub(crate) control: OwnedFd,
     pub(crate) sidecar: OwnedFd,
-    /// Detached trees, for each step that shows something, where the parent had to map their owners.
-    pub(crate) trees: Vec<OwnedFd>,
-    /// The parent's go-ahead once it has written the id maps, where it must.
-    pub(crate) maps_written: Option<OwnedFd>,
+    /// Where the parent hands over what only it can make.
+    pub(crate) hand: OwnedFd,
 }
 
 /// Makes the sandbox of a plan and starts its init, which starts the command once the sidecar serves.
@@ -57,29 +59,50 @@ pub fn start(
     sidecar: OwnedFd,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
-    let group = make_group(plan, host, undo)?;
-    let held = match plan.steps.contains(&Step::Protect) {
-        true => Some(protect::hold_absent(&plan.workspace, undo)?),
-        false => None,
-    };
-    check_sources(plan)?;
-    let trees = if plan.identity.own { mapped_trees(plan)? } else { Vec::new() };
     let handshake = |source| Error::Handshake { whom: "init", source };
+    // A process can only be born into a group that is there (version 2); otherwise the group is made meanwhile.
+    let birth = host.limits.as_ref().is_ok_and(|groups| groups.version() == cgroup::Version::V2);
+    let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
-    let (go, go_inside) = descriptor::message_pair().map_err(handshake)?;
-    let birthplace = group.as_ref().and_then(Group::birthplace);
-    let maps_written = plan.identity.own.then_some(go_inside);
-    let inherited = Inherited { plan, command, stdio, control: control_inside, sidecar, trees, maps_written };
+    let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
+    let inherited = Inherited { plan, command, stdio, control: control_inside, sidecar, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
-    let group_inside = group.as_ref();
-    let init =
-        process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited, group_inside))
-            .map_err(|source| Error::Start { what: "the sandbox", source })?;
-    let started = Started { init, control, group, held, ending: Ending::Kill };
-    if plan.identity.own {
-        map_ids(&started, plan).and_then(|()| descriptor::send(&go, b"g", &[])).map_err(handshake)?;
+    let birthplace = group.as_ref().and_then(Group::birthplace);
+    let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))
+        .map_err(|source| Error::Start { what: "the sandbox", source })?;
+    let mut started = Started { init, control, group, held: None, ending: Ending::Kill };
+    match meanwhile(plan, host, undo, &hand, &mut started) {
+        Ok(()) => Ok(started),
+        Err(error) => {
+            started.kill();
+            started.wait();
+            Err(error)
+        }
     }
-    Ok(started)
+}
+
+/// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root.
+/// All of it is handed over before the workspace is shown or anything is executed.
+fn meanwhile(
+    plan: &Plan,
+    host: &Host,
+    undo: &mut UndoLog,
+    hand: &OwnedFd,
+    started: &mut Started,
+) -> Result<(), Error> {
+    let handshake = |source| Error::Handshake { whom: "init", source };
+    if plan.identity.own {
+        map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
+    }
+    check_sources(plan)?;
+    if started.group.is_none() {
+        started.group = make_group(plan, host, undo)?;
+    }
+    if plan.steps.contains(&Step::Protect) {
+        started.held = Some(protect::hold_absent(&plan.workspace, undo)?);
+    }
+    let trees = if plan.identity.own { mapped_trees(plan)? } else { Vec::new() };
+    handover::give(hand, started.group.as_ref(), &trees).map_err(handshake)
 }
 
 /// Makes the control group, its undo noted first.

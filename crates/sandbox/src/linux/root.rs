@@ -34,12 +34,7 @@ impl Root {
     /// Opens everything the plan shows: first, because the private root covers part of the host.
     pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), String> {
         if inherited.plan.identity.own {
-            // Root opened and mapped them already.
-            for tree in &inherited.trees {
-                let tree = tree.try_clone().map_err(|e| e.to_string())?;
-                self.trees.push_back(tree);
-            }
-            return Ok(());
+            return Ok(()); // root opens and maps them, and hands them over
         }
         for step in &inherited.plan.steps {
             let path = match step {
@@ -52,6 +47,11 @@ impl Root {
             self.trees.push_back(tree.map_err(|e| format!("{}: {e}", path.display()))?);
         }
         Ok(())
+    }
+
+    /// Takes trees that the parent opened.
+    pub(super) fn receive(&mut self, trees: Vec<OwnedFd>) {
+        self.trees.extend(trees);
     }
 
     /// Mounts the private root itself.

@@ -86,17 +86,13 @@ impl Group {
         }
     }
 
-    /// With version 1: moves the calling process in. With version 2 it was born there and this does nothing.
-    ///
-    /// # Errors
-    /// Whatever `write(2)` gives.
-    pub fn enter(&self) -> io::Result<()> {
-        if self.version == Version::V1 {
-            for tasks in &self.doors {
-                rustix::io::write(tasks, b"0")?;
-            }
+    /// With version 1: the doors by which a process moves itself in, see [`enter`]. With version 2 it is born there.
+    #[must_use]
+    pub fn doors(&self) -> Vec<BorrowedFd<'_>> {
+        match self.version {
+            Version::V2 => Vec::new(),
+            Version::V1 => self.doors.iter().map(AsFd::as_fd).collect(),
         }
-        Ok(())
     }
 
     /// What has been used so far.
@@ -113,6 +109,17 @@ impl Group {
     pub fn directories(&self) -> &[PathBuf] {
         &self.directories
     }
+}
+
+/// Moves the calling process through the doors of a group.
+///
+/// # Errors
+/// Whatever `write(2)` gives.
+pub fn enter<'a>(doors: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
+    for tasks in doors {
+        rustix::io::write(tasks, b"0")?;
+    }
+    Ok(())
 }
 
 /// Removes a group's directory. One that is gone is no error; one that still holds a process is.
