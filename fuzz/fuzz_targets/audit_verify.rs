@@ -21,13 +21,18 @@ fn check(chain: &[u8]) {
     assert!(report.signatures <= report.records && report.unsigned_tail <= report.records);
     if report.closed && report.records > 0 {
         let text = std::str::from_utf8(chain).expect("a chain that holds is text");
-        assert!(bodies(text).eq(bodies(WRITTEN)), "a chain nobody signed holds and is closed: {report:?}\n{text}");
+        assert!(
+            bodies(text).eq(bodies(WRITTEN)),
+            "a chain nobody signed holds and is closed: {report:?}\n{text}"
+        );
     }
 }
 
 /// Each record without its signature: two spellings of one signature are one signature.
 fn bodies(chain: &str) -> impl Iterator<Item = &str> {
-    chain.lines().map(|line| line.split_once("\",\"sig\":\"").map_or(line.trim_end_matches("\"}"), |(body, _)| body))
+    chain
+        .lines()
+        .map(|line| line.split_once("\",\"sig\":\"").map_or(line.trim_end_matches("\"}"), |(body, _)| body))
 }
 
 /// The same lines with numbers and hashes that fit: what somebody without the key can always do.

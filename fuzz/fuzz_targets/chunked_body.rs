@@ -23,7 +23,9 @@ static PROXY: LazyLock<SocketAddr> = LazyLock::new(|| {
 fuzz_target!(|body: &[u8]| {
     REACHED.lock().expect("nobody panicked with it").clear();
     let host = format!("{}:{}", world::HOST, world::PORT);
-    let head = format!("POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    );
     let answer = world::converse(*PROXY, &[head.as_bytes(), body].concat());
     let reached = REACHED.lock().expect("nobody panicked with it");
     match world::end_of_chunked(body) {

@@ -13,7 +13,12 @@ fuzz_target!(|text: &str| {
     assert_eq!(HostPattern::parse(&printed).expect("an accepted pattern parses again"), parsed);
     assert!(!matches!(pattern.trim_end_matches('.'), "*" | "**" | "*.com" | "**.com" | "localhost"));
     let suffix = printed.trim_start_matches('*').trim_start_matches('.');
-    for text in [candidate.to_owned(), format!("{candidate}.{suffix}"), format!("{candidate}{suffix}"), suffix.to_owned()] {
+    for text in [
+        candidate.to_owned(),
+        format!("{candidate}.{suffix}"),
+        format!("{candidate}{suffix}"),
+        suffix.to_owned(),
+    ] {
         let Ok(host) = Host::parse(&text) else { continue };
         if !parsed.matches(&host) {
             continue;
@@ -27,6 +32,9 @@ fuzz_target!(|text: &str| {
         }
     }
     if let Ok(wide) = parsed.with_subdomains() {
-        assert!(!wide.matches(&Host::parse("notexample.com").expect("a constant name")) || suffix == "notexample.com");
+        assert!(
+            !wide.matches(&Host::parse("notexample.com").expect("a constant name"))
+                || suffix == "notexample.com"
+        );
     }
 });

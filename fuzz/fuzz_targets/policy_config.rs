@@ -6,7 +6,10 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use policy::{Asked, Carriage, Grant, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, RunSpec, Target, View};
+use policy::{
+    Asked, Carriage, Grant, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, RunSpec, Target,
+    View,
+};
 
 /// What a person's own flags ask for beside the file under test.
 const WISHES: &str = r#"
@@ -23,11 +26,13 @@ pids = 60000
 disk = "1TiB"
 "#;
 
-static WISH: LazyLock<RunConfig> = LazyLock::new(|| toml::from_str(WISHES).expect("the wishes above are TOML"));
+static WISH: LazyLock<RunConfig> =
+    LazyLock::new(|| toml::from_str(WISHES).expect("the wishes above are TOML"));
 
 static PROBES: LazyLock<Vec<Asked>> = LazyLock::new(|| {
     let mut probes = Vec::new();
-    let hosts = ["api.example.com", "example.com", "inside.example.org", "127.0.0.1", "github.com", "93.184.216.34"];
+    let hosts =
+        ["api.example.com", "example.com", "inside.example.org", "127.0.0.1", "github.com", "93.184.216.34"];
     for host in hosts {
         for port in [22, 80, 443] {
             for view in [View::Opaque, View::Tls] {
@@ -36,9 +41,15 @@ static PROBES: LazyLock<Vec<Asked>> = LazyLock::new(|| {
                 probes.push(Asked { plane: Plane::Transparent, host, port, view });
             }
         }
-        for (method, target) in [("GET", format!("https://{host}/v1/x")), ("DELETE", format!("http://{host}/admin"))] {
+        for (method, target) in
+            [("GET", format!("https://{host}/v1/x")), ("DELETE", format!("http://{host}/admin"))]
+        {
             let target = Target::parse(&target).expect("a constant target");
-            probes.push(Asked::request(Plane::Forward, Method::parse(method).expect("a constant method"), &target));
+            probes.push(Asked::request(
+                Plane::Forward,
+                Method::parse(method).expect("a constant method"),
+                &target,
+            ));
         }
     }
     probes
@@ -77,10 +88,19 @@ fuzz_target!(|text: &str| {
 });
 
 fn assert_not_wider(narrow: &RunSpec, wide: &RunSpec, who: &str) {
-    assert!(narrow.limits.memory <= wide.limits.memory && narrow.limits.cpus <= wide.limits.cpus, "{who}: limits");
-    assert!(narrow.limits.pids <= wide.limits.pids && narrow.limits.disk <= wide.limits.disk, "{who}: limits");
+    assert!(
+        narrow.limits.memory <= wide.limits.memory && narrow.limits.cpus <= wide.limits.cpus,
+        "{who}: limits"
+    );
+    assert!(
+        narrow.limits.pids <= wide.limits.pids && narrow.limits.disk <= wide.limits.disk,
+        "{who}: limits"
+    );
     assert!(narrow.timeout <= wide.timeout, "{who}: timeout");
-    assert!(narrow.mounts.len() <= wide.mounts.len() && narrow.copies.len() <= wide.copies.len(), "{who}: places");
+    assert!(
+        narrow.mounts.len() <= wide.mounts.len() && narrow.copies.len() <= wide.copies.len(),
+        "{who}: places"
+    );
     assert!(narrow.env.set == wide.env.set && narrow.env.pass == wide.env.pass, "{who}: environment");
     assert!(narrow.backend == wide.backend || narrow.backend == policy::Backend::Linux, "{who}: backend");
     assert_rules_not_wider(&narrow.policy, &wide.policy, who);
@@ -98,7 +118,10 @@ fn assert_rules_not_wider(narrow: &Policy, wide: &Policy, who: &str) {
         };
         assert!(carries(&granted) <= carries(&most), "{who}: {probe:?} carries more by {by}");
         for address in granted.addresses().unwrap_or_default() {
-            assert!(granted.vet(&[*address]).is_err() || most.vet(&[*address]).is_ok(), "{who}: {probe:?} at {address} by {by}");
+            assert!(
+                granted.vet(&[*address]).is_err() || most.vet(&[*address]).is_ok(),
+                "{who}: {probe:?} at {address} by {by}"
+            );
         }
     }
 }

@@ -38,8 +38,10 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// RFC 9112 §6, in words of its own: at most one field says how long the body is.
 fn body_length(fields: &[(String, Vec<u8>)]) -> BodyLength {
-    let framing: Vec<_> =
-        fields.iter().filter(|(name, _)| matches!(name.as_str(), "content-length" | "transfer-encoding")).collect();
+    let framing: Vec<_> = fields
+        .iter()
+        .filter(|(name, _)| matches!(name.as_str(), "content-length" | "transfer-encoding"))
+        .collect();
     match framing.as_slice() {
         [] => BodyLength::None,
         [(name, value)] if name == "transfer-encoding" => {

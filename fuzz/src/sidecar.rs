@@ -65,6 +65,9 @@ fn serve(tell: &mpsc::Sender<(SocketAddr, SocketAddr)>) {
     let gate = Gate::open(options).expect("the gate opens");
     let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
     let dns = egress::bind_udp(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).expect("a free port");
+    // As in a sandbox, where the socket tells which address was asked.
+    nix::sys::socket::setsockopt(&dns, nix::sys::socket::sockopt::Ipv6RecvPacketInfo, &true)
+        .expect("a socket option");
     let (forward_at, dns_at) = (local_tcp(&forward), local_udp(&dns));
     let listeners = Listeners { forward: Some(forward), dns_udp: Some(dns), ..Listeners::default() };
     let (ours, stop) = UnixStream::pair().expect("a pair of sockets");
@@ -109,7 +112,9 @@ pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     // A refusal may come before everything was sent, and then resets the connection.
     let sent = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     match stream.read_to_end(&mut answer) {
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
+        {
             panic!("the sidecar hangs ({sent:?}, {} octets came back)", answer.len())
         }
         _ => answer,

@@ -62,9 +62,13 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     }
     let (mut hosts, mut length, mut chunked) = (0, None, false);
     for line in lines {
-        let Some(colon) = line.iter().position(|b| *b == b':') else { return Reading::Bad("a field without a colon") };
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            return Reading::Bad("a field without a colon");
+        };
         let (name, value) = (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii());
-        if name.is_empty() || !name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b)) {
+        if name.is_empty()
+            || !name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
+        {
             return Reading::Bad("a field name");
         }
         match name.as_slice() {
@@ -80,7 +84,12 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
             }
             b"transfer-encoding" if value == b"chunked" && length.is_none() && !chunked => chunked = true,
             b"content-length" | b"transfer-encoding" => return Reading::Bad("two statements of length"),
-            b"connection" | b"upgrade" | b"te" | b"trailer" | b"proxy-authorization" | b"proxy-connection" => {
+            b"connection"
+            | b"upgrade"
+            | b"te"
+            | b"trailer"
+            | b"proxy-authorization"
+            | b"proxy-connection" => {
                 return Reading::Bad("a field of the agent's own connection");
             }
             _ => {}

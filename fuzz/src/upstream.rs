@@ -38,11 +38,18 @@ fn read_requests(mut stream: TcpStream, judge: &impl Fn(&[u8])) -> std::io::Resu
     loop {
         match end_of_request(&held, &host) {
             Reading::Open => {}
-            Reading::Bad(why) => panic!("the sidecar sent what no upstream should get: {why}: {:?}", String::from_utf8_lossy(&held)),
+            Reading::Bad(why) => panic!(
+                "the sidecar sent what no upstream should get: {why}: {:?}",
+                String::from_utf8_lossy(&held)
+            ),
             Reading::Ends(end) => {
                 judge(&held[..end]);
                 held.drain(..end);
-                assert!(held.is_empty(), "a request was smuggled behind another: {:?}", String::from_utf8_lossy(&held));
+                assert!(
+                    held.is_empty(),
+                    "a request was smuggled behind another: {:?}",
+                    String::from_utf8_lossy(&held)
+                );
                 stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
             }
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::config::{EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
+use crate::pattern::Width;
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
 use crate::preset::Preset;
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
@@ -160,8 +161,12 @@ fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<
             Some(other) => return Err(at("mode", format!("`{other}` is not `ro` or `rw`"))),
         };
         let source = place::source(&mount.source).map_err(|e| at("source", e))?;
-        let target = mount.target.as_ref().unwrap_or(&mount.source);
-        let target = place::target(target).map_err(|e| at("target", e))?;
+        let target = match &mount.target {
+            Some(target) => place::target(target).map_err(|e| at("target", e))?,
+            // The same place inside; a `~` in it is replaced as in the source.
+            None if mount.source.starts_with('~') => source.clone(),
+            None => place::target(&mount.source).map_err(|e| at("target", e))?,
+        };
         spec.mounts.push(MountPoint { source, target, mode });
     }
     for (index, copy) in config.copy.iter().enumerate() {
@@ -203,7 +208,7 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
         let preset = Preset::named(name, &named, &format!("presets[{index}]"))?;
         rules.default = preset.default.unwrap_or(rules.default);
         for allow in &preset.allow {
-            let at = At { origin: "preset", field: name };
+            let at = At { origin: "preset", field: name, width: Width::AsWritten };
             rules.allow.push(AllowRule::compile(&at, allow, RuleName::new(format!("preset {name}")))?);
         }
     }
@@ -211,12 +216,20 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
     for (index, allow) in config.egress.allow.iter().enumerate() {
         let field = format!("egress.allow[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
-        rules.allow.push(AllowRule::compile(&At { origin: &named, field: &field }, allow, name)?);
+        rules.allow.push(AllowRule::compile(
+            &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },
+            allow,
+            name,
+        )?);
     }
     for (index, deny) in config.egress.deny.iter().enumerate() {
         let field = format!("egress.deny[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
-        rules.deny.push(DenyRule::compile(&At { origin: &named, field: &field }, deny, name)?);
+        rules.deny.push(DenyRule::compile(
+            &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },
+            deny,
+            name,
+        )?);
     }
     Ok(rules)
 }

@@ -44,8 +44,6 @@ pub enum Guard {
     SniMismatch,
     /// `Host` and the request target disagree.
     AuthorityMismatch,
-    /// A raw address was dialled that no answer of the sandbox's DNS named.
-    RawAddress,
     /// The connection carries another protocol than the rule is for.
     Protocol,
     /// The request's HTTP framing is ambiguous or malformed.
@@ -78,7 +76,6 @@ impl Guard {
             Self::NoSni => "tls_no_server_name",
             Self::SniMismatch => "tls_server_name_mismatch",
             Self::AuthorityMismatch => "authority_mismatch",
-            Self::RawAddress => "raw_address",
             Self::Protocol => "protocol_not_allowed",
             Self::Framing => "http_framing",
             Self::Audit => "audit_unavailable",

@@ -40,6 +40,15 @@ pub enum HostPattern {
     Address(IpAddr),
 }
 
+/// How wide a pattern may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// At least one label below a public suffix.
+    BelowPublicSuffix,
+    /// As it is written: what ships with the program was thought about. GitHub's file host is a public suffix.
+    AsWritten,
+}
+
 /// Why a text is not a usable pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
@@ -110,9 +119,18 @@ impl HostPattern {
     /// # Errors
     /// When the pattern is not an exact name, or is itself a public suffix.
     pub fn with_subdomains(self) -> Result<Self, PatternError> {
+        self.widened(Width::BelowPublicSuffix)
+    }
+
+    /// The same name with everything below it, as wide as its source may be.
+    pub(crate) fn widened(self, width: Width) -> Result<Self, PatternError> {
         match self {
+            Self::Exact(name) if width == Width::AsWritten => Ok(Self::ApexAndBelow(name)),
             Self::Exact(name) => below(name.as_str(), name.as_str()).map(Self::ApexAndBelow),
-            other => Err(not_a_host(&other.to_string(), "`subdomains = true` goes with an exact name")),
+            other => Err(PatternError::NotAHost {
+                text: other.to_string(),
+                why: "`subdomains = true` goes with an exact name".into(),
+            }),
         }
     }
 

@@ -51,6 +51,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_preset_compiles() {
+        for (name, _) in preset_names().unwrap() {
+            let config = crate::RunConfig { presets: vec![name], ..crate::RunConfig::default() };
+            let mut layers = crate::Layers::default();
+            layers.push(crate::Origin::Flags, config);
+            layers.compile().unwrap();
+        }
+    }
+
+    #[test]
     fn every_preset_parses() {
         let names: Vec<String> = preset_names().unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["github", "llm-providers", "open-internet", "package-registries"]);

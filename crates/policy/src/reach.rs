@@ -62,7 +62,7 @@ impl Reach {
         let written = written.transpose()?;
         let pattern = HostPattern::parse(host).map_err(|e| at.error("host", e))?;
         let host = if fields.subdomains {
-            pattern.with_subdomains().map_err(|e| at.error("subdomains", e))?
+            pattern.widened(at.width).map_err(|e| at.error("subdomains", e))?
         } else {
             pattern
         };

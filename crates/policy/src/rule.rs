@@ -8,7 +8,7 @@ use crate::address::AddressClass;
 use crate::config::{AllowConfig, DenyConfig, EgressDefault};
 use crate::error::ConfigError;
 use crate::hostname::Host;
-use crate::pattern::HostPattern;
+use crate::pattern::{HostPattern, Width};
 use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 
@@ -140,6 +140,7 @@ impl DenyRule {
 pub(crate) struct At<'a> {
     pub(crate) origin: &'a str,
     pub(crate) field: &'a str,
+    pub(crate) width: Width,
 }
 
 impl At<'_> {

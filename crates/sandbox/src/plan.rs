@@ -313,7 +313,7 @@ fn linux_steps(
     steps.push(Step::ShowWorkspace(workspace.into(), spec.workspace_mode));
     for mount in &spec.mounts {
         let source = Source::Host(caller.resolve(&mount.source));
-        let target = inside(&mount.target)?;
+        let target = inside(&caller.resolve(&mount.target))?;
         steps.push(Step::Show(Visible { source, target, mode: mount.mode }));
     }
     for copy in &spec.copies {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the product beside what a user would otherwise pick, on this machine.
 //!
-//! It is no test: a slow machine fails nothing. A subject that fails ends the bench, because the figures of a failure are
-//! worth nothing. Peers come from `PATH` and are skipped by name where they are not installed.
+//! It is no test: a slow machine fails nothing. A subject that fails takes its whole section with it, because the figures
+//! of a failure are worth nothing. Peers come from `PATH` and are skipped by name where they are not installed.
 
 mod dns;
 mod held;
@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::workspace::Workspace;
@@ -118,16 +118,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let bench = Bench::prepare(&lockgate, &load, if options.quick { &QUICK } else { &THOROUGH })?;
     bench.watch_the_time();
     let parts = if options.only.is_empty() { &PARTS[..] } else { &options.only };
-    let mut sections = Vec::new();
+    eprintln!("{}", report::machine_line(&machine));
+    let (mut sections, mut failures) = (Vec::new(), Vec::new());
     for part in parts {
         let began = Instant::now();
-        let section = bench.measure(*part)?;
-        eprintln!("{}: {:.0} s", section.title, began.elapsed().as_secs_f64());
-        sections.push(section);
+        match bench.measure(*part) {
+            Ok(section) => {
+                let took = began.elapsed().as_secs_f64();
+                eprint!("\n{} ({took:.0} s)\n{}", section.title, report::plain(&section));
+                sections.push(section);
+            }
+            Err(error) => failures.push(format!("{error:#}")),
+        }
     }
-    eprint!("\n{}", report::plain(&machine, &sections));
     let raw = report::write_raw(&workspace.root, &machine, &sections)?;
     eprintln!("\nsamples: {}", raw.display());
+    if !failures.is_empty() {
+        bail!("not all could be measured, and the page is left as it is:\n  {}", failures.join("\n  "));
+    }
     if !options.quick && options.only.is_empty() {
         eprintln!("page: {}", report::write_page(&workspace.root, &machine, &sections)?.display());
     }

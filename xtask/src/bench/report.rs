@@ -15,28 +15,24 @@ use super::sample::{Row, Section, Series};
 const PAGE: &str = "docs/benchmarks.md";
 const RAW: &str = "benches/raw";
 
-/// The sections as plain tables, for a terminal.
-pub(crate) fn plain(machine: &Machine, sections: &[Section]) -> String {
-    let mut text = format!("{}\n", machine_line(machine));
-    for section in sections {
-        let _ = write!(text, "\n{}\n", section.title);
-        let table = cells(section);
-        let columns = table.first().map_or(0, Vec::len);
-        let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &table {
-            let mut line = String::from(" ");
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let gap = " ".repeat(width - cell.chars().count());
-                // The first column is words, the others are figures.
-                let _ =
-                    if column == 0 { write!(line, " {cell}{gap}") } else { write!(line, "  {gap}{cell}") };
-            }
-            let _ = writeln!(text, "{}", line.trim_end());
+/// A section as a plain table, for a terminal.
+pub(crate) fn plain(section: &Section) -> String {
+    let mut text = String::new();
+    let table = cells(section);
+    let columns = table.first().map_or(0, Vec::len);
+    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in &table {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = " ".repeat(width - cell.chars().count());
+            // The first column is words, the others are figures.
+            let _ = if column == 0 { write!(line, "  {cell}{gap}") } else { write!(line, "  {gap}{cell}") };
         }
-        for what in &section.skipped {
-            let _ = writeln!(text, "  skipped: {what}");
-        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    for what in &section.skipped {
+        let _ = writeln!(text, "  skipped: {what}");
     }
     text
 }
@@ -90,7 +86,8 @@ fn page(machine: &Machine, sections: &[Section]) -> String {
     text
 }
 
-fn machine_line(machine: &Machine) -> String {
+/// The machine, the day and the peers, in one line.
+pub(crate) fn machine_line(machine: &Machine) -> String {
     let peers: Vec<String> =
         machine.peers.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let Machine { processor, cores, kernel, .. } = machine;
@@ -200,9 +197,10 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_columns() {
-        let text = plain(&machine(), &[section()]);
-        assert!(text.contains("\n  what  unit  lockgate  bwrap  ratio      target\n"), "{text}");
+        let text = plain(&section());
+        assert!(text.starts_with("  what  unit  lockgate  bwrap  ratio      target\n"), "{text}");
         assert!(text.contains("\n  cold    ms      4.00   16.0   0.25  ≤ 1.00 met\n"), "{text}");
+        assert!(text.ends_with("\n  skipped: crun is not installed\n"), "{text}");
     }
 
     #[test]

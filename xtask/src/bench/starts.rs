@@ -1,7 +1,7 @@
 //! Starts of `/bin/true`: one after the other, after a rest, and many at once.
 //!
 //! Subjects take turns, so that what else happens on the machine falls on all of them alike. A start that fails ends the
-//! bench: a fast failure must not count as a fast start.
+//! section: a fast failure must not count as a fast start.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -150,7 +150,7 @@ pub(crate) fn concurrent(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("Concurrent starts of /bin/true");
     section.about = vec![
         "Starts a second, from the first fork to the last end, with so many under way at any time; everything is on as \
-         above. A start that fails ends the bench."
+         above. A start that fails is an error, never a sample."
             .into(),
     ];
     let Some(person) = bench.people.first() else { return Ok(section) };
