@@ -244,7 +244,11 @@ impl Book {
         let written = self.record.write(&self.state, &self.run);
         let lived = lived.map(|mut lived| {
             lived.sandbox.release();
-            lived.sandbox.wait();
+            // A command that ended by itself took every other process with it, and init's own end needs nobody. What
+            // was ended from outside is waited for.
+            if !matches!(lived.end, End::Ended(_)) || lived.sandbox.outlives_its_end() {
+                lived.sandbox.wait();
+            }
         });
         let problems = self.undo.unwind();
         for problem in &problems {

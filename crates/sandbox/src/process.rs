@@ -50,6 +50,7 @@ pub fn start(
             stdio: &stdio,
             control: control_inside.as_fd(),
             sidecar: sidecar.as_fd(),
+            end_rest: end_descendants,
         };
         let status = supervise::run(&it, prepare(&it, group_inside));
         end_descendants();

@@ -69,6 +69,12 @@ impl Started {
         };
     }
 
+    /// Whether the sandbox holds something that can be given back only when its init is gone.
+    #[must_use]
+    pub fn outlives_its_end(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Waits until init is gone.
     pub fn wait(&self) {
         let _ = self.init.wait();

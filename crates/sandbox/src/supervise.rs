@@ -25,6 +25,14 @@ pub(crate) struct Supervised<'a> {
     pub(crate) stdio: &'a Stdio,
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) sidecar: BorrowedFd<'a>,
+    /// Ends every process of the sandbox but this one.
+    pub(crate) end_rest: fn(),
+}
+
+impl Supervised<'_> {
+    fn end_rest(&self) {
+        (self.end_rest)();
+    }
 }
 
 /// A step that failed, in words for the parent.
@@ -45,7 +53,11 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
     match prepared.and_then(|ready| start(it, ready)) {
         Ok(Some((command, signals))) => {
             if let Some(ended) = watch(it, command, &signals) {
+                // Before the end is told, so that whoever hears of it may take away what held the sandbox.
+                it.end_rest();
+                // Told before the sidecar is let go: a parent that saw the sidecar go first would take it for lost.
                 let _ = Event::Ended(ended).send(it.control);
+                let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Both);
             }
         }
         Ok(None) => {}

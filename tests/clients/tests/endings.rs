@@ -68,7 +68,7 @@ fn a_killed_command_line_takes_everything_with_it() {
             "$PRODUCT" run -- true; echo "next=$?"
             echo "live-after=$(ls "$XDG_STATE_HOME/lockgate/live")"
             for id in $(ls "$XDG_STATE_HOME/lockgate/runs"); do find /sys/fs/cgroup -name "lockgate-$id" 2>/dev/null; done
-            ls -A; grep -l '"lost"' "$XDG_STATE_HOME"/lockgate/runs/*/run.json | wc -l; echo end"#
+            ls -A; "$PRODUCT" runs ls --json | grep -c '"state":"lost"'; echo end"#
         );
         let ended = beside(&site, &script);
         assert!(ended.code == 0 && ended.stdout.contains("next=0\nlive-after=\n1\nend"), "{ended}");

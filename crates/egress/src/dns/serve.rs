@@ -109,8 +109,9 @@ fn send_group(socket: &UdpSocket, group: &[(Vec<u8>, Asker)], source: Option<Ipv
     let to: Vec<Option<SockaddrIn6>> = group.iter().map(|(_, asker)| Some(asker.from)).collect();
     let info = source.map(packet_info);
     let control: Vec<ControlMessage<'_>> = info.iter().map(ControlMessage::Ipv6PacketInfo).collect();
-    let mut headers =
-        MultiHeaders::preallocate(group.len(), Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
+    // Without a source there is no control message, and an empty one is refused.
+    let space = source.map(|_| nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo));
+    let mut headers = MultiHeaders::preallocate(group.len(), space);
     let _ = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, control, MsgFlags::MSG_DONTWAIT);
 }
 

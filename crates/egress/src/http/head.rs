@@ -141,12 +141,21 @@ fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
     if !token {
         return Err(HeadError::Field);
     }
-    let value = value.trim_ascii();
+    let value = trim(value);
     if value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
         return Err(HeadError::Field);
     }
     let name = String::from_utf8(name.to_ascii_lowercase()).map_err(|_| HeadError::Field)?;
     Ok((name, value.to_vec()))
+}
+
+/// Without the spaces and tabs around it, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).
+fn trim(value: &[u8]) -> &[u8] {
+    let inner = |b: &u8| !matches!(b, b' ' | b'\t');
+    match (value.iter().position(inner), value.iter().rposition(inner)) {
+        (Some(first), Some(last)) => &value[first..=last],
+        _ => &[],
+    }
 }
 
 /// RFC 9112 §6: one length or one coding, never both, and only `chunked`.
@@ -174,7 +183,7 @@ fn body_length(fields: &[(String, Vec<u8>)], version: u8) -> Result<BodyLength, 
 /// Whether a comma-separated field holds a token.
 pub(crate) fn has_token(fields: &[(String, Vec<u8>)], name: &str, token: &str) -> bool {
     fields.iter().filter(|(n, _)| n == name).any(|(_, value)| {
-        value.split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+        value.split(|b| *b == b',').any(|part| trim(part).eq_ignore_ascii_case(token.as_bytes()))
     })
 }
 
@@ -235,6 +244,7 @@ mod tests {
         for head in [
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0cchunked\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n",

@@ -35,7 +35,9 @@ pub(super) async fn both_ways(
 ) -> io::Result<()> {
     let _ = agent.reader.set_nodelay(true);
     let ahead = std::mem::take(&mut agent.ahead);
-    upstream.write_all(&ahead).await?;
+    if !ahead.is_empty() {
+        upstream.write_all(&ahead).await?;
+    }
     let flow = Flow::of(&mut exchange, ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());

@@ -19,6 +19,8 @@ use crate::started::Stdio;
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::{protect, seccomp};
 
+/// `SIGKILL`, signal(7).
+const SIGKILL: i32 = 9;
 /// The first terminal of the sandbox's own devpts.
 const TERMINAL: &CStr = c"/dev/pts/0";
 /// Room for init itself beside the processes of the command.
@@ -32,8 +34,15 @@ pub(super) fn run(inherited: Inherited<'_>) -> i32 {
         stdio: &inherited.stdio,
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
+        end_rest,
     };
     supervise::run(&supervised, prepare(&inherited))
+}
+
+/// Every other process of the pid namespace is killed and reaped.
+fn end_rest() {
+    let _ = sys::signal::kill_all(SIGKILL);
+    while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
 }
 
 fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
