@@ -88,12 +88,13 @@ pub(crate) fn own_group(command: &mut Command) {
             }
             // A background process that takes the terminal gets SIGTTOU; blocked, the call just succeeds.
             let taking = set_of(&[libc::SIGTTOU]);
-            let mut before = MaybeUninit::uninit();
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const taking, before.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const taking, ptr::null_mut());
             if libc::isatty(0) == 1 {
                 libc::tcsetpgrp(0, libc::getpid());
             }
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+            // What the world itself blocks to read from a descriptor is not the command's affair.
+            let none = set_of(&[]);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
             Ok(())
         });
     }
