@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sys::cgroup::Host as Cgroups;
-use sys::cgroup::Unavailable as LimitsUnavailable;
+pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
 
 /// Whether limits can be enforced here.
 pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;

@@ -393,3 +393,94 @@ impl fmt::Display for Plan {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin, RunConfig};
+
+    use super::*;
+    use crate::host::LimitsUnavailable;
+
+    fn planned(config: &str) -> Result<Plan, Error> {
+        let mut layers = Layers::default();
+        let config: RunConfig = toml::from_str(config).unwrap();
+        layers.push(Origin::Flags, config);
+        let caller = Caller {
+            uid: 1000,
+            gid: 1000,
+            superuser: false,
+            home: Some("/home/me".into()),
+            directory: "/home/me/project".into(),
+            environment: vec![
+                ("PATH".into(), "/home/me/bin:/usr/bin:/opt/x/bin".into()),
+                ("TOKEN".into(), "t".into()),
+            ],
+        };
+        let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
+        let system =
+            vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
+        let host = Host { system, limits: Err(missing), landlock: Some(7) };
+        plan(&layers.compile().unwrap(), &"abcdefghjkmn".parse().unwrap(), &caller, &host)
+    }
+
+    #[test]
+    fn the_plan_of_linux() {
+        let text = planned("mount = [{ source = \"/data\", target = \"/data\" }]").unwrap().to_string();
+        let expected = "\
+backend linux
+uid 1000 is 1000 outside, gid 1000 is 1000 outside
+limits: 512 processes, nothing else
+ 1. open what the sandbox is shown
+ 2. mount the private root (4GiB, 1048576 files)
+ 3. show /usr read-only
+ 4. link /bin to usr/bin
+ 5. make /tmp (mode 1777)
+ 6. make /var/tmp (mode 1777)
+ 7. make /run (mode 755)
+ 8. make /home/agent (mode 700)
+ 9. show /etc read-only, with its own hosts, resolv.conf, passwd and group
+10. mount /proc
+11. make /dev
+12. show the workspace /home/me/project for reading and writing
+13. show /data at /data read-only
+14. protect what the host would execute or trust
+15. enter the private root
+16. set the host name
+17. redirect the network to the sidecar
+18. drop privileges
+19. restrict files by Landlock
+20. install the system-call filter
+note: memory and processors are not limited: there are none. To change that, make some
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_plan_of_process_says_what_it_is_not() {
+        let text = planned("backend = \"process\"").unwrap().to_string();
+        assert!(text.starts_with("backend process\n") && text.contains("no isolation"), "{text}");
+    }
+
+    #[test]
+    fn the_environment_is_only_what_is_named() {
+        let plan = planned("").unwrap();
+        let value = |name: &str| plan.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        assert_eq!(value("TOKEN"), None);
+        assert_eq!(value("HTTPS_PROXY"), Some("http://sidecar:8081")); // S0.16
+        assert!(value("PATH").unwrap().starts_with("/usr/bin:/opt/x/bin:"));
+    }
+
+    #[test]
+    fn what_cannot_be_held_or_shown_is_refused() {
+        for config in [
+            "limits.memory = \"1GiB\"",
+            "workspace = \"/home/me\"",
+            "workspace = \"/\"",
+            "tools = [\"nonesuch\"]",
+            "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
+        ] {
+            assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");
+        }
+        assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+    }
+}

@@ -48,6 +48,7 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
         return Ok(());
     }
     process::unshare(Namespaces::REST)?;
+    process::unshare(Namespaces::CGROUP)?;
     mount::make_all_private()?;
     match feature {
         Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),

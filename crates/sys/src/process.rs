@@ -95,14 +95,11 @@ impl Namespaces {
     pub const USER_AND_PID: Self = Self(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
     /// A user namespace alone.
     pub const USER: Self = Self(libc::CLONE_NEWUSER);
-    /// Mounts, network, IPC, host name and cgroups: what is left for the child itself to unshare.
-    pub const REST: Self = Self(
-        libc::CLONE_NEWNS
-            | libc::CLONE_NEWNET
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS
-            | libc::CLONE_NEWCGROUP,
-    );
+    /// Mounts, network, IPC and host name: what is left for the child itself to unshare.
+    pub const REST: Self =
+        Self(libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
+    /// Control groups: the group a process is in when it unshares becomes the root that it sees.
+    pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP);
     /// None: a plain fork.
     pub const NONE: Self = Self(0);
 }

@@ -153,4 +153,20 @@ impl Bench {
         assert!(ended.code == 0, "lockgate {arguments:?}: {ended}");
         ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
+
+    /// The audit records of every run on record, each chain verified.
+    ///
+    /// # Panics
+    /// When a run cannot be listed, or its chain does not hold.
+    #[must_use]
+    pub fn every_audit_record(&self) -> Vec<serde_json::Value> {
+        let runs = self.lockgate(&["runs", "ls", "-q"]).stdout;
+        let mut records = Vec::new();
+        for run in runs.lines() {
+            let verified = self.lockgate(&["audit", "verify", run]);
+            assert!(verified.code == 0, "{run}: {verified}");
+            records.extend(self.records(&["audit", "show", run, "--json"]));
+        }
+        records
+    }
 }

@@ -133,6 +133,8 @@ impl Maker<'_> {
         }
         let handed = handover::take(&self.inherited.hand).and_then(|handed| {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
+            // Only now, so that the sandbox's own group is the root it sees.
+            process::unshare(Namespaces::CGROUP)?;
             Ok(handed.trees)
         });
         let trees =
