@@ -8,7 +8,7 @@ pub(crate) fn tell(text: &str) {
     let clean: String =
         text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
-    let _ = write!(std::io::stderr(), "lockgate: {clean}{end}");
+    let _ = write!(std::io::stderr(), "lockgate: {}{end}", clean.replace('\n', end));
 }
 
 /// An error: what happened and why, then what to do.
