@@ -66,26 +66,48 @@ pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, 
         if parent_is_held {
             continue;
         }
-        let made = match row.when_absent {
-            WhenAbsent::HoldByFile => make_dot(root.as_fd(), &row.path),
-            _ => rustix::fs::mkdirat(&root, &row.path, Mode::RUSR | Mode::XUSR),
-        };
-        match made {
-            Ok(()) => {
-                give_to_owner(root.as_fd(), &row.path).map_err(fail)?;
-                undo.push(Undo::Placeholder(workspace.join(&row.path)));
-                held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
-            }
-            Err(Errno::EXIST) if is_placeholder(root.as_fd(), &row.path) => {
-                undo.push(Undo::Placeholder(workspace.join(&row.path)));
-                held.push(lock(root.as_fd(), &row.path).map_err(fail)?);
-            }
-            // It is there, or its parent is not, or nobody can write here: then the agent cannot make it either.
-            Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
-            Err(errno) => return Err(fail(errno)),
-        }
+        held.extend(hold(root.as_fd(), &row, workspace, undo).map_err(fail)?);
     }
     Ok(Held(held))
+}
+
+/// How often a name is tried for that other runs in the workspace let go of at the same moment.
+const TRIES: usize = 64;
+
+/// Holds one name; nothing where it is there, or nobody can make it. Its undo is noted before it is made.
+fn hold(
+    root: BorrowedFd<'_>,
+    row: &Row,
+    workspace: &Path,
+    undo: &mut UndoLog,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut noted = false;
+    for _ in 0..TRIES {
+        if !noted {
+            undo.push(Undo::Placeholder(workspace.join(&row.path)));
+            noted = true;
+        }
+        let made = match row.when_absent {
+            WhenAbsent::HoldByFile => make_dot(root, &row.path),
+            _ => rustix::fs::mkdirat(root, &row.path, Mode::RUSR | Mode::XUSR),
+        };
+        let locked = match made {
+            Ok(()) => give_to_owner(root, &row.path).and_then(|()| lock(root, &row.path)),
+            Err(Errno::EXIST) if is_placeholder(root, &row.path) => lock(root, &row.path),
+            // It is there, or its parent is not, or nobody can write here: then the agent cannot make it either.
+            Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+                return Ok(None);
+            }
+            Err(errno) => return Err(errno),
+        };
+        match locked {
+            // Another run may have taken it away before the lock was ours: then it holds nothing.
+            Ok(locked) if rustix::fs::fstat(&locked)?.st_nlink > 0 => return Ok(Some(locked)),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::BUSY)
 }
 
 /// What root makes in somebody's folder belongs to them, and so to the run.
