@@ -18,6 +18,7 @@ mod names;
 mod namespaces;
 mod options;
 mod process;
+mod public;
 mod recorder;
 mod registries;
 mod response;

@@ -13,6 +13,7 @@ use crate::addresses::{
     BAD_NAME, BLACKHOLE, EXPIRED, HOST4, LAN, METADATA, PRIVATE4, PRIVATE6, SELF_SIGNED, SSH, UNREACHABLE,
     WEB4, WEB6,
 };
+use crate::public::PUBLIC;
 
 /// What a resolver says about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +30,9 @@ pub(crate) enum Answer {
     Silence,
 }
 
-/// Names whose servers live at the web address: examples, and the public services whose protocols the world speaks.
-const WEB_NAMES: [&str; 19] = [
+/// Names whose servers live at the web address: examples. The public services whose protocols the
+/// world speaks are in [`PUBLIC`].
+const WEB_NAMES: [&str; 14] = [
     "example.com",
     "api.example.com",
     "files.example.com",
@@ -45,11 +47,6 @@ const WEB_NAMES: [&str; 19] = [
     "sub.example.org",
     "deep.sub.example.org",
     "github.com",
-    "python.example.net",
-    "files.python.example.net",
-    "registry.node.example.net",
-    "index.rust.example.net",
-    "static.rust.example.net",
 ];
 
 /// Changes its answer: see [`Names::answer`].
@@ -173,7 +170,8 @@ fn built_in() -> BTreeMap<String, Answer> {
         ("failure.example.com", Answer::Failure),
         ("silence.example.com", Answer::Silence),
     ];
-    let web_names = WEB_NAMES.map(|name| (name.to_owned(), web.clone()));
+    let public = PUBLIC.all();
+    let web_names = WEB_NAMES.iter().chain(public.iter()).map(|name| ((*name).to_owned(), web.clone()));
     web_names.into_iter().chain(others.map(|(name, answer)| (name.to_owned(), answer))).collect()
 }
 

@@ -5,6 +5,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, digest};
 use serde_json::json;
 
 use crate::archive::{tar_gz, zip};
+use crate::public::PUBLIC;
 use crate::response::Response;
 
 /// The package's name in all three; Python's file names spell it with underscores.
@@ -27,14 +28,19 @@ impl Registries {
     pub(crate) fn answer(&self, host: &str, path: &str) -> Option<Response> {
         match host {
             "pypi.example.org" => Some(self.python(path, "pypi.example.org")),
-            "python.example.net" | "files.python.example.net" => Some(self.python(path, "files.python.example.net")),
-            "npm.example.org" | "registry.node.example.net" => Some(self.node(path, host)),
+            "npm.example.org" => Some(self.node(path, host)),
             "crates.example.org" => Some(match path.strip_prefix("/index") {
                 Some(path) => self.rust_index(path, "https://crates.example.org/dl"),
                 None => self.rust_download(path),
             }),
-            "index.rust.example.net" => Some(self.rust_index(path, "https://static.rust.example.net/dl")),
-            "static.rust.example.net" => Some(self.rust_download(path)),
+            public if public == PUBLIC.python || public == PUBLIC.python_files => {
+                Some(self.python(path, &PUBLIC.python_files))
+            }
+            public if public == PUBLIC.node => Some(self.node(path, host)),
+            public if public == PUBLIC.rust_index => {
+                Some(self.rust_index(path, &format!("https://{}/dl", PUBLIC.rust_files)))
+            }
+            public if public == PUBLIC.rust_files => Some(self.rust_download(path)),
             _ => None,
         }
     }
