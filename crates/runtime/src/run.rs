@@ -224,8 +224,15 @@ impl Book {
             plan: plan.steps.iter().map(ToString::to_string).collect(),
             outcome: None,
         };
-        record.write(&state, run)?;
-        Ok(Self { state, run: run.clone(), record, undo, alive })
+        match record.write(&state, run) {
+            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, alive }),
+            Err(error) => {
+                // Nothing has been acquired, so nothing of it stays.
+                alive.over();
+                let _ = std::fs::remove_dir_all(state.run(run));
+                Err(error)
+            }
+        }
     }
 
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
