@@ -7,7 +7,6 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::process::Signal;
 use sys::process::{self, Child, Exit};
 use sys::{descriptor, landlock, privilege};
 
@@ -35,25 +34,9 @@ impl Sidecar {
         self.0.pidfd()
     }
 
-    /// Asks it to write out what it holds and end.
-    pub fn stop(&self) {
-        let _ = self.0.signal(Signal::TERM);
-    }
-
-    /// Ends it at once.
-    pub fn kill(&self) {
-        let _ = self.0.signal(Signal::KILL);
-    }
-
     /// Waits for its end; whether it ended well.
     pub fn wait(&self) -> bool {
         matches!(self.0.wait(), Ok(Exit::Code(0)))
-    }
-
-    /// Its process, for the record.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.0.pid().as_raw_nonzero().get()
     }
 }
 

@@ -206,12 +206,6 @@ pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
     }
 }
 
-/// Ends this process at once with a status, without running exit handlers.
-pub fn exit_now(status: i32) -> ! {
-    // SAFETY: `_exit` only ends the process.
-    unsafe { libc::_exit(status) }
-}
-
 /// Asks for a signal when the parent thread ends.
 ///
 /// # Errors

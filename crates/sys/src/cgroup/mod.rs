@@ -103,12 +103,6 @@ impl Group {
             Version::V1 => v1::usage(&self.directories),
         }
     }
-
-    /// The directories of the group, for the record of what to remove.
-    #[must_use]
-    pub fn directories(&self) -> &[PathBuf] {
-        &self.directories
-    }
 }
 
 /// Moves the calling process through the doors of a group.
