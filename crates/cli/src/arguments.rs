@@ -1,10 +1,14 @@
 //! The command line, as it is typed.
 
+mod credentials;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use credentials::{Creds, Keys, ValueFlags};
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
@@ -44,6 +48,12 @@ pub(crate) enum Command {
     /// What runs asked for, and what was decided
     #[command(subcommand)]
     Audit(Audit),
+    /// Credentials that runs use and never see
+    #[command(subcommand)]
+    Creds(Creds),
+    /// The keys that credentials are encrypted with
+    #[command(subcommand)]
+    Keys(Keys),
     /// The configuration in force
     #[command(subcommand)]
     Config(Config),
@@ -75,6 +85,9 @@ pub(crate) struct Spec {
     /// A host that may be reached, and its port (80 and 443 if not said)
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
+    /// An outside service whose credential is put into requests: anthropic, openai, github, …
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Vec<String>,
     /// What makes the sandbox: linux or process
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
@@ -120,6 +133,8 @@ Examples:
   lockgate run -- make test                          nothing may leave
   lockgate run --preset github -- git pull           GitHub may be reached
   lockgate run --allow api.example.com -- ./agent    one host, ports 80 and 443
+  lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
+                                                     their keys are put in on the way; the agent never has them
   lockgate run --tool rustup --preset package-registries -- cargo build
 
 Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command cannot be
@@ -213,6 +228,18 @@ pub(crate) struct Sidecar {
     /// Where the HTTP proxy listens
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) forward: SocketAddr,
+    /// Where the gateway listens: /proxy, /llm/*, /run-history, /configure, /health
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) gateway: Option<SocketAddr>,
+    /// Where the gateway listens as a Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) gateway_socket: Option<PathBuf>,
+    /// Gets the certificate that programs must trust where TLS is opened; without it none is
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Gets the placeholders, as lines of NAME=VALUE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<PathBuf>,
     /// Where DNS is answered, over UDP and TCP
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) dns: Option<SocketAddr>,

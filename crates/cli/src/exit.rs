@@ -35,7 +35,10 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
         let code = match error {
             runtime::Error::ReadSettings { .. }
             | runtime::Error::ParseSettings { .. }
-            | runtime::Error::Settings(_) => USAGE,
+            | runtime::Error::Settings(_)
+            | runtime::Error::NoCredential { .. }
+            | runtime::Error::Value { .. }
+            | runtime::Error::ReadValue { .. } => USAGE,
             runtime::Error::NoRun { .. } => 1,
             _ => NO_SANDBOX,
         };

@@ -21,6 +21,8 @@ fn main() -> std::process::ExitCode {
         Command::Doctor { json } => command::doctor::doctor(output::Form::of(json)),
         Command::Runs(runs) => command::runs::runs(runs),
         Command::Audit(audit) => command::audit::audit(audit),
+        Command::Creds(creds) => command::creds::creds(creds),
+        Command::Keys(keys) => command::creds::keys(keys),
         Command::Config(config) => command::config::config(config),
         Command::Completion { shell } => command::completion::completion(shell),
     };

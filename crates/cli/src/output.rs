@@ -8,14 +8,16 @@ pub(crate) fn tell(text: &str) {
     let clean: String =
         text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
-    let _ = write!(std::io::stderr(), "lockgate: {}{end}", clean.replace('\n', end));
+    // In one piece: the program that is run writes to the same place.
+    let whole = format!("lockgate: {}{end}", clean.replace('\n', end));
+    let _ = std::io::stderr().write_all(whole.as_bytes());
 }
 
 /// An error: what happened and why, then what to do.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
     let mut text = match error.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Settings(error)) => error.to_string(),
-        Some(error) => format!("failed to {error}"),
+        Some(error) => format!("failed to {error}{}", causes(error)),
         None => format!("{error:#}"),
     };
     if let Some(remedy) = remedy {
@@ -23,6 +25,18 @@ pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
         text.push_str(remedy);
     }
     tell(&text);
+}
+
+/// What is behind an error, and not in its own words.
+fn causes(error: &runtime::Error) -> String {
+    let runtime::Error::Vault(error) = error else { return String::new() };
+    let mut text = String::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
 }
 
 /// How data is written.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret in memory. It has no `Display`, no serialisation and no comparison.
+/// A secret in memory. It has no `Display`, no serialisation and no comparison; a clone is wiped as the original is.
+#[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
@@ -14,10 +15,27 @@ impl Secret {
         Self(Zeroizing::new(value))
     }
 
+    /// Takes a text in, without a copy.
+    #[must_use]
+    pub fn from_text(text: String) -> Self {
+        Self::new(text.into_bytes())
+    }
+
+    /// Takes in what is wiped already, without a copy.
+    pub(crate) const fn wiped(value: Zeroizing<Vec<u8>>) -> Self {
+        Self(value)
+    }
+
     /// The value itself. Every call of this is a line to review.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Whether a presented value is this one, in a time that depends on their lengths alone.
+    #[must_use]
+    pub fn matches(&self, presented: &[u8]) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, presented).is_ok()
     }
 }
 
@@ -36,5 +54,14 @@ mod tests {
         let secret = Secret::new(b"correct horse".to_vec());
         assert_eq!(format!("{secret:?}"), "Secret(…)");
         assert_eq!(secret.expose(), b"correct horse");
+    }
+
+    #[test]
+    fn a_clone_is_a_secret_of_its_own() {
+        let secret = Secret::from_text("correct horse".into());
+        let clone = secret.clone();
+        assert_ne!(secret.expose().as_ptr(), clone.expose().as_ptr());
+        drop(secret);
+        assert_eq!(clone.expose(), b"correct horse");
     }
 }

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use policy::{Denial, Grant, Guard};
 
 use crate::audit::Record;
+use crate::credentials::Held;
 use crate::gate::Gate;
+use crate::inject::Draft;
 use crate::resolve::Answers;
 
 /// What was asked; nothing has been decided.
@@ -34,6 +36,38 @@ pub(crate) struct Pinned {
     grant: Grant,
     addresses: Vec<PinnedAddr>,
     reached: Option<PinnedAddr>,
+}
+
+/// Credentials have been put into it, or none belong there. The only state that is sent to an upstream as a request.
+pub(crate) struct Ready {
+    pinned: Pinned,
+    held: Option<(Rc<Held>, Draft)>,
+}
+
+/// A state in which there are addresses to reach.
+pub(crate) trait Reach {
+    fn pinned(&self) -> &Pinned;
+    fn pinned_mut(&mut self) -> &mut Pinned;
+}
+
+impl Reach for Pinned {
+    fn pinned(&self) -> &Pinned {
+        self
+    }
+
+    fn pinned_mut(&mut self) -> &mut Pinned {
+        self
+    }
+}
+
+impl Reach for Ready {
+    fn pinned(&self) -> &Pinned {
+        &self.pinned
+    }
+
+    fn pinned_mut(&mut self) -> &mut Pinned {
+        &mut self.pinned
+    }
 }
 
 /// An address and port that passed the guard for one exchange.
@@ -79,7 +113,7 @@ impl Exchange<Asked> {
 
     /// Goes through every stage up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
-        self.authorize(gate)?.resolve(gate.answers()).await?.guard()
+        self.authorize(gate)?.pin(gate).await
     }
 
     /// Asks the policy.
@@ -117,6 +151,32 @@ impl Exchange<Asked> {
 }
 
 impl Exchange<Granted> {
+    /// What was granted.
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.stage.0
+    }
+
+    /// Lets go of it: its requests are exchanges of their own.
+    pub(crate) fn into_requests(self) {
+        self.record.discard();
+    }
+
+    /// Refuses it after all: what came over the connection was not what was granted.
+    pub(crate) fn refuse(self, denial: Denial) -> Denial {
+        let rule = self.stage.0.rule().as_str().to_owned();
+        self.record.deny(denial.with_rule(rule))
+    }
+
+    /// Ends it: it was let through and came to nothing.
+    pub(crate) fn fail(mut self, why: &str) {
+        self.record.fail(why);
+    }
+
+    /// Goes through the stages that are left up to the address guard.
+    pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
+        self.resolve(gate.answers()).await?.guard()
+    }
+
     /// Finds the addresses of the host, unless the rule itself gives them.
     pub(crate) async fn resolve(mut self, answers: &Answers) -> Result<Exchange<Resolved>, Denial> {
         let grant = self.stage.0;
@@ -169,36 +229,60 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 impl Exchange<Pinned> {
+    /// Notes the credential that is part of it from now on. Only `inject` calls this, after it has looked at the request.
+    pub(crate) fn ready(mut self, held: Option<(Rc<Held>, Draft)>) -> Exchange<Ready> {
+        if let Some((held, _)) = &held {
+            self.record.provider(held.provider());
+        }
+        Exchange { stage: Ready { pinned: self.stage, held }, record: self.record }
+    }
+}
+
+impl Exchange<Ready> {
+    /// The credential that is part of the request, which must not be in the answer.
+    pub(crate) fn held(&self) -> Option<&Rc<Held>> {
+        self.stage.held.as_ref().map(|(held, _)| held)
+    }
+
+    /// The request before the credential was put in.
+    pub(crate) fn draft(&self) -> Option<&Draft> {
+        self.stage.held.as_ref().map(|(_, draft)| draft)
+    }
+
+    /// Notes that another credential has taken the place of the one that was refused.
+    pub(crate) fn hold(&mut self, new: Rc<Held>) {
+        if let Some((held, _)) = &mut self.stage.held {
+            *held = new;
+        }
+    }
+}
+
+impl<S: Reach> Exchange<S> {
     /// What was granted.
     pub(crate) fn grant(&self) -> &Grant {
-        &self.stage.grant
+        &self.stage.pinned().grant
     }
 
     /// The addresses that may be dialled, in the order in which they were found.
     pub(crate) fn addresses(&self) -> &[PinnedAddr] {
-        &self.stage.addresses
+        &self.stage.pinned().addresses
     }
 
     /// Refuses it after all: what came over the connection was not what was granted.
     pub(crate) fn refuse(self, denial: Denial) -> Denial {
-        let rule = self.stage.grant.rule().as_str().to_owned();
+        let rule = self.grant().rule().as_str().to_owned();
         self.record.deny(denial.with_rule(rule))
-    }
-
-    /// The way it came in.
-    pub(crate) fn plane(&self) -> policy::Plane {
-        self.record.plane()
     }
 
     /// Notes which of them answered.
     pub(crate) fn reach(&mut self, address: PinnedAddr) {
-        self.stage.reached = Some(address);
+        self.stage.pinned_mut().reached = Some(address);
         self.record.reached(address.0);
     }
 
     /// Which of them answered.
     pub(crate) fn reached(&self) -> Option<PinnedAddr> {
-        self.stage.reached
+        self.stage.pinned().reached
     }
 
     /// The record, to be completed as the exchange goes on.
@@ -209,21 +293,21 @@ impl Exchange<Pinned> {
 
 /// What has moved in an exchange so far. It reaches the record even when the exchange is cut off in the middle.
 pub(crate) struct Flow<'a> {
-    exchange: &'a mut Exchange<Pinned>,
+    record: &'a mut Record,
     pub(crate) sent: Cell<u64>,
     pub(crate) received: Cell<u64>,
 }
 
 impl<'a> Flow<'a> {
     /// Begins to count, with what has gone on already.
-    pub(crate) fn of(exchange: &'a mut Exchange<Pinned>, sent: usize) -> Self {
-        Self { exchange, sent: Cell::new(sent as u64), received: Cell::new(0) }
+    pub(crate) fn of(record: &'a mut Record, sent: usize) -> Self {
+        Self { record, sent: Cell::new(sent as u64), received: Cell::new(0) }
     }
 }
 
 impl Drop for Flow<'_> {
     fn drop(&mut self) {
-        self.exchange.record.count(self.sent.get(), self.received.get());
+        self.record.count(self.sent.get(), self.received.get());
     }
 }
 

@@ -5,15 +5,20 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use policy::{Policy, RunId};
+use credential::{Placeholder, Secret};
+use policy::{Policy, ProviderId, RunId, Scrub};
 
 use crate::audit::{Audit, SigningKey};
+use crate::credentials::Credentials;
 use crate::dns::Names;
+use crate::http::Unsearchable;
 use crate::notice::Notices;
 use crate::resolve::Answers;
-use crate::upstream::{Idle, Trust};
+use crate::tls::{AuthorityError, Leaves, RunAuthority};
+use crate::upstream::{Pool, Trust};
 
 /// Files a sidecar reads, opened or read before it is shut in.
 #[derive(Debug, Default)]
@@ -67,6 +72,32 @@ pub struct GateOptions {
     pub audit: Option<(File, SigningKey)>,
     /// Where denials are told as they happen.
     pub notices: Option<OwnedFd>,
+    /// The run's own authority; without it no TLS is opened, and what needs it is denied.
+    pub authority: Option<RunAuthority>,
+    /// Where credentials come from.
+    pub wallet: Wallet,
+}
+
+/// Where a platform is.
+#[derive(Debug)]
+pub enum PlatformPlace {
+    /// At the other end of an inherited socket.
+    Inherited(UnixStream),
+    /// At `http://ADDRESS:PORT`.
+    Address(String),
+}
+
+/// Where a sidecar's credentials come from, and what stands for them inside.
+#[derive(Debug, Default)]
+pub struct Wallet {
+    /// Where the platform answers, and the run's token.
+    pub platform: Option<(PlatformPlace, Secret)>,
+    /// A file whose first eight octets change whenever a credential does.
+    pub generation: Option<File>,
+    /// The placeholders of this run.
+    pub placeholders: Vec<(Placeholder, ProviderId)>,
+    /// The one-time secret by which a sidecar that was made before its run is told whose it is.
+    pub configure_once: Option<Secret>,
 }
 
 /// What keeps a gate from opening.
@@ -75,6 +106,12 @@ pub enum GateError {
     /// The audit could not be begun.
     #[error("begin the audit: {0}")]
     Audit(#[source] io::Error),
+    /// The platform's address is none.
+    #[error("reach the platform: {0}")]
+    Platform(&'static str),
+    /// The run's authority could not be made.
+    #[error("make the run's authority: {0}")]
+    Authority(#[source] AuthorityError),
     /// A socket could not be served.
     #[error("serve a socket: {0}")]
     Socket(#[source] io::Error),
@@ -98,7 +135,9 @@ pub struct Gate {
     run: RunId,
     answers: Answers,
     trust: Trust,
-    idle: Idle,
+    pool: Pool,
+    leaves: Option<Leaves>,
+    credentials: Credentials,
     names: RefCell<Names>,
     audit: RefCell<Audit>,
     notices: RefCell<Notices>,
@@ -110,13 +149,17 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, run, files, answers, audit, notices } = options;
+        let GateOptions { policy, run, files, answers, audit, notices, authority, wallet } = options;
+        let Wallet { platform, generation, placeholders, configure_once } = wallet;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         Ok(Rc::new(Self {
             policy,
             answers: answers.unwrap_or_else(|| Answers::system(files.resolv_conf, files.hosts)),
             trust: Trust::from_bundle(files.bundle),
-            idle: Idle::default(),
+            pool: Pool::default(),
+            leaves: authority.map(Leaves::of),
+            credentials: Credentials::new(platform, generation, placeholders, configure_once)
+                .map_err(GateError::Platform)?,
             names: RefCell::default(),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
@@ -140,8 +183,24 @@ impl Gate {
         &self.trust
     }
 
-    pub(crate) fn idle(&self) -> &Idle {
-        &self.idle
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn leaves(&self) -> Option<&Leaves> {
+        self.leaves.as_ref()
+    }
+
+    pub(crate) fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// What is done with an answer that cannot be searched for a credential.
+    pub(crate) fn unsearchable(&self) -> Unsearchable {
+        match self.policy.scrub() {
+            Scrub::Strict => Unsearchable::Refuse,
+            Scrub::BestEffort => Unsearchable::Note,
+        }
     }
 
     pub(crate) fn names(&self) -> &RefCell<Names> {

@@ -2,29 +2,36 @@
 //!
 //! ```text
 //! forward ┐
-//! transparent ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► upstream
-//! dns (names) ┘            each stage consumes the one before; a denial leaves at any of them
+//! transparent ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► splice
+//! dns (names) ┘      │         ▲                                                            │
+//!                    └─ opened ┘ its requests ask anew                    <Ready> ◄─inject──┘ ─► upstream
 //! ```
+//! Each stage consumes the one before; a denial leaves at any of them.
 //! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
 //! It must never import the sandbox, and nothing in it dials an address that [`Exchange`] has not pinned.
 
 mod audit;
 mod check;
+mod credentials;
 mod dns;
 mod exchange;
 mod gate;
 mod http;
+mod inject;
 mod notice;
+mod platform;
 mod resolve;
 mod serve;
+mod tls;
 mod tunnel;
 mod upstream;
 
 pub use audit::{Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, verify};
 pub use check::{Verdict, check};
-pub use gate::{Files, Gate, GateError, GateOptions};
+pub use gate::{Files, Gate, GateError, GateOptions, PlatformPlace, Wallet};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
-pub use notice::{Notice, Summary, Told};
+pub use notice::{Notice, Summary, Told, tell_authority};
 pub use resolve::Answers;
-pub use serve::{Listeners, bind, bind_udp, serve};
+pub use serve::{Listeners, bind, bind_socket, bind_udp, serve};
+pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::server_name_of;

@@ -2,11 +2,14 @@
 //! the audit.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use policy::{Denial, Plane};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
+
+use crate::tls::RunAuthority;
 
 /// How many different denials are told. An agent that makes up names must not fill memory or a terminal.
 const MOST: usize = 1000;
@@ -43,6 +46,8 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
+    /// The first word, where TLS is opened: the certificate of the run's authority, in PEM.
+    Authority(String),
     /// A denial, as it happens.
     Denied(Notice),
     /// The last word.
@@ -55,6 +60,16 @@ impl Told {
     pub fn parse(message: &[u8]) -> Option<Self> {
         serde_json::from_slice(message).ok()
     }
+}
+
+/// Tells the certificate of the run's authority, before anything else.
+///
+/// # Errors
+/// When nobody listens any more.
+pub fn tell_authority(socket: BorrowedFd<'_>, authority: &RunAuthority) -> io::Result<()> {
+    let message = serde_json::to_vec(&Told::Authority(authority.certificate_pem().to_owned()))?;
+    rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// Where denials are told.

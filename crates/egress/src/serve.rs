@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
@@ -20,6 +20,10 @@ pub struct Listeners {
     pub transparent: Option<OwnedFd>,
     /// The explicit proxy.
     pub forward: Option<OwnedFd>,
+    /// The gateway.
+    pub gateway: Option<OwnedFd>,
+    /// The gateway on a Unix socket.
+    pub gateway_socket: Option<OwnedFd>,
     /// DNS over UDP, on a socket of both families that tells destinations.
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
@@ -38,6 +42,20 @@ pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
     let listener = StdListener::bind(address).map_err(bind)?;
     listener.set_nonblocking(true).map_err(bind)?;
     Ok(listener.into())
+}
+
+/// Binds a listener on a Unix socket for a sidecar that has no sandbox of ours. What is left there from before is taken
+/// away if nobody serves it.
+///
+/// # Errors
+/// When the path cannot be bound.
+pub fn bind_socket(path: &std::path::Path) -> Result<OwnedFd, GateError> {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let bind = |source| GateError::Bind { address: path.display().to_string(), source };
+    if UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path).map_err(bind)?;
+    }
+    UnixListener::bind(path).map(OwnedFd::from).map_err(bind)
 }
 
 /// Binds a datagram socket for DNS. Its answers come from the address it is bound to.
@@ -88,7 +106,7 @@ async fn run(
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let Listeners { transparent, forward, dns_udp, dns_tcp } = listeners;
+    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp } = listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
         let failed = failed.clone();
@@ -102,6 +120,14 @@ async fn run(
     if let Some(fd) = forward {
         start(Box::pin(http::serve_forward(Rc::clone(&gate), listener(fd)?)));
     }
+    if let Some(fd) = gateway {
+        start(Box::pin(http::serve_gateway(Rc::clone(&gate), listener(fd)?)));
+    }
+    if let Some(fd) = gateway_socket {
+        let listener = std::os::unix::net::UnixListener::from(fd);
+        listener.set_nonblocking(true)?;
+        start(Box::pin(http::serve_gateway_socket(Rc::clone(&gate), UnixListener::from_std(listener)?)));
+    }
     if let Some(fd) = dns_udp {
         start(Box::pin(dns::serve_udp(Rc::clone(&gate), fd)));
     }
@@ -110,7 +136,7 @@ async fn run(
     }
     let stop = std::os::unix::net::UnixStream::from(stop);
     stop.set_nonblocking(true)?;
-    let stop = tokio::net::UnixStream::from_std(stop)?;
+    let stop = UnixStream::from_std(stop)?;
     ready()?;
     tokio::select! {
         stopped = stop.readable() => stopped,
@@ -155,18 +181,31 @@ pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Pla
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok((stream, place)),
-            Err(error) => match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-                Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
-                Some(
-                    rustix::io::Errno::MFILE
-                    | rustix::io::Errno::NFILE
-                    | rustix::io::Errno::NOMEM
-                    | rustix::io::Errno::NOBUFS,
-                ) => {
-                    tokio::time::sleep(EXHAUSTED).await;
-                }
-                _ => return Err(error),
-            },
+            Err(error) => survive(error).await?,
         }
+    }
+}
+
+/// The same, on a Unix socket.
+pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, Place)> {
+    let place = Place::take().await;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return Ok((stream, place)),
+            Err(error) => survive(error).await?,
+        }
+    }
+}
+
+/// Whether accepting goes on after an error.
+async fn survive(error: io::Error) -> io::Result<()> {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::CONNABORTED | Errno::INTR) => Ok(()),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+            tokio::time::sleep(EXHAUSTED).await;
+            Ok(())
+        }
+        _ => Err(error),
     }
 }

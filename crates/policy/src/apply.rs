@@ -1,13 +1,15 @@
 //! One layer, applied to the spec so far: each value parsed, or refused with the field it stands in.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::config::{EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
 use crate::pattern::Width;
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
-use crate::preset::Preset;
+use crate::preset::{self, Preset};
+use crate::provider::Provider;
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
 use crate::spec::{Backend, Enforcement, RunSpec, Terminal};
 
@@ -187,14 +189,22 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
         }
         spec.policy.denied_status = status;
     }
+    spec.policy.scrub = config.egress.scrub.unwrap_or(spec.policy.scrub);
     let says_default = config.egress.default.is_some() || rules.default == EgressDefault::OpenInternet;
     if says_default {
         spec.policy.default = rules.default;
     }
     spec.policy.deny.extend(rules.deny.iter().cloned());
     spec.policy.allow.extend(rules.allow.iter().cloned());
+    for provider in &rules.providers {
+        // A later layer's own words about a provider take the place of earlier ones.
+        spec.policy.providers.retain(|known| known.id() != provider.id());
+        spec.policy.providers.push(Arc::clone(provider));
+    }
     // A managed policy that speaks of egress is a ceiling, not a starting point.
-    if matches!(origin, Origin::Managed(_)) && (says_default || !rules.allow.is_empty()) {
+    if matches!(origin, Origin::Managed(_))
+        && (says_default || !rules.allow.is_empty() || !rules.providers.is_empty())
+    {
         spec.policy.ceiling = Some(Box::new(rules));
     }
     Ok(())
@@ -213,6 +223,7 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
         }
     }
     rules.default = config.egress.default.unwrap_or(rules.default);
+    rules.providers = compile_providers(&named, config)?;
     for (index, allow) in config.egress.allow.iter().enumerate() {
         let field = format!("egress.allow[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
@@ -232,4 +243,24 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
         )?);
     }
     Ok(rules)
+}
+
+/// The built-in providers that are named, then those that are written out.
+fn compile_providers(origin: &str, config: &RunConfig) -> Result<Vec<Arc<Provider>>, ConfigError> {
+    let mut providers: Vec<Arc<Provider>> = Vec::new();
+    for (index, name) in config.providers.iter().enumerate() {
+        let known = preset::provider(name, origin, &format!("providers[{index}]"))?;
+        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        providers.push(Arc::new(Provider::compile(&at, &known)?));
+    }
+    for (index, own) in config.provider.iter().enumerate() {
+        let field = format!("provider[{index}]");
+        let at = At { origin, field: &field, width: Width::BelowPublicSuffix };
+        let provider = Provider::compile(&at, own)?;
+        if providers.iter().any(|known| known.id() == provider.id()) {
+            return Err(at.error("id", format!("there are two providers `{}`", provider.id())));
+        }
+        providers.push(Arc::new(provider));
+    }
+    Ok(providers)
 }

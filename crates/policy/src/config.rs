@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::provider::ProviderConfig;
+use crate::rule::Scrub;
+
 /// One policy file: what a run is, and what it may do.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +45,12 @@ pub struct RunConfig {
     /// Folders and files of the host that are copied in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copy: Vec<CopyConfig>,
+    /// Outside services whose credentials the sidecar puts into requests, by the names that ship with the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<String>,
+    /// Outside services of one's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provider: Vec<ProviderConfig>,
     /// Where requests may go.
     #[serde(default, skip_serializing_if = "EgressConfig::is_empty")]
     pub egress: EgressConfig,
@@ -178,6 +187,10 @@ pub struct EgressConfig {
     /// The status of a denial on the explicit plane; 403 if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied_status: Option<u16>,
+    /// What happens to an answer that cannot be searched for a credential: `strict` (the default) refuses it,
+    /// `best-effort` lets it pass and says so in the audit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<Scrub>,
     /// What is allowed. An empty list allows nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<AllowConfig>,
@@ -254,6 +267,6 @@ pub struct DenyConfig {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }

@@ -9,8 +9,9 @@ use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
 use crate::path::Path;
 use crate::pattern::is_reserved;
+use crate::provider::{Provider, ProviderId};
 use crate::reach::Fit;
-use crate::rule::{Policy, RuleName};
+use crate::rule::{AllowRule, DenyRule, Policy, RuleName};
 use crate::target::{Method, Port, Scheme, Target};
 
 /// The way a request came in.
@@ -20,6 +21,8 @@ pub enum Plane {
     Forward,
     /// A connection that was redirected.
     Transparent,
+    /// The gateway, 8080: requests that name their target and their provider in headers.
+    Gateway,
     /// A DNS question.
     Dns,
 }
@@ -31,6 +34,7 @@ impl Plane {
         match self {
             Self::Forward => "forward",
             Self::Transparent => "transparent",
+            Self::Gateway => "gateway",
             Self::Dns => "dns",
         }
     }
@@ -65,6 +69,8 @@ pub struct Asked {
     pub port: Port,
     /// What can be seen of it.
     pub view: View,
+    /// The provider it names, if it names one: then only that provider's URIs are looked at.
+    pub provider: Option<ProviderId>,
 }
 
 impl Asked {
@@ -72,7 +78,13 @@ impl Asked {
     #[must_use]
     pub fn request(plane: Plane, method: Method, target: &Target) -> Self {
         let view = View::Request { scheme: target.scheme(), method, path: target.path().clone() };
-        Self { plane, host: target.host().clone(), port: target.port(), view }
+        Self { plane, host: target.host().clone(), port: target.port(), view, provider: None }
+    }
+
+    /// A connection of which only its destination is known, and what it carries.
+    #[must_use]
+    pub fn connection(plane: Plane, host: Host, port: Port, view: View) -> Self {
+        Self { plane, host, port, view, provider: None }
     }
 }
 
@@ -81,6 +93,8 @@ impl Asked {
 pub enum Carriage {
     /// This one request.
     Request,
+    /// Requests that are read and asked for one by one: over TLS, which is opened for it, or in the clear.
+    Opened,
     /// TLS whose server name is the granted host, and nothing else.
     Tls,
     /// Any protocol; TLS only with the granted host as its server name.
@@ -95,9 +109,23 @@ pub struct Grant {
     rule: RuleName,
     carriage: Carriage,
     addresses: Option<Arc<[IpAddr]>>,
+    provider: Option<Arc<Provider>>,
+    pinned: bool,
 }
 
 impl Grant {
+    /// The provider whose credential is good for this request.
+    #[must_use]
+    pub fn provider(&self) -> Option<&Arc<Provider>> {
+        self.provider.as_ref()
+    }
+
+    /// Whether the host has a bound credential, so that nothing else may authenticate there.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
     /// The host that was granted.
     #[must_use]
     pub fn host(&self) -> &Host {
@@ -168,37 +196,51 @@ impl Policy {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{} is denied", asked.host));
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
         }
-        let Some(ceiling) = &self.ceiling else { return self.decide_allowed(asked) };
-        let most = ceiling.decide(asked).map_err(managed)?;
         let mut grant = self.decide_allowed(asked)?;
+        let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
+        let denied_in_part = |rule: &DenyRule| rule.reach.is_at(&asked.host, asked.port);
+        if unseen && self.deny.iter().any(denied_in_part) {
+            grant.carriage = Carriage::Opened;
+        }
+        let Some(ceiling) = &self.ceiling else { return Ok(grant) };
+        let most = ceiling.decide(asked).map_err(managed)?;
         // What the managed rule does not open, no other rule opens: not a private address, not another protocol.
         if let Some(addresses) = &grant.addresses {
             most.vet(addresses).map_err(managed)?;
         }
-        if most.carriage == Carriage::Tls && grant.carriage == Carriage::Any {
-            grant.carriage = Carriage::Tls;
-        }
+        grant.carriage = match (most.carriage, grant.carriage) {
+            (Carriage::Opened, Carriage::Any | Carriage::Tls) => Carriage::Opened,
+            (Carriage::Tls, Carriage::Any) => Carriage::Tls,
+            (_, own) => own,
+        };
         Ok(grant)
     }
 
     fn decide_allowed(&self, asked: &Asked) -> Result<Grant, Denial> {
+        if let Some(named) = &asked.provider {
+            return self.decide_for(named, asked);
+        }
         let mut nearest: Option<Denial> = None;
+        // A bound credential comes first: a wider rule for the same host must not lead around it (C22).
+        for provider in &self.providers {
+            for rule in &provider.rules {
+                match rule.reach.fit(asked) {
+                    Fit::Full(Carriage::Request) => {
+                        return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
+                    }
+                    Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Opened, None)),
+                    Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
+                    Fit::None => {}
+                }
+            }
+        }
+        let mut opened = None;
         for rule in &self.allow {
             match rule.reach.fit(asked) {
-                Fit::Full(carriage) => {
-                    let addresses = match asked.host {
-                        Host::Address(address) => Some(Arc::from([address])),
-                        Host::Name(_) => rule.addresses.clone(),
-                    };
-                    return Ok(grant(asked, rule.name.clone(), carriage, addresses));
-                }
-                Fit::Short(guard, reason) => {
-                    nearest.get_or_insert_with(|| {
-                        Denial::new(guard, reason)
-                            .with_rule(rule.name.as_str())
-                            .with_hint(short_hint(guard, asked))
-                    });
-                }
+                // Another rule may let the connection pass as it is.
+                Fit::Full(Carriage::Opened) => opened = opened.or(Some(rule)),
+                Fit::Full(carriage) => return Ok(self.grant(asked, rule, carriage, None)),
+                Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
                 Fit::None => {}
             }
         }
@@ -208,9 +250,57 @@ impl Policy {
                 View::Tls => Carriage::Tls,
                 View::Opaque => Carriage::Any,
             };
-            return Ok(grant(asked, RuleName::new("egress.default = \"open-internet\""), carriage, None));
+            let name = RuleName::new("egress.default = \"open-internet\"");
+            return Ok(Grant { addresses: None, ..self.grant_by(asked, name, carriage) });
         }
-        Err(nearest.unwrap_or_else(|| not_allowed(asked)))
+        match opened {
+            Some(rule) => Ok(self.grant(asked, rule, Carriage::Opened, None)),
+            None => Err(nearest.unwrap_or_else(|| not_allowed(asked))),
+        }
+    }
+
+    /// A request that names its provider is judged by that provider's URIs alone. S0.45, S0.46
+    fn decide_for(&self, named: &ProviderId, asked: &Asked) -> Result<Grant, Denial> {
+        let Some(provider) = self.providers.iter().find(|provider| provider.id() == named) else {
+            let declared: Vec<&str> = self.providers.iter().map(|p| p.id().as_str()).collect();
+            let reason = format!("this run declares no provider `{named}`, only: {}", declared.join(", "));
+            return Err(
+                Denial::new(Guard::Provider, reason).with_hint(format!("lockgate run --provider {named}"))
+            );
+        };
+        for rule in &provider.rules {
+            if let Fit::Full(Carriage::Request) = rule.reach.fit(asked) {
+                return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
+            }
+        }
+        let reason = format!("URL not authorized for provider \"{named}\"");
+        let rule = format!("provider {named}");
+        Err(Denial::new(Guard::NotAuthorized, reason)
+            .with_rule(rule)
+            .with_hint("name it in its `authorized_uris`"))
+    }
+
+    fn grant(
+        &self,
+        asked: &Asked,
+        rule: &AllowRule,
+        carriage: Carriage,
+        provider: Option<&Arc<Provider>>,
+    ) -> Grant {
+        let addresses = match asked.host {
+            Host::Address(address) => Some(Arc::from([address])),
+            Host::Name(_) => rule.addresses.clone(),
+        };
+        Grant { addresses, provider: provider.cloned(), ..self.grant_by(asked, rule.name.clone(), carriage) }
+    }
+
+    fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
+        let bound = |provider: &&Arc<Provider>| {
+            provider.pinned && provider.rules.iter().any(|rule| rule.reach.is_at(&asked.host, asked.port))
+        };
+        let pinned = self.providers.iter().any(|provider| bound(&provider));
+        let (host, port) = (asked.host.clone(), asked.port);
+        Grant { host, port, rule, carriage, addresses: None, provider: None, pinned }
     }
 
     /// Decides whether a name may be known to the sandbox: whether any connection to it could be granted.
@@ -219,7 +309,7 @@ impl Policy {
     /// The denial, as a connection to the name would get it.
     pub fn decide_name(&self, name: &Hostname) -> Result<RuleName, Denial> {
         let host = Host::Name(name.clone());
-        let asked = Asked { plane: Plane::Dns, host, port: Scheme::Https.default_port(), view: View::Opaque };
+        let asked = Asked::connection(Plane::Dns, host, Scheme::Https.default_port(), View::Opaque);
         if is_reserved(name) {
             return Err(Denial::new(Guard::ReservedName, format!("{name} is reserved")));
         }
@@ -232,7 +322,8 @@ impl Policy {
         if let Some(ceiling) = &self.ceiling {
             ceiling.decide_name(name).map_err(managed)?;
         }
-        match self.allow.iter().find(|rule| rule.reach.host.matches(&asked.host)) {
+        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
+        match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {
             Some(rule) => Ok(rule.name.clone()),
             None if self.default == EgressDefault::OpenInternet => {
                 Ok(RuleName::new("egress.default = \"open-internet\""))
@@ -242,8 +333,11 @@ impl Policy {
     }
 }
 
-fn grant(asked: &Asked, rule: RuleName, carriage: Carriage, addresses: Option<Arc<[IpAddr]>>) -> Grant {
-    Grant { host: asked.host.clone(), port: asked.port, rule, carriage, addresses }
+/// Remembers the first rule that names the host and does not reach far enough.
+fn short(nearest: &mut Option<Denial>, guard: Guard, reason: String, rule: &AllowRule, asked: &Asked) {
+    nearest.get_or_insert_with(|| {
+        Denial::new(guard, reason).with_rule(rule.name.as_str()).with_hint(short_hint(guard, asked))
+    });
 }
 
 fn managed(inner: Denial) -> Denial {

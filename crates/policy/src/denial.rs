@@ -48,6 +48,22 @@ pub enum Guard {
     Protocol,
     /// The request's HTTP framing is ambiguous or malformed.
     Framing,
+    /// The run declares no such provider.
+    Provider,
+    /// The provider's credential is not good at this target.
+    NotAuthorized,
+    /// A placeholder stands where its credential may not be used.
+    EndpointMismatch,
+    /// A placeholder that no field of the credential resolves.
+    Unresolved,
+    /// The host has a bound credential, and the agent brought one of its own.
+    Pinned,
+    /// The credential could not be fetched.
+    Credential,
+    /// The response cannot be searched for the credential.
+    Unscrubbed,
+    /// The run's budget is used up.
+    Budget,
     /// The audit cannot be written, and what cannot be recorded is not allowed.
     Audit,
 }
@@ -78,6 +94,14 @@ impl Guard {
             Self::AuthorityMismatch => "authority_mismatch",
             Self::Protocol => "protocol_not_allowed",
             Self::Framing => "http_framing",
+            Self::Provider => "provider_not_declared",
+            Self::NotAuthorized => "uri_not_authorized",
+            Self::EndpointMismatch => "credential_endpoint_mismatch",
+            Self::Unresolved => "placeholder_unresolved",
+            Self::Pinned => "pinned",
+            Self::Credential => "credential_unavailable",
+            Self::Unscrubbed => "response_not_scrubbed",
+            Self::Budget => "budget_exhausted",
             Self::Audit => "audit_unavailable",
         }
     }

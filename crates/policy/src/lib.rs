@@ -15,6 +15,7 @@ mod path;
 mod pattern;
 mod place;
 mod preset;
+mod provider;
 mod quantity;
 mod reach;
 mod rule;
@@ -36,9 +37,12 @@ pub use layer::{Layer, Layers, Merged, Origin};
 pub use path::Path;
 pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
-pub use preset::{Preset, preset_names};
+pub use preset::{Preset, preset_names, provider_names, provider_variables};
+pub use provider::{
+    InjectConfig, Injection, LlmFormat, OneOrMany, Place, Provider, ProviderConfig, ProviderId,
+};
 pub use quantity::{ByteSize, CpuCount, Span};
-pub use rule::{Policy, RuleName};
+pub use rule::{Policy, RuleName, Scrub};
 pub use run_id::{RunId, RunIdError};
 pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};

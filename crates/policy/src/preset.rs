@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::config::{AllowConfig, EgressDefault};
 use crate::error::ConfigError;
+use crate::provider::{OneOrMany, ProviderConfig, ProviderId};
 
 const DATA: &str = include_str!("../../../profiles/presets.toml");
 
@@ -42,8 +43,52 @@ pub fn preset_names() -> Result<Vec<(String, String)>, ConfigError> {
     Ok(table()?.into_iter().map(|(name, preset)| (name, preset.about)).collect())
 }
 
-fn table() -> Result<BTreeMap<String, Preset>, ConfigError> {
+/// Each built-in provider's name and what it is.
+///
+/// # Errors
+/// When the embedded table is malformed, which its test rules out.
+pub fn provider_names() -> Result<Vec<(String, String)>, ConfigError> {
+    Ok(data()?.provider.into_iter().map(|(name, known)| (name, known.about.unwrap_or_default())).collect())
+}
+
+/// Each built-in provider and the variables in which its key is usual.
+///
+/// # Errors
+/// When the embedded table is malformed, which its test rules out.
+pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigError> {
+    let bad = |why| ConfigError::new("presets", "provider", why);
+    let row = |(name, known): (String, ProviderConfig)| {
+        let variables = known.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();
+        Ok((name.parse().map_err(bad)?, variables))
+    };
+    data()?.provider.into_iter().map(row).collect()
+}
+
+/// A built-in provider.
+pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<ProviderConfig, ConfigError> {
+    let mut all = data()?.provider;
+    let known: Vec<String> = all.keys().cloned().collect();
+    let found = all.remove(name).ok_or_else(|| {
+        ConfigError::new(origin, field, format!("there is no provider `{name}`"))
+            .with_hint(format!("the providers are {}; one of your own is a [[provider]]", known.join(", ")))
+    })?;
+    Ok(ProviderConfig { id: name.into(), ..found })
+}
+
+/// The embedded data: groups of rules, and providers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Data {
+    preset: BTreeMap<String, Preset>,
+    provider: BTreeMap<String, ProviderConfig>,
+}
+
+fn data() -> Result<Data, ConfigError> {
     toml::from_str(DATA).map_err(|e| ConfigError::new("presets", "", e.message()))
+}
+
+fn table() -> Result<BTreeMap<String, Preset>, ConfigError> {
+    Ok(data()?.preset)
 }
 
 #[cfg(test)]
@@ -54,6 +99,16 @@ mod tests {
     fn every_preset_compiles() {
         for (name, _) in preset_names().unwrap() {
             let config = crate::RunConfig { presets: vec![name], ..crate::RunConfig::default() };
+            let mut layers = crate::Layers::default();
+            layers.push(crate::Origin::Flags, config);
+            layers.compile().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_provider_compiles() {
+        for (name, _) in provider_names().unwrap() {
+            let config = crate::RunConfig { providers: vec![name], ..crate::RunConfig::default() };
             let mut layers = crate::Layers::default();
             layers.push(crate::Origin::Flags, config);
             layers.compile().unwrap();

@@ -5,10 +5,11 @@ use std::fmt;
 use crate::decide::{Asked, Carriage, View};
 use crate::denial::Guard;
 use crate::error::ConfigError;
+use crate::hostname::Host;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::HostPattern;
 use crate::rule::At;
-use crate::target::{Method, Port, Scheme};
+use crate::target::{Method, Port, Scheme, Target};
 
 /// What a rule covers.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl Reach {
         Ok(Self { host, ports, scheme: None, path: PathReach::Any, methods: None, encoded_slash })
     }
 
-    fn from_url(at: &At<'_>, url: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn from_url(at: &At<'_>, url: &str) -> Result<Self, ConfigError> {
         let bad = |why: &str| at.error("url", format!("`{url}`: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("write it as https://host/path/*"))?;
         let scheme = match scheme {
@@ -126,8 +127,11 @@ impl Reach {
         }
         match &asked.view {
             View::Request { scheme, method, path } => self.fit_request(*scheme, method, path),
-            View::Tls => self.fit_unseen(Carriage::Tls),
-            View::Opaque => self.fit_unseen(Carriage::Any),
+            View::Tls if self.scheme == Some(Scheme::Http) => {
+                Fit::Short(Guard::SchemeNotAllowed, "the rule is for plain HTTP".into())
+            }
+            View::Tls => Fit::Full(self.unseen(Carriage::Tls)),
+            View::Opaque => Fit::Full(self.unseen(Carriage::Any)),
         }
     }
 
@@ -151,27 +155,47 @@ impl Reach {
         }
     }
 
-    /// A connection whose requests this plane cannot see.
-    fn fit_unseen(&self, carriage: Carriage) -> Fit {
+    /// What a connection may carry whose requests this plane cannot see: as much as the rule says of all of them, and
+    /// else it has to be opened.
+    fn unseen(&self, carriage: Carriage) -> Carriage {
         let whole_host = self.path.is_whole() && self.methods.is_none();
         match self.scheme {
-            None if whole_host => Fit::Full(carriage),
-            Some(Scheme::Https) if whole_host => Fit::Full(Carriage::Tls),
-            _ => Fit::Short(
-                Guard::Unseen,
-                "the rule names a path, a method or plain HTTP, and this connection is not opened to look"
-                    .into(),
-            ),
+            None if whole_host => carriage,
+            Some(Scheme::Https) if whole_host => Carriage::Tls,
+            _ => Carriage::Opened,
         }
     }
 
-    /// Whether a deny rule catches a request: what cannot be seen is taken for caught.
+    /// Whether a target lies within, whatever is done with it.
+    pub(crate) fn covers(&self, target: &Target) -> bool {
+        self.is_at(target.host(), target.port())
+            && self.scheme.is_none_or(|scheme| scheme == target.scheme())
+            && self.path.covers(target.path().as_str())
+    }
+
+    /// Whether host and port are covered.
+    pub(crate) fn is_at(&self, host: &Host, port: Port) -> bool {
+        self.host.matches(host) && self.ports.as_ref().is_none_or(|list| list.contains(&port))
+    }
+
+    /// Whether it speaks of some of a host's requests only.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.path.is_whole() || self.methods.is_some()
+    }
+
+    /// Whether it can be for requests over TLS.
+    pub(crate) fn may_be_tls(&self) -> bool {
+        self.scheme != Some(Scheme::Http)
+    }
+
+    /// Whether a deny rule catches a request. Of what cannot be seen it catches all or nothing: a connection to a host that a
+    /// rule denies in part is opened, and its requests are asked for one by one.
     pub(crate) fn catches(&self, asked: &Asked) -> bool {
-        if !self.host.matches(&asked.host) || self.ports.as_ref().is_some_and(|p| !p.contains(&asked.port)) {
+        if !self.is_at(&asked.host, asked.port) {
             return false;
         }
         match &asked.view {
-            View::Opaque | View::Tls => true,
+            View::Opaque | View::Tls => !self.is_partial(),
             View::Request { scheme, method, path } => {
                 self.scheme.is_none_or(|s| s == *scheme)
                     && self.methods.as_ref().is_none_or(|list| list.contains(method))

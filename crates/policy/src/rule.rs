@@ -4,11 +4,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::address::AddressClass;
 use crate::config::{AllowConfig, DenyConfig, EgressDefault};
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::pattern::{HostPattern, Width};
+use crate::provider::Provider;
 use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 
@@ -39,10 +43,23 @@ impl fmt::Display for RuleName {
 pub struct Policy {
     pub(crate) allow: Vec<AllowRule>,
     pub(crate) deny: Vec<DenyRule>,
+    pub(crate) providers: Vec<Arc<Provider>>,
     pub(crate) default: EgressDefault,
     /// A managed policy: what it does not allow, nothing else can.
     pub(crate) ceiling: Option<Box<Policy>>,
     pub(crate) denied_status: u16,
+    pub(crate) scrub: Scrub,
+}
+
+/// What happens to an answer that cannot be searched for the credential that was part of its request.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scrub {
+    /// It is refused.
+    #[default]
+    Strict,
+    /// It goes on, and the record says so.
+    BestEffort,
 }
 
 impl Default for Policy {
@@ -51,9 +68,11 @@ impl Default for Policy {
         Self {
             allow: Vec::new(),
             deny: Vec::new(),
+            providers: Vec::new(),
             default: EgressDefault::Deny,
             ceiling: None,
             denied_status: 403,
+            scrub: Scrub::Strict,
         }
     }
 }
@@ -65,16 +84,39 @@ impl Policy {
         self.denied_status
     }
 
+    /// What happens to an answer that cannot be searched for a credential.
+    #[must_use]
+    pub fn scrub(&self) -> Scrub {
+        self.scrub
+    }
+
     /// Whether hosts that no rule names are allowed.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.default == EgressDefault::OpenInternet
     }
 
+    /// The providers of the run.
+    pub fn providers(&self) -> impl Iterator<Item = &Arc<Provider>> {
+        self.providers.iter()
+    }
+
+    /// Whether some TLS connection may have to be opened: a credential is bound, or a rule speaks of paths or methods.
+    #[must_use]
+    pub fn may_open(&self) -> bool {
+        let partial = |reach: &Reach| reach.is_partial() && reach.may_be_tls();
+        self.providers.iter().flat_map(|p| &p.rules).any(|rule| rule.reach.may_be_tls())
+            || self.allow.iter().any(|rule| partial(&rule.reach))
+            || self.deny.iter().any(|rule| partial(&rule.reach))
+            || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.may_open())
+    }
+
     /// Each rule as a line a person can read: its effect, its name, what it covers.
     pub fn rules(&self) -> impl Iterator<Item = (&'static str, &RuleName, String)> {
         let deny = self.deny.iter().map(|rule| ("deny", &rule.name, rule.reach.to_string()));
-        deny.chain(self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string())))
+        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
+        deny.chain(bound.map(|rule| ("bind", &rule.name, rule.reach.to_string())))
+            .chain(self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string())))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::apply::{apply_limits, parse_backend};
 use crate::config::{EgressDefault, RunConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
-use crate::rule::Policy;
+use crate::rule::{Policy, Scrub};
 use crate::spec::{Enforcement, RunSpec};
 
 /// Refuses a project's file that would widen anything before the person has approved it.
@@ -52,8 +52,11 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (!config.mount.is_empty(), "mount"),
         (!config.copy.is_empty(), "copy"),
         (egress.default == Some(EgressDefault::OpenInternet), "egress.default"),
+        (!config.providers.is_empty(), "providers"),
+        (!config.provider.is_empty(), "provider"),
         (!egress.allow.is_empty(), "egress.allow"),
         (egress.denied_status.is_some(), "egress.denied_status"),
+        (egress.scrub == Some(Scrub::BestEffort), "egress.scrub"),
     ];
     Ok(rows.into_iter().filter_map(|(wider, name)| wider.then_some(name)).collect())
 }

@@ -41,6 +41,37 @@ pub enum Error {
         /// Why it cannot be shown.
         why: String,
     },
+    /// A run declares a provider, and there is no credential for it.
+    #[error("find a credential for `{provider}`: there is none in the vault")]
+    NoCredential {
+        /// The provider.
+        provider: String,
+    },
+    /// A secret's value could not be read.
+    #[error("read the value from {from}: {source}")]
+    ReadValue {
+        /// Where from.
+        from: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A value is not fit for a credential.
+    #[error("take the value: {why}")]
+    Value {
+        /// What is wrong with it, without the value.
+        why: String,
+    },
+    /// A key of the vault is not one.
+    #[error("use the vault's key in {place}: {why}")]
+    VaultKey {
+        /// Where the key stands.
+        place: String,
+        /// What is wrong, without the key.
+        why: String,
+    },
+    /// The vault cannot be used.
+    #[error(transparent)]
+    Vault(#[from] credential::VaultError),
     /// The sandbox could not be planned or made.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
@@ -67,6 +98,7 @@ impl Error {
         match self {
             Self::Settings(error) => error.hint.clone(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
+            Self::NoCredential { provider } => Some(format!("lockgate creds set {provider}")),
             Self::State { .. } => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),

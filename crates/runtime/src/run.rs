@@ -3,19 +3,23 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
+use credential::Placeholder;
 use egress::{Notice, Summary};
-use policy::{Backend, RunId, RunSpec, Terminal};
-use sandbox::{Caller, Ended, Host, Plan, Signals, Started, Stdio, UndoLog};
+use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
+use sandbox::{Additions, Caller, Ended, Host, Plan, Signals, Started, Stdio, UndoLog};
 
 use crate::error::Error;
 use crate::key::audit_key;
 use crate::live::{Alive, reap_dead};
+use crate::platform::{History, Platform};
 use crate::record::{Outcome, RunRecord, RunState, now};
-use crate::sidecar::{self, Errand};
+use crate::sidecar::{self, Errand, Purse};
 use crate::state::{StateDirectory, append, make_directory};
-use crate::watch::{End, Watch, last_word};
+use crate::vault::{Credentials, refuse_missing};
+use crate::watch::{End, Watch, first_word, last_word};
 
 /// Exit codes beside the command's own. DESIGN §4
 const TIMED_OUT: i32 = 124;
@@ -62,15 +66,66 @@ pub struct Finished {
 pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
     let RunRequest { spec, command, caller, state } = request;
     let run = new_run_id()?;
+    refuse_missing(&spec, &state)?;
     let host = Host::detect();
-    let plan = sandbox::plan(&spec, &run, &caller, &host)?;
+    let (purse, platform, additions) = provide(&spec, &caller, &state)?;
+    let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
-    let lived = live(&spec, &command, &caller, &plan, &host, &mut book, report);
+    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, platform };
+    let lived = live(supplied, &plan, &host, &mut book, report);
     book.close(lived, report)
+}
+
+/// What a run begins with: what was asked, what its sidecar is given for credentials, and who answers it.
+struct Supplied<'a> {
+    spec: &'a RunSpec,
+    command: &'a [OsString],
+    caller: &'a Caller,
+    purse: Purse,
+    platform: Option<Platform>,
+}
+
+/// Makes the placeholders, and the socket by which the sidecar asks for what they stand for.
+fn provide(
+    spec: &RunSpec,
+    caller: &Caller,
+    state: &StateDirectory,
+) -> Result<(Purse, Option<Platform>, Additions), Error> {
+    let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
+    let mut purse = Purse::default();
+    if spec.policy.providers().next().is_none() {
+        return Ok((purse, None, additions));
+    }
+    for (placeholder, provider) in placeholders(&spec.policy)? {
+        if provider.llm().is_some() {
+            additions.environment.push(("MODEL_BASE_URL".into(), "http://sidecar:8080/llm".into())); // S1.25
+        }
+        let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));
+        additions.environment.extend(named);
+        purse.placeholders.push((placeholder, provider.id().clone()));
+    }
+    let vault = Credentials::open(caller, state)?.into_vault();
+    purse.generation = Some(vault.generation_file()?);
+    let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
+    let history = History { directory: state.clone(), workspace };
+    let (platform, theirs) = Platform::pair(vault, &spec.policy, history)?;
+    purse.platform = Some(theirs);
+    Ok((purse, Some(platform), additions))
+}
+
+/// A placeholder for each provider: new for each run, so that none is worth keeping.
+pub(crate) fn placeholders(policy: &Policy) -> Result<Vec<(Placeholder, Arc<Provider>)>, Error> {
+    let mint = |provider: &Arc<Provider>| {
+        let mut random = [0; 24];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Error::Plumbing { what: "make a placeholder", source: errno.into() })?;
+        Ok((Placeholder::mint(random), Arc::clone(provider)))
+    };
+    policy.providers().map(mint).collect()
 }
 
 /// A new identifier.
@@ -109,14 +164,13 @@ struct Lived {
 
 /// Acquires everything in order, waits, and lets the sandbox go. What was acquired for longer is in the undo log.
 fn live(
-    spec: &RunSpec,
-    command: &[OsString],
-    caller: &Caller,
+    supplied: Supplied<'_>,
     plan: &Plan,
     host: &Host,
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
+    let Supplied { spec, command, caller, purse, platform } = supplied;
     let plumbing = |what: &'static str| move |source| Error::Plumbing { what, source };
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -130,6 +184,7 @@ fn live(
         key: audit_key(&book.state)?,
         link: link_inside,
         notices: notices_inside,
+        purse,
     };
     let sidecar = sidecar::start(&errand)?;
     drop(errand);
@@ -139,7 +194,8 @@ fn live(
         Backend::Linux => sandbox::start_linux,
         Backend::Process => sandbox::start_process,
     };
-    let started = start(plan, host, command, stdio, link, &mut book.undo);
+    let mut authority = || first_word(notices.as_fd());
+    let started = start(plan, host, command, stdio, link, &mut authority, &mut book.undo);
     let mut sandbox = match started {
         Ok(sandbox) => sandbox,
         Err(error) => {
@@ -152,6 +208,7 @@ fn live(
         sidecar: &sidecar,
         notices: notices.as_fd(),
         signals: &signals,
+        platform,
         deadline,
         report,
     };

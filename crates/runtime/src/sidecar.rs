@@ -1,12 +1,14 @@
-//! Sidecar processes: the one beside each run, and the one that stands alone for those who bring their own sandbox.
+//! The sidecar process beside a run.
 
 use std::fs::File;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
-use credential::Secret;
-use egress::{Files, Gate, GateOptions, Listeners, SigningKey};
-use policy::{Policy, RunId};
+use credential::{Placeholder, Secret};
+use egress::{
+    Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
+};
+use policy::{Policy, ProviderId, RunId};
 use sandbox::{Identity, Sidecar};
 
 use crate::error::Error;
@@ -23,11 +25,38 @@ pub(crate) struct Errand {
     pub(crate) link: OwnedFd,
     /// Where it tells denials.
     pub(crate) notices: OwnedFd,
+    /// What it needs to ask for credentials.
+    pub(crate) purse: Purse,
+}
+
+/// What a sidecar needs to ask for credentials.
+#[derive(Debug, Default)]
+pub(crate) struct Purse {
+    pub(crate) platform: Option<(OwnedFd, Secret)>,
+    pub(crate) generation: Option<File>,
+    pub(crate) placeholders: Vec<(Placeholder, ProviderId)>,
+}
+
+impl Purse {
+    /// What the gate takes; descriptors are shared with this process's copies, which end with it.
+    fn wallet(&self) -> std::io::Result<Wallet> {
+        let platform = match &self.platform {
+            Some((socket, token)) => {
+                let socket = UnixStream::from(socket.try_clone()?);
+                Some((PlatformPlace::Inherited(socket), token.clone()))
+            }
+            None => None,
+        };
+        let generation = self.generation.as_ref().map(File::try_clone).transpose()?;
+        Ok(Wallet { platform, generation, placeholders: self.placeholders.clone(), configure_once: None })
+    }
 }
 
 /// Starts the sidecar of a run. It waits for its listeners.
 pub(crate) fn start(errand: &Errand) -> Result<Sidecar, Error> {
-    let keep = [errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
+    let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
+    keep.extend(errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()));
+    keep.extend(errand.purse.generation.as_ref().map(AsFd::as_fd));
     Ok(sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))?)
 }
 
@@ -35,6 +64,15 @@ pub(crate) fn start(errand: &Errand) -> Result<Sidecar, Error> {
 fn serve(errand: &Errand) -> Result<(), Error> {
     let files = Files::open(errand.bundle.as_deref());
     let key = SigningKey::from_pkcs8(&errand.key).map_err(plumbing("read the audit's key"))?;
+    let authority = match errand.policy.may_open() {
+        true => {
+            let authority = RunAuthority::make().map_err(GateError::Authority)?;
+            egress::tell_authority(errand.notices.as_fd(), &authority)
+                .map_err(plumbing("tell the authority"))?;
+            Some(authority)
+        }
+        false => None,
+    };
     let audit = errand.audit.try_clone().map_err(plumbing("open the audit"))?;
     let notices = errand.notices.try_clone().map_err(plumbing("open the notices"))?;
     sandbox::confine_sidecar(errand.identity).map_err(plumbing("shut the sidecar in"))?;
@@ -45,6 +83,8 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         answers: None,
         audit: Some((audit, key)),
         notices: Some(notices),
+        authority,
+        wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
     })?;
     let Some(set) =
         sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))?
@@ -55,6 +95,8 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     let listeners = Listeners {
         transparent: set.transparent,
         forward: set.forward,
+        gateway: set.gateway,
+        gateway_socket: set.gateway_socket,
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
     };
@@ -65,53 +107,4 @@ fn serve(errand: &Errand) -> Result<(), Error> {
 
 fn plumbing(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Plumbing { what, source }
-}
-
-/// A sidecar without a run of ours.
-#[derive(Debug)]
-pub struct Standalone {
-    /// The rules.
-    pub policy: Policy,
-    /// Where the explicit proxy listens.
-    pub forward: SocketAddr,
-    /// Where DNS is answered, over UDP and TCP.
-    pub dns: Option<SocketAddr>,
-    /// Where records go, and the key that signs them.
-    pub audit: Option<(File, Secret)>,
-    /// The name its records carry.
-    pub run: RunId,
-    /// What `SSL_CERT_FILE` names.
-    pub bundle: Option<String>,
-}
-
-/// Serves in this process until it is told to end. `listening` is told once every socket is served.
-///
-/// # Errors
-/// When an address cannot be bound, or serving fails.
-pub fn serve_standalone(sidecar: Standalone, stop: OwnedFd, listening: impl FnOnce()) -> Result<(), Error> {
-    let files = Files::open(sidecar.bundle.as_deref());
-    let mut listeners = Listeners { forward: Some(egress::bind(sidecar.forward)?), ..Listeners::default() };
-    if let Some(address) = sidecar.dns {
-        listeners.dns_tcp = Some(egress::bind(address)?);
-        listeners.dns_udp = Some(egress::bind_udp(address)?);
-    }
-    let audit = match sidecar.audit {
-        Some((file, document)) => {
-            Some((file, SigningKey::from_pkcs8(&document).map_err(plumbing("read the audit's key"))?))
-        }
-        None => None,
-    };
-    let gate = Gate::open(GateOptions {
-        policy: sidecar.policy,
-        run: sidecar.run,
-        files,
-        answers: None,
-        audit,
-        notices: None,
-    })?;
-    egress::serve(gate, listeners, stop, || {
-        listening();
-        Ok(())
-    })?;
-    Ok(())
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! runs/<id>/   run.jsonl  audit.jsonl
 //! live/<id>    the undo log of a run, locked for as long as its process lives
-//! keys/        the audit's signing key
+//! keys/        the audit's signing key, and the vault's
+//! vault/       credentials, encrypted
 //! approved/    what project files the person has approved
 //! ```
 
@@ -56,6 +57,10 @@ impl StateDirectory {
 
     pub(crate) fn keys(&self) -> PathBuf {
         self.0.join("keys")
+    }
+
+    pub(crate) fn vault(&self) -> PathBuf {
+        self.0.join("vault")
     }
 
     pub(crate) fn approved(&self) -> PathBuf {

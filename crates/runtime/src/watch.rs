@@ -1,5 +1,6 @@
 //! The middle of a run: waiting for whatever comes first, in one thread, until the command has ended.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Ended, Event, Sidecar, Signals, Started};
 
 use crate::error::Error;
+use crate::platform::Platform;
 use crate::relay::Relay;
 use crate::run::Report;
 
@@ -38,6 +40,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) sidecar: &'a Sidecar,
     pub(crate) notices: BorrowedFd<'a>,
     pub(crate) signals: &'a Signals,
+    /// Who answers the sidecar's questions for credentials.
+    pub(crate) platform: Option<Platform>,
     pub(crate) deadline: Instant,
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
@@ -48,6 +52,7 @@ enum Source {
     Sandbox,
     Sidecar,
     Notices,
+    Questions,
     Signals,
     Input,
     Output,
@@ -93,6 +98,12 @@ impl Watch<'_> {
             if ready.contains(&Source::Notices) {
                 self.take_notices(&mut state.summary);
             }
+            if ready.contains(&Source::Questions)
+                && let Some(platform) = &mut self.platform
+                && !platform.answer()
+            {
+                self.platform = None;
+            }
             if ready.contains(&Source::Sandbox)
                 && let Some(end) = self.take_event(&mut state)?
             {
@@ -112,6 +123,9 @@ impl Watch<'_> {
         let mut sources = vec![(Source::Sandbox, self.sandbox.events(), PollFlags::IN)];
         sources.push((Source::Notices, self.notices, PollFlags::IN));
         sources.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
+        if let Some(platform) = &self.platform {
+            sources.push((Source::Questions, platform.questions(), PollFlags::IN));
+        }
         if !state.sidecar_gone {
             sources.push((Source::Sidecar, self.sidecar.gone(), PollFlags::IN));
         }
@@ -181,7 +195,7 @@ impl Watch<'_> {
             match Told::parse(&buffer[..length]) {
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
                 Some(Told::Summary(found)) => *summary = Some(found),
-                None => {}
+                Some(Told::Authority(_)) | None => {}
             }
         }
     }
@@ -230,6 +244,18 @@ impl Watch<'_> {
     }
 }
 
+/// Before the sandbox is whole: the certificate of the run's authority, which the sidecar is making meanwhile.
+pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut buffer = [0; 8192];
+    let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Timespec::try_from(GRACE).ok().as_ref())?;
+    let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
+    match Told::parse(&buffer[..length]) {
+        Some(Told::Authority(pem)) => Ok(pem.into_bytes()),
+        _ => Err(io::Error::other("it told something else than its authority")),
+    }
+}
+
 /// After the command has ended: what the sidecar still has to tell, up to its last word.
 pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
     let mut buffer = [0; 8192];
@@ -242,7 +268,7 @@ pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'
             Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
                 Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
                 Some(Told::Summary(summary)) => return Some(summary),
-                None => {}
+                Some(Told::Authority(_)) | None => {}
             },
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             _ => return None,

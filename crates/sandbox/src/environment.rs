@@ -8,17 +8,40 @@ use policy::{RunId, RunSpec};
 
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::plan::Additions;
 
 /// Where a program is looked for when the caller's own path names no system directory.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The parents of search path entries that exist inside.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix", "/gnu"];
 
+/// Where the run's authority lies inside, alone and together with those of the host.
+pub(crate) const AUTHORITY: &str = "/.lockgate-etc/authority.pem";
+pub(crate) const BUNDLE: &str = "/.lockgate-etc/ca-bundle.pem";
+/// The variables by which programs are told of a bundle that takes the place of their own: OpenSSL and Python, Go, curl,
+/// Python's requests and pip, Git, Cargo, Deno's rustls, the AWS tools, Codex.
+const BUNDLE_VARIABLES: &[&str] = &[
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CODEX_CA_CERTIFICATE",
+];
+/// And of one that comes on top of their own: Node, Deno.
+const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+
 /// The explicit planes, as the command is told of them. S0.16.
 #[derive(Clone, Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct Planes {
     /// `http://sidecar:8081`.
     pub(crate) forward: String,
+    /// `http://sidecar:8080`.
+    pub(crate) gateway: String,
+    /// The gateway's Unix socket, where there is one.
+    pub(crate) socket: Option<&'static str>,
 }
 
 /// Builds the environment; later sources win: defaults, tools, passed, set.
@@ -27,8 +50,9 @@ pub(crate) fn build(
     caller: &Caller,
     run: &RunId,
     home: &str,
-    proxy: &Proxy,
+    planes: &Planes,
     tools: (&[PathBuf], &[(String, String)]),
+    additions: &Additions,
 ) -> Result<Vec<(String, String)>, Error> {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     let mut set = |name: &str, value: String| {
@@ -44,14 +68,22 @@ pub(crate) fn build(
     set("LOCKGATE", "1".into());
     set("LOCKGATE_RUN_ID", run.to_string());
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        set(name, proxy.forward.clone());
-        set(&name.to_ascii_lowercase(), proxy.forward.clone());
+        set(name, planes.forward.clone());
+        set(&name.to_ascii_lowercase(), planes.forward.clone());
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        set(name, "localhost,127.0.0.1,::1".into());
+        set(name, "localhost,127.0.0.1,::1,sidecar".into());
+    }
+    set("SIDECAR_URL", planes.gateway.clone()); // S0.17
+    if let Some(socket) = planes.socket {
+        set("LOCKGATE_SOCKET", socket.into());
     }
     for (name, value) in tools.1 {
         set(name, value.clone());
+    }
+    if additions.opens_tls {
+        BUNDLE_VARIABLES.iter().for_each(|name| set(name, BUNDLE.into()));
+        EXTRA_VARIABLES.iter().for_each(|name| set(name, AUTHORITY.into()));
     }
     for name in &spec.env.pass {
         // A variable that is not set stays so.
@@ -64,6 +96,10 @@ pub(crate) fn build(
         }
     }
     for (name, value) in &spec.env.set {
+        set(name, value.clone());
+    }
+    // Last, so that a variable that was to be passed on does not carry the credential itself.
+    for (name, value) in &additions.environment {
         set(name, value.clone());
     }
     Ok(env.into_iter().collect())

@@ -104,8 +104,12 @@ impl Event {
 pub struct ListenerSet {
     /// Redirected TCP connections.
     pub transparent: Option<OwnedFd>,
-    /// The explicit proxy.
+    /// The explicit proxy, where it has a port of its own.
     pub forward: Option<OwnedFd>,
+    /// The gateway, where it has a port of its own.
+    pub gateway: Option<OwnedFd>,
+    /// The gateway on a Unix socket.
+    pub gateway_socket: Option<OwnedFd>,
     /// DNS over UDP.
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
@@ -114,8 +118,14 @@ pub struct ListenerSet {
 
 impl ListenerSet {
     pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let all =
-            [(b't', &self.transparent), (b'f', &self.forward), (b'u', &self.dns_udp), (b'd', &self.dns_tcp)];
+        let all = [
+            (b't', &self.transparent),
+            (b'f', &self.forward),
+            (b'g', &self.gateway),
+            (b's', &self.gateway_socket),
+            (b'u', &self.dns_udp),
+            (b'd', &self.dns_tcp),
+        ];
         let present: Vec<_> =
             all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
         let kinds: Vec<u8> = present.iter().map(|(kind, _)| *kind).collect();
@@ -139,6 +149,8 @@ pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSe
         let slot = match kind {
             b't' => &mut set.transparent,
             b'f' => &mut set.forward,
+            b'g' => &mut set.gateway,
+            b's' => &mut set.gateway_socket,
             b'u' => &mut set.dns_udp,
             _ => &mut set.dns_tcp,
         };

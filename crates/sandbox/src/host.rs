@@ -21,6 +21,14 @@ pub enum SystemPath {
 const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
 
+/// Where a bundle of certification authorities may lie, most usual first.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
 /// What the plan needs to know of the host.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -30,6 +38,8 @@ pub struct Host {
     pub limits: LimitsHere,
     /// The kernel's Landlock version, if it has it.
     pub landlock: Option<u32>,
+    /// The bundle of certification authorities that programs here look at, if there is one.
+    pub bundle: Option<PathBuf>,
 }
 
 impl Host {
@@ -46,6 +56,11 @@ impl Host {
                 kind.is_dir().then_some(SystemPath::Directory(path))
             }
         });
-        Self { system: system.collect(), limits: Cgroups::detect(), landlock: sys::landlock::version() }
+        Self {
+            system: system.collect(),
+            limits: Cgroups::detect(),
+            landlock: sys::landlock::version(),
+            bundle: BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
+        }
     }
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use policy::{Backend, ByteSize, Enforcement, Limits, MountMode, RunId, RunSpec, WorkspaceMode};
 
 use crate::caller::Caller;
-use crate::environment::{self, Proxy};
+use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
+use crate::step::{Source, Step, Visible};
 use crate::tool;
 
 /// The home inside.
@@ -20,30 +21,15 @@ pub(crate) const HOME: &str = "/home/agent";
 /// agent's own may want it), the explicit proxy's (S0.15) and DNS.
 pub(crate) const TRANSPARENT_PORT: u16 = 41999;
 pub(crate) const FORWARD_PORT: u16 = 8081;
+pub(crate) const GATEWAY_PORT: u16 = 8080;
+/// The gateway's Unix socket.
+pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
 pub(crate) const DNS_PORT: u16 = 53;
 /// The first of the ids that runs started by root get outside, and how many there are: far above those of people
 /// and of subordinate ranges.
 const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
 /// The id inside when root started the run; `agent` and not root.
 const AGENT_ID: u32 = 1000;
-
-/// A host path that becomes visible inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Visible {
-    /// What is shown.
-    pub source: Source,
-    /// Where it is shown.
-    pub target: PathBuf,
-    /// How it may be used.
-    pub mode: MountMode,
-}
-
-/// Where something visible comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A path of the host, opened without following links.
-    Host(PathBuf),
-}
 
 /// Ids inside and outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,87 +49,6 @@ pub enum LimitsPlan {
     Group(Limits),
     /// Not at all, but for the number of processes.
     Processes(u32),
-}
-
-/// One step in the making of a `linux` sandbox, in the order of the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Opens everything that is shown, before anything is covered.
-    OpenSources,
-    /// Mounts the private root, with room for this many octets and files.
-    MountRoot {
-        /// Octets.
-        size: ByteSize,
-        /// Files and directories.
-        inodes: u64,
-    },
-    /// Shows a system directory of the host, read-only.
-    ShowSystem(PathBuf),
-    /// Repeats a link of the host's root.
-    Link(PathBuf, PathBuf),
-    /// Makes a private directory.
-    Directory(PathBuf, u32),
-    /// Shows `/etc` read-only, with files of ours over it.
-    ShowEtc,
-    /// Mounts the process file system of the sandbox's own processes.
-    MountProc,
-    /// Makes `/dev` with the harmless devices.
-    MakeDevices,
-    /// Shows the workspace.
-    ShowWorkspace(PathBuf, WorkspaceMode),
-    /// Shows a path of the host.
-    Show(Visible),
-    /// Copies a path of the host.
-    Copy(PathBuf, PathBuf),
-    /// Makes what the host would later execute or trust read-only.
-    Protect,
-    /// Makes the private root the root.
-    EnterRoot,
-    /// Gives the host its name.
-    SetHostname,
-    /// Makes every address local, redirects TCP, and binds the listeners.
-    WireNetwork,
-    /// Gives up identities and capabilities for good.
-    DropPrivileges,
-    /// Restricts file access by Landlock.
-    Landlock,
-    /// Installs the system-call filter.
-    Seccomp,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OpenSources => f.write_str("open what the sandbox is shown"),
-            Self::MountRoot { size, inodes } => write!(f, "mount the private root ({size}, {inodes} files)"),
-            Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
-            Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
-            Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
-            Self::ShowEtc => {
-                f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
-            }
-            Self::MountProc => f.write_str("mount /proc"),
-            Self::MakeDevices => f.write_str("make /dev"),
-            Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
-                write!(f, "show the workspace {} for reading and writing", path.display())
-            }
-            Self::ShowWorkspace(path, WorkspaceMode::ReadOnly) => {
-                write!(f, "show the workspace {} read-only", path.display())
-            }
-            Self::Show(Visible { source: Source::Host(path), target, mode }) => {
-                let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
-                write!(f, "show {} at {} {how}", path.display(), target.display())
-            }
-            Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),
-            Self::Protect => f.write_str("protect what the host would execute or trust"),
-            Self::EnterRoot => f.write_str("enter the private root"),
-            Self::SetHostname => f.write_str("set the host name"),
-            Self::WireNetwork => f.write_str("redirect the network to the sidecar"),
-            Self::DropPrivileges => f.write_str("drop privileges"),
-            Self::Landlock => f.write_str("restrict files by Landlock"),
-            Self::Seccomp => f.write_str("install the system-call filter"),
-        }
-    }
 }
 
 /// Everything that will be done for a run, before any of it is.
@@ -167,11 +72,26 @@ pub struct Plan {
     pub notices: Vec<String>,
 }
 
+/// What the other side of the house adds to a plan. Nothing of it is secret.
+#[derive(Clone, Debug, Default)]
+pub struct Additions {
+    /// Variables beside the policy's own: placeholders, addresses of planes.
+    pub environment: Vec<(String, String)>,
+    /// Whether the sidecar opens TLS, so that programs inside must trust its authority.
+    pub opens_tls: bool,
+}
+
 /// Makes the plan.
 ///
 /// # Errors
 /// When something asked for cannot be done on this host; the error names it and what would help.
-pub fn plan(spec: &RunSpec, run: &RunId, caller: &Caller, host: &Host) -> Result<Plan, Error> {
+pub fn plan(
+    spec: &RunSpec,
+    run: &RunId,
+    caller: &Caller,
+    host: &Host,
+    additions: &Additions,
+) -> Result<Plan, Error> {
     let workspace = workspace(spec, caller)?;
     let mut notices = spec.notices.clone();
     let limits = plan_limits(spec, host, &mut notices)?;
@@ -183,7 +103,13 @@ pub fn plan(spec: &RunSpec, run: &RunId, caller: &Caller, host: &Host) -> Result
         tools.environment.extend(brought.environment);
     }
     let (home, steps) = match spec.backend {
-        Backend::Linux => (HOME, linux_steps(spec, caller, host, &workspace, &tools, &mut notices)?),
+        Backend::Linux => {
+            let mut steps = linux_steps(spec, caller, host, &workspace, &tools, &mut notices)?;
+            if additions.opens_tls {
+                trust_authority(&mut steps, host);
+            }
+            (HOME, steps)
+        }
         Backend::Process => {
             notices.push(
                 "backend `process`: no isolation. The command sees this machine's files, network and processes; \
@@ -193,9 +119,13 @@ pub fn plan(spec: &RunSpec, run: &RunId, caller: &Caller, host: &Host) -> Result
             (caller.home.as_deref().and_then(Path::to_str).unwrap_or("/"), process_steps(spec)?)
         }
     };
-    let proxy = Proxy { forward: format!("http://sidecar:{FORWARD_PORT}") };
+    let planes = Planes {
+        forward: format!("http://sidecar:{FORWARD_PORT}"),
+        gateway: format!("http://sidecar:{GATEWAY_PORT}"),
+        socket: (spec.backend == Backend::Linux).then_some(GATEWAY_SOCKET),
+    };
     let environment =
-        environment::build(spec, caller, run, home, &proxy, (&tools.search, &tools.environment))?;
+        environment::build(spec, caller, run, home, &planes, (&tools.search, &tools.environment), additions)?;
     let identity = identity(spec.backend, run, caller);
     Ok(Plan {
         run: run.clone(),
@@ -330,6 +260,12 @@ fn linux_steps(
     Ok(steps)
 }
 
+/// After the host's own `/etc`, as late as can be: the authority is being made meanwhile.
+fn trust_authority(steps: &mut Vec<Step>, host: &Host) {
+    let at = steps.iter().position(|step| *step == Step::EnterRoot).unwrap_or(steps.len());
+    steps.insert(at, Step::TrustAuthority(host.bundle.clone()));
+}
+
 /// A target inside; `~` is not replaced there.
 fn inside(target: &Path) -> Result<PathBuf, Error> {
     let covers = ["/usr", "/etc", "/bin", "/lib", "/sbin", "/tmp", "/home", "/run", "/var"];
@@ -419,8 +355,9 @@ mod tests {
         let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
         let system =
             vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
-        let host = Host { system, limits: Err(missing), landlock: Some(7) };
-        plan(&layers.compile().unwrap(), &"abcdefghjkmn".parse().unwrap(), &caller, &host)
+        let host = Host { system, limits: Err(missing), landlock: Some(7), bundle: None };
+        let run = "abcdefghjkmn".parse().unwrap();
+        plan(&layers.compile().unwrap(), &run, &caller, &host, &Additions::default())
     }
 
     #[test]
@@ -467,6 +404,7 @@ note: memory and processors are not limited: there are none. To change that, mak
         let value = |name: &str| plan.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
         assert_eq!(value("TOKEN"), None);
         assert_eq!(value("HTTPS_PROXY"), Some("http://sidecar:8081")); // S0.16
+        assert_eq!(value("SIDECAR_URL"), Some("http://sidecar:8080")); // S0.17
         assert!(value("PATH").unwrap().starts_with("/usr/bin:/opt/x/bin:"));
     }
 

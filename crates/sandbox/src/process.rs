@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::linux;
-use crate::plan::Plan;
+use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
 use crate::started::{Ending, Started, Stdio};
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::undo::UndoLog;
@@ -35,6 +35,7 @@ pub fn start(
     command: &[OsString],
     stdio: Stdio,
     sidecar: OwnedFd,
+    _authority: linux::Authority<'_>,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let group = linux::make_group(plan, host, undo)?;
@@ -60,16 +61,22 @@ pub fn start(
     Ok(Started { init, control, group, held: None, ending: Ending::HangUp })
 }
 
-/// Binds the proxy to a free port of loopback, hands it over, and tells the environment.
+/// Binds the proxy and the gateway to free ports of loopback, hands it over, and tells the environment.
 fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
     let forward = listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let address = SocketAddr::try_from(rustix::net::getsockname(&forward)?).map_err(io::Error::other)?;
-    ListenerSet { forward: Some(forward), ..ListenerSet::default() }.send(sidecar.as_fd())?;
+    let gateway = listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let gateway_address =
+        SocketAddr::try_from(rustix::net::getsockname(&gateway)?).map_err(io::Error::other)?;
+    let set = ListenerSet { forward: Some(forward), gateway: Some(gateway), ..ListenerSet::default() };
+    set.send(sidecar.as_fd())?;
     let mut plan = plan.clone();
-    let literal = format!("http://sidecar:{}", crate::plan::FORWARD_PORT);
-    for (_, value) in &mut plan.environment {
-        if *value == literal {
-            *value = format!("http://{address}");
+    for (port, real) in [(FORWARD_PORT, address), (GATEWAY_PORT, gateway_address)] {
+        let literal = format!("http://sidecar:{port}");
+        for (_, value) in &mut plan.environment {
+            if let Some(rest) = value.strip_prefix(&literal) {
+                *value = format!("http://{real}{rest}");
+            }
         }
     }
     Ok(plan)

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::plan::{Source, Visible};
+use crate::step::{Source, Visible};
 
 const DATA: &str = include_str!("../../../profiles/tools.toml");
 

@@ -3,8 +3,11 @@
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
+};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -17,6 +20,18 @@ pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = open(&address, SocketType::STREAM)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A listener on a Unix socket, which is made at `path`.
+///
+/// # Errors
+/// Whatever `socket(2)`, `bind(2)` or `listen(2)` gives.
+pub fn unix(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }

@@ -86,8 +86,23 @@ impl Ended {
     pub fn fails_within(&self, limit: Duration, words: &[&str]) {
         assert!(self.code != 0, "it worked: {self}");
         assert!(self.took < limit, "it took {:?}, more than {limit:?}: {self}", self.took);
-        let all = format!("{}\n{}", self.stdout, self.stderr).to_lowercase();
+        let all = format!("{}\n{}\n{}", self.stdout, self.stderr, self.in_its_own_words()).to_lowercase();
         assert!(words.iter().any(|word| all.contains(&word.to_lowercase())), "none of {words:?}: {self}");
+    }
+
+    /// What the command said on stderr, without what the person is told there: a command that writes a letter at a time has
+    /// its words cut by it.
+    fn in_its_own_words(&self) -> String {
+        let mut own = String::new();
+        let mut rest = self.stderr.as_str();
+        while let Some(at) = rest.find("lockgate: ") {
+            own.push_str(&rest[..at]);
+            rest = rest[at..].split_once('\n').map_or("", |(_, after)| after);
+            while rest.starts_with("  ") {
+                rest = rest.split_once('\n').map_or("", |(_, after)| after);
+            }
+        }
+        own + rest
     }
 
     /// It failed within a second, in words that hold one of `words`.

@@ -138,13 +138,13 @@ fn a_tunnel_is_judged_by_the_same_rules() {
     };
     let sent: Vec<Value> = rows.iter().map(connect).collect();
 
-    // A rule about paths cannot be kept where no path is seen, so no tunnel to its host is opened at all.
+    // Where a rule speaks of paths the tunnel is opened here, and its requests are asked for: nobody is dialled for it.
     let mut wrong = Vec::new();
     let answers = ask(&site, TALK, corpus_policy(), &sent);
     for (id, answer) in &answers {
         let row = rows.iter().find(|row| row["id"] == id.as_str()).expect("a row");
         if text(row, "target").to_ascii_lowercase().starts_with("https:") || row["expect"] == "deny" {
-            nobody_reached(id, answer, &mut wrong);
+            nobody_dialled(id, answer, &mut wrong);
         }
     }
     assert!(wrong.is_empty(), "{} tunnels through rules of paths:\n{}", wrong.len(), wrong.join("\n"));
@@ -170,12 +170,9 @@ fn a_tunnel_is_judged_by_the_same_rules() {
     assert!(wrong.is_empty(), "{} tunnels do not agree:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-fn nobody_reached(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
+fn nobody_dialled(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
     if answer.events("connect").next().is_some() {
         wrong.push(format!("{id}: {:?}", answer.seen));
-    }
-    if answer.status == 200 {
-        wrong.push(format!("{id}: a tunnel was opened: {}", answer.received));
     }
 }
 

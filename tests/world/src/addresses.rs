@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The web server of the public internet, in both families.
 pub(crate) const WEB4: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 pub(crate) const WEB6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x2800, 0x220, 1, 0, 0, 0, 1);
-/// A certificate for another name, an expired one, and one signed by nobody.
+/// A certificate for another name, an expired one, one signed by itself, one of an authority that nobody trusts, and one
+/// for the address alone.
 pub(crate) const BAD_NAME: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 35);
 pub(crate) const EXPIRED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 36);
 pub(crate) const SELF_SIGNED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 37);
+pub(crate) const UNKNOWN_CA: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 38);
+pub(crate) const IP_ONLY: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 39);
 /// The SSH server.
 pub(crate) const SSH: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 40);
 /// Packets to these vanish, or are answered with "host unreachable".
@@ -55,6 +58,8 @@ pub(crate) fn server_at(address: IpAddr) -> &'static str {
         IpAddr::V4(BAD_NAME) => "badname",
         IpAddr::V4(EXPIRED) => "expired",
         IpAddr::V4(SELF_SIGNED) => "selfsigned",
+        IpAddr::V4(UNKNOWN_CA) => "unknownca",
+        IpAddr::V4(IP_ONLY) => "iponly",
         IpAddr::V4(SSH) => "ssh",
         IpAddr::V4(LAN) => "lan",
         IpAddr::V4(METADATA | METADATA_ALIBABA) | IpAddr::V6(METADATA6) => "metadata",

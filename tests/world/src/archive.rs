@@ -1,5 +1,7 @@
-//! The three archive forms that package indexes serve, written by hand and without compression: they hold a few lines of
-//! text each, and the clients that open them are the real ones.
+//! The three archive forms that package indexes serve, written by hand: they hold a few lines of text each, and the clients
+//! that open them are the real ones.
+
+use crate::forms::gzip;
 
 /// A file to pack: its path and its text.
 pub(crate) type File<'a> = (&'a str, &'a [u8]);
@@ -73,22 +75,6 @@ fn tar(files: &[File<'_>]) -> Vec<u8> {
     }
     archive.resize(archive.len() + 1024, 0);
     archive
-}
-
-fn gzip(content: &[u8]) -> Vec<u8> {
-    let mut stream = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-    // Stored blocks of DEFLATE (RFC 1951 §3.2.4); the last one is marked.
-    let blocks = content.chunks(65535);
-    let last = blocks.len().saturating_sub(1);
-    for (number, block) in blocks.enumerate() {
-        stream.push(u8::from(number == last));
-        stream.extend_from_slice(&short(block.len()).to_le_bytes());
-        stream.extend_from_slice(&(!short(block.len())).to_le_bytes());
-        stream.extend_from_slice(block);
-    }
-    stream.extend_from_slice(&crc32(content).to_le_bytes());
-    stream.extend_from_slice(&size(content.len()).to_le_bytes());
-    stream
 }
 
 /// CRC-32 of IEEE 802.3, bit by bit: a few kilobytes are summed once.

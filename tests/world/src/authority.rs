@@ -1,5 +1,5 @@
 //! The world's own certificate authority: what the command is told to trust, and a certificate for any name a client asks
-//! for, in the four states a client may meet. Keys live in memory only and die with the world.
+//! for, in the states a client may meet. Keys live in memory only and die with the world.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +15,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
 
-use crate::addresses::{WEB4, WEB6};
+use crate::addresses::{IP_ONLY, WEB4, WEB6};
 use crate::error::Error;
 
 /// What a certificate looks like to a client that checks it.
@@ -29,7 +29,14 @@ pub(crate) enum Face {
     Expired,
     /// Signed by itself.
     SelfSigned,
+    /// Signed by an authority that nobody was told of.
+    UnknownAuthority,
+    /// Right for the address, and for no name.
+    AddressOnly,
 }
+
+/// The one name that speaks HTTP/2 as well.
+const PROTOCOLS: &str = "protocols.example";
 
 /// What makes two clients get the same certificate: the server's face and the name asked for, in lower case.
 type Asked = (Face, Option<String>);
@@ -37,6 +44,8 @@ type Asked = (Face, Option<String>);
 /// The authority and the server settings it has made so far.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    /// Nobody is told of this one.
+    stranger: Issuer<'static, KeyPair>,
     pem: String,
     offered: Mutex<HashMap<Asked, Arc<ServerConfig>>>,
 }
@@ -44,16 +53,9 @@ pub(crate) struct Authority {
 impl Authority {
     /// Makes a new authority with a key of its own.
     pub(crate) fn new() -> Result<Self, Error> {
-        let refused = |source| Error::Certificate { source };
-        let key = KeyPair::generate().map_err(refused)?;
-        let mut parameters = CertificateParams::default();
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        parameters.distinguished_name = common_name("Lockgate test world");
-        (parameters.not_before, parameters.not_after) = around_now();
-        let certificate = parameters.self_signed(&key).map_err(refused)?;
-        let pem = certificate.pem();
-        Ok(Self { issuer: Issuer::new(parameters, key), pem, offered: Mutex::default() })
+        let (issuer, pem) = new_issuer("Lockgate test world")?;
+        let (stranger, _) = new_issuer("An authority that nobody knows")?;
+        Ok(Self { issuer, stranger, pem, offered: Mutex::default() })
     }
 
     /// The authority's certificate.
@@ -83,6 +85,7 @@ impl Authority {
         let refused = |source| Error::Certificate { source };
         let names = match (face, name) {
             (Face::OtherName, _) => vec!["other.example.net".to_owned()],
+            (Face::AddressOnly, _) => vec![IP_ONLY.to_string()],
             (_, Some(name)) => vec![name.to_owned()],
             (_, None) => ["example.com", "*.example.com", "example.org", "*.example.org"]
                 .map(str::to_owned)
@@ -97,29 +100,48 @@ impl Authority {
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         (parameters.not_before, parameters.not_after) = match face {
             Face::Expired => (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 2, 1)),
-            Face::Honest | Face::OtherName | Face::SelfSigned => around_now(),
+            _ => around_now(),
         };
         let key = KeyPair::generate().map_err(refused)?;
         let certificate = match face {
             Face::SelfSigned => parameters.self_signed(&key),
-            Face::Honest | Face::OtherName | Face::Expired => parameters.signed_by(&key, &self.issuer),
+            Face::UnknownAuthority => parameters.signed_by(&key, &self.stranger),
+            Face::Honest | Face::OtherName | Face::Expired | Face::AddressOnly => {
+                parameters.signed_by(&key, &self.issuer)
+            }
         }
         .map_err(refused)?;
-        server_config(certificate.der().clone(), &key)
+        let mut config = server_config(certificate.der().clone(), &key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if name == Some(PROTOCOLS) {
+            config.alpn_protocols.insert(0, b"h2".to_vec());
+        }
+        Ok(config)
     }
+}
+
+/// A new authority and its certificate.
+fn new_issuer(name: &str) -> Result<(Issuer<'static, KeyPair>, String), Error> {
+    let refused = |source| Error::Certificate { source };
+    let key = KeyPair::generate().map_err(refused)?;
+    let mut parameters = CertificateParams::default();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    parameters.distinguished_name = common_name(name);
+    (parameters.not_before, parameters.not_after) = around_now();
+    let pem = parameters.self_signed(&key).map_err(refused)?.pem();
+    Ok((Issuer::new(parameters, key), pem))
 }
 
 fn server_config(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<ServerConfig, Error> {
     let refused = |source| Error::Tls { source };
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(refused)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
-        .map_err(refused)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+        .map_err(refused)
 }
 
 fn common_name(name: &str) -> DistinguishedName {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::{env, fs, io};
 
 use rustix::process::geteuid;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::record::Record;
@@ -122,6 +122,7 @@ impl World {
         let mut command = Command::new(&self.binary);
         command.arg("--records").arg(self.records_path());
         command.arg("--tables").arg(self.tables_path());
+        command.arg("--keys").arg(self.keys_path());
         command.arg("--ca-dir").arg(self.ca_directory());
         command.arg("--").arg(program);
         if let Some(Account { user, group }) = self.account {
@@ -153,16 +154,36 @@ impl World {
         self.records().into_iter().filter(|record| record.server == server).collect()
     }
 
+    /// How many octets a server was sent, over TLS those inside it: nothing where every handshake was refused.
+    #[must_use]
+    pub fn received_by(&self, server: &str) -> u64 {
+        let closed = self.records_of(server).into_iter().filter(|record| record.event == "closed");
+        closed.filter_map(|record| record.detail["received"].as_u64()).sum()
+    }
+
     /// Sets what names resolve to, over the built-in names: an object of lists of addresses. The key `resolves_all`
     /// answers for every name. A running world takes it up with the next question.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn resolve(&self, names: &Value) -> io::Result<()> {
-        // Renamed into place, so that no half of it is ever read.
-        let whole = self.folder.path().join("tables.new");
-        fs::write(&whole, names.to_string())?;
-        fs::rename(whole, self.tables_path())
+        replace(&self.tables_path(), names)
+    }
+
+    /// Sets the one key that `host` accepts, a model provider of the world: instead of its constant in this crate, or of
+    /// the key set before. A running world takes it up with the next request.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn expect_key(&self, host: &str, key: &str) -> io::Result<()> {
+        let path = self.keys_path();
+        let mut keys: Value = match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => json!({}),
+            Err(error) => return Err(error),
+        };
+        keys[host] = key.into();
+        replace(&path, &keys)
     }
 
     /// The folder of this world's files, removed with it.
@@ -184,6 +205,17 @@ impl World {
     fn tables_path(&self) -> PathBuf {
         self.folder.path().join("tables.json")
     }
+
+    fn keys_path(&self) -> PathBuf {
+        self.folder.path().join("keys.json")
+    }
+}
+
+/// Writes a file by renaming it into place, so that no half of it is ever read.
+fn replace(path: &Path, content: &Value) -> io::Result<()> {
+    let whole = path.with_extension("new");
+    fs::write(&whole, content.to_string())?;
+    fs::rename(whole, path)
 }
 
 fn binary() -> io::Result<PathBuf> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "read the arguments: {0}\nusage: world [--records FILE] [--tables FILE] [--ca-dir DIR] -- CMD ARGS…"
+        "read the arguments: {0}\nusage: world [--records FILE] [--tables FILE] [--keys FILE] [--ca-dir DIR] -- CMD ARGS…"
     )]
     Arguments(String),
     #[error("make {what} namespaces (are user namespaces enabled for this user?)")]

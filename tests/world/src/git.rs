@@ -135,13 +135,13 @@ fn response_of(output: &[u8]) -> Response {
         return Response::of(500, "text/plain", "git gave no header\n");
     };
     let text = String::from_utf8_lossy(&output[..end]);
-    let (mut status, mut headers) = (200, Vec::new());
+    let mut response = Response::bare(200, &output[end + 4..]);
     for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
         if name.eq_ignore_ascii_case("status") {
-            status = value.split(' ').next().and_then(|code| code.parse().ok()).unwrap_or(500);
+            response.status = value.split(' ').next().and_then(|code| code.parse().ok()).unwrap_or(500);
         } else {
-            headers.push((name.to_ascii_lowercase(), value.to_owned()));
+            response = response.with(&name.to_ascii_lowercase(), value);
         }
     }
-    Response::Whole { status, headers, body: output[end + 4..].to_vec() }
+    response
 }

@@ -1,31 +1,34 @@
-//! One HTTP connection, from its first byte to its last, over TLS or not: records what came, asks the routes, writes the
-//! answer. A request is recorded before it is answered.
+//! One HTTP connection, from its first byte to its last: over TLS or not, in HTTP/1.1 or HTTP/2, and what is recorded of it.
+//! A request is recorded before it is answered.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::authority::{Authority, Face};
+use crate::http1;
+use crate::http2;
 use crate::recorder::{Recorder, Visit};
-use crate::response::Response;
+use crate::response::Reaction;
 use crate::routes::Services;
-use crate::wire::{Arrived, Body, Head, Wire, latin1};
+use crate::tap::Tap;
+use crate::wire::{Body, Head, latin1};
 
-/// How much of a body goes into the record.
-const RECORDED_BODY: usize = 4096;
+/// How much of a body, or of a frame, goes into the record: the whole conversation of an agent, as a rule.
+pub(crate) const RECORDED_BODY: usize = 256 * 1024;
 /// A handshake takes no longer than this.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long a peer may still send after the last answer.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// `/hang` ends here at the latest.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What every web server of the world has at hand.
 #[derive(Clone)]
@@ -44,6 +47,22 @@ pub(crate) enum Opening {
     Either,
 }
 
+/// What the two sides have agreed to speak.
+#[derive(Debug, Clone, Copy)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// What the requests of one connection have in common.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) visit: Visit,
+    pub(crate) scheme: &'static str,
+    /// The name of the TLS handshake, or null.
+    pub(crate) sni: Value,
+}
+
 impl Web {
     /// Serves one connection to its end.
     pub(crate) async fn serve(&self, stream: TcpStream, visit: &Visit, opening: Opening) -> io::Result<()> {
@@ -55,11 +74,16 @@ impl Web {
                 timeout(HANDSHAKE, stream.peek(&mut first)).await?? == 1 && first[0] == 0x16
             }
         };
+        let session = |scheme, sni| Session { visit: visit.clone(), scheme, sni };
         if !tls {
-            return self.converse(stream, visit, "http", &Value::Null).await;
+            return self.converse(stream, Protocol::Http1, &session("http", Value::Null)).await;
         }
         match timeout(HANDSHAKE, self.shake_hands(stream, visit)).await {
-            Ok(Some((stream, sni))) => self.converse(stream, visit, "https", &sni).await,
+            Ok(Some((stream, sni))) => {
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
+                self.converse(stream, protocol, &session("https", sni)).await
+            }
             Ok(None) => Ok(()),
             Err(_) => {
                 self.recorder.visit(visit, "tls-failed", json!({ "error": "the handshake did not end" }));
@@ -86,6 +110,8 @@ impl Web {
             "badname" => Face::OtherName,
             "expired" => Face::Expired,
             "selfsigned" => Face::SelfSigned,
+            "unknownca" => Face::UnknownAuthority,
+            "iponly" => Face::AddressOnly,
             _ => Face::Honest,
         };
         let config = match self.authority.offer(face, sni.as_str()) {
@@ -112,73 +138,51 @@ impl Web {
         }
     }
 
-    /// Answers requests until one side has enough, then records the connection as a whole.
-    async fn converse<S>(&self, stream: S, visit: &Visit, scheme: &str, sni: &Value) -> io::Result<()>
+    /// Talks to the peer in the protocol it chose, then records the connection as a whole.
+    async fn converse<S>(&self, stream: S, protocol: Protocol, session: &Session) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut wire = Wire::new(stream);
-        let ended = self.requests(&mut wire, visit, scheme, sni).await;
-        // Closing with bytes unread would reset the connection and lose the answer; and all that comes is recorded.
-        let closed = wire.stream.shutdown().await;
-        let _ = timeout(LINGER, wire.drain()).await;
-        let (received, raw) = wire.received();
-        self.recorder.visit(visit, "closed", json!({ "scheme": scheme, "received": received, "raw": raw }));
-        ended.and(closed)
+        let tap = Tap::default();
+        let stream = tap.on(stream);
+        let ended = match protocol {
+            Protocol::Http1 => http1::serve(self, stream, session).await,
+            Protocol::Http2 => http2::serve(self, stream, session).await,
+        };
+        let (received, raw) = tap.received();
+        let detail = json!({ "scheme": session.scheme, "received": received, "raw": raw });
+        self.recorder.visit(&session.visit, "closed", detail);
+        ended
     }
 
-    async fn requests<S>(
-        &self,
-        wire: &mut Wire<S>,
-        visit: &Visit,
-        scheme: &str,
-        sni: &Value,
-    ) -> io::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        loop {
-            let head = match wire.head().await {
-                Arrived::Request(head) => head,
-                Arrived::Nothing => return Ok(()),
-                Arrived::Malformed(why) => {
-                    self.recorder.visit(
-                        visit,
-                        "malformed",
-                        json!({ "scheme": scheme, "sni": sni, "why": why }),
-                    );
-                    let head = Head { method: "GET".to_owned(), ..Head::default() };
-                    Response::of(400, "text/plain", why).write(&mut wire.stream, &head).await?;
-                    return Ok(());
-                }
-            };
-            let body = match wire.body(&head).await {
-                Ok(body) => body,
-                Err(error) => {
-                    let mut detail = detail(&head, &Body::default(), scheme, sni);
-                    detail["why"] = error.to_string().into();
-                    self.recorder.visit(visit, "request-cut", detail);
-                    return Err(error);
-                }
-            };
-            self.recorder.visit(visit, "request", detail(&head, &body, scheme, sni));
-            let response = self.services.answer(visit.server, scheme, &head, &body).await;
-            if matches!(response, Response::Hang) {
-                // Whichever comes first: the peer gives up, or the time is over.
-                let _ = timeout(PATIENCE, wire.drain()).await;
-                return Ok(());
-            }
-            if !response.write(&mut wire.stream, &head).await? {
-                return Ok(());
-            }
-        }
+    /// Records a request, and says what becomes of it.
+    pub(crate) async fn react(&self, session: &Session, head: &Head, body: &Body) -> Reaction {
+        self.record_request(session, head, body);
+        self.services.answer(session.visit.server, session.scheme, head, body).await
+    }
+
+    pub(crate) fn record_request(&self, session: &Session, head: &Head, body: &Body) {
+        self.recorder.visit(&session.visit, "request", detail(session, head, body));
+    }
+
+    /// Records a request whose body did not come whole.
+    pub(crate) fn record_cut(&self, session: &Session, head: &Head, why: String) {
+        let mut detail = detail(session, head, &Body::default());
+        detail["why"] = why.into();
+        self.recorder.visit(&session.visit, "request-cut", detail);
+    }
+
+    /// Records bytes that are no request.
+    pub(crate) fn record_malformed(&self, session: &Session, why: &str) {
+        let detail = json!({ "scheme": session.scheme, "sni": session.sni, "why": why });
+        self.recorder.visit(&session.visit, "malformed", detail);
     }
 }
 
-fn detail(head: &Head, body: &Body, scheme: &str, sni: &Value) -> Value {
+fn detail(session: &Session, head: &Head, body: &Body) -> Value {
     json!({
-        "scheme": scheme,
-        "sni": sni,
+        "scheme": session.scheme,
+        "sni": session.sni,
         "line": head.line,
         "method": head.method,
         "path": head.target,
@@ -186,5 +190,6 @@ fn detail(head: &Head, body: &Body, scheme: &str, sni: &Value) -> Value {
         "headers": head.headers,
         "body_length": body.length,
         "body": latin1(&body.kept[..body.kept.len().min(RECORDED_BODY)]),
+        "trailers": body.trailers,
     })
 }

@@ -61,6 +61,7 @@ pub(crate) fn run(
         directory: directory.to_owned(),
         ca_directory: ca_directory.clone(),
         tables: options.tables.clone(),
+        keys: options.keys.clone(),
         identity,
         authority,
         recorder: Recorder::open(&records)?,

@@ -5,8 +5,12 @@
 #![doc = ""]
 #![doc = include_str!("../README.md")]
 
+mod agreed;
 mod client;
 mod record;
 
+pub use agreed::{
+    ANTHROPIC_KEY, INPUT_TOKENS, OPENAI_KEY, OPENROUTER_KEY, OUTPUT_TOKENS, PLAIN_ANSWER, TASK_ANSWER,
+};
 pub use client::World;
 pub use record::Record;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::addresses::{
-    BAD_NAME, BLACKHOLE, EXPIRED, HOST4, LAN, METADATA, PRIVATE4, PRIVATE6, SELF_SIGNED, SSH, UNREACHABLE,
-    WEB4, WEB6,
+    BAD_NAME, BLACKHOLE, EXPIRED, HOST4, IP_ONLY, LAN, METADATA, PRIVATE4, PRIVATE6, SELF_SIGNED, SSH,
+    UNKNOWN_CA, UNREACHABLE, WEB4, WEB6,
 };
 use crate::public::PUBLIC;
 
@@ -30,9 +30,9 @@ pub(crate) enum Answer {
     Silence,
 }
 
-/// Names whose servers live at the web address: examples. The public services whose protocols the
-/// world speaks are in [`PUBLIC`].
-const WEB_NAMES: [&str; 14] = [
+/// Names whose servers live at the web address: examples, and public services whose protocols the world speaks. Those of
+/// packages are in [`PUBLIC`].
+const WEB_NAMES: [&str; 18] = [
     "example.com",
     "api.example.com",
     "files.example.com",
@@ -47,6 +47,10 @@ const WEB_NAMES: [&str; 14] = [
     "sub.example.org",
     "deep.sub.example.org",
     "github.com",
+    "protocols.example",
+    "api.anthropic.com",
+    "api.openai.com",
+    "openrouter.ai",
 ];
 
 /// Changes its answer: see [`Names::answer`].
@@ -151,6 +155,11 @@ fn built_in() -> BTreeMap<String, Answer> {
         ("badname.example.com", one(BAD_NAME)),
         ("expired.example.com", one(EXPIRED)),
         ("selfsigned.example.com", one(SELF_SIGNED)),
+        ("wrong-name.tls.example", one(BAD_NAME)),
+        ("expired.tls.example", one(EXPIRED)),
+        ("self-signed.tls.example", one(SELF_SIGNED)),
+        ("unknown-ca.tls.example", one(UNKNOWN_CA)),
+        ("ip-only.tls.example", one(IP_ONLY)),
         ("ssh.example.org", one(SSH)),
         ("lan.example.com", one(LAN)),
         ("host.example.com", one(HOST4)),

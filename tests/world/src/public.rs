@@ -38,7 +38,7 @@ impl Public {
 /// The hosts of the preset, in its order.
 fn apexes() -> &'static [&'static str] {
     static APEXES: LazyLock<Vec<&str>> = LazyLock::new(|| {
-        let section = PRESETS.split("[package-registries]").nth(1).unwrap_or_default();
+        let section = PRESETS.split("[preset.package-registries]").nth(1).unwrap_or_default();
         let section = section.split("\n[").next().unwrap_or_default();
         section.split("host = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
     });

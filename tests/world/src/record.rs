@@ -9,7 +9,8 @@ use serde_json::Value;
 pub struct Record {
     /// Which server: `resolver`, `web`, `lan`, `metadata`, `private`, `host-loopback`, `anywhere`, …
     pub server: String,
-    /// What happened: `query`, `connect`, `tls`, `tls-failed`, `request`, `malformed`, `closed`, `datagram`, `absent`, …
+    /// What happened: `query`, `connect`, `tls`, `tls-failed`, `request`, `frame`, `malformed`, `closed`, `datagram`,
+    /// `absent`, …
     pub event: String,
     /// Who came, as `address:port`; empty where a peer has no address.
     pub peer: String,

@@ -2,6 +2,7 @@
 //! names of the three services are served as well, so that a client works without being told of another index.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, digest};
+use data_encoding::{BASE64, HEXLOWER};
 use serde_json::json;
 
 use crate::archive::{tar_gz, zip};
@@ -53,7 +54,7 @@ impl Registries {
         match path.trim_end_matches('/') {
             "/simple" => page(format!("<a href=\"/simple/{NAME}/\">{NAME}</a>")),
             "/simple/hello-world-pkg" => {
-                let sum = hexadecimal(digest(&SHA256, &self.wheel).as_ref());
+                let sum = HEXLOWER.encode(digest(&SHA256, &self.wheel).as_ref());
                 page(format!("<a href=\"https://{files}/packages/{WHEEL}#sha256={sum}\">{WHEEL}</a>"))
             }
             path if path == format!("/packages/{WHEEL}") => {
@@ -74,8 +75,8 @@ impl Registries {
         if path != format!("/{NAME}") {
             return Response::of(404, "application/json", "{\"error\":\"Not found\"}");
         }
-        let integrity = format!("sha512-{}", base64(digest(&SHA512, &self.tarball).as_ref()));
-        let shasum = hexadecimal(digest(&SHA1_FOR_LEGACY_USE_ONLY, &self.tarball).as_ref());
+        let integrity = format!("sha512-{}", BASE64.encode(digest(&SHA512, &self.tarball).as_ref()));
+        let shasum = HEXLOWER.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &self.tarball).as_ref());
         let dist =
             json!({ "tarball": format!("https://{host}{file}"), "integrity": integrity, "shasum": shasum });
         Response::json(&json!({
@@ -98,7 +99,7 @@ impl Registries {
             "name": NAME,
             "vers": "1.0.0",
             "deps": [],
-            "cksum": hexadecimal(digest(&SHA256, &self.source).as_ref()),
+            "cksum": HEXLOWER.encode(digest(&SHA256, &self.source).as_ref()),
             "features": {},
             "yanked": false,
         }))
@@ -144,36 +145,4 @@ fn source() -> Vec<u8> {
     );
     let code = b"pub fn hello() -> &'static str {\n    \"hello from the world\"\n}\n";
     tar_gz(&[(&format!("{root}/Cargo.toml"), manifest.as_bytes()), (&format!("{root}/src/lib.rs"), code)])
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// RFC 4648 §4.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte))
-            << (8 * (3 - group.len()));
-        for place in 0..4 {
-            let letter = char::from(ALPHABET[bits >> (18 - 6 * place) & 63]);
-            text.push(if place > group.len() { '=' } else { letter });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_agrees_with_the_rfc() {
-        assert_eq!(
-            ["", "f", "fo", "foo", "foobar"].map(|text| base64(text.as_bytes())),
-            ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYmFy"]
-        );
-    }
 }

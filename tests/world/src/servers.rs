@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::git::Repository;
 use crate::host::HostSockets;
 use crate::http::{Opening, Web};
+use crate::models::Models;
 use crate::names::Names;
 use crate::namespaces::{Identity, drop_capabilities};
 use crate::recorder::{Recorder, Visit};
@@ -44,6 +45,7 @@ pub(crate) struct Plan {
     pub(crate) directory: PathBuf,
     pub(crate) ca_directory: PathBuf,
     pub(crate) tables: Option<PathBuf>,
+    pub(crate) keys: Option<PathBuf>,
     pub(crate) identity: Identity,
     pub(crate) authority: Authority,
     pub(crate) recorder: Recorder,
@@ -56,7 +58,7 @@ const LAST_LOOKS: u32 = 100;
 
 /// Runs the servers until the other end of `end` is closed; `ready` is told once all of them listen.
 pub(crate) fn run(plan: Plan, ready: OwnedFd, end: OwnedFd) -> Result<(), Error> {
-    let Plan { directory, ca_directory, tables, identity, authority, recorder, host } = plan;
+    let Plan { directory, ca_directory, tables, keys, identity, authority, recorder, host } = plan;
     let absent = |what: &str| {
         recorder.write(what, "absent", String::new(), String::new(), json!({ "why": "not installed" }));
     };
@@ -70,7 +72,7 @@ pub(crate) fn run(plan: Plan, ready: OwnedFd, end: OwnedFd) -> Result<(), Error>
     }
     drop_capabilities(identity)?;
 
-    let services = Services { registries: Registries::new(), repository };
+    let services = Services { models: Models { keys }, registries: Registries::new(), repository };
     let web =
         Web { authority: Arc::new(authority), services: Arc::new(services), recorder: recorder.clone() };
     let resolver = Resolver { names: Arc::new(Mutex::new(Names::new(tables))), recorder };

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as it arrives: heads and bodies off a byte stream, exactly as sent, and everything that was received kept aside
-//! for the record. It repairs nothing and must never hide a byte: the peer under test is judged by what it sent.
+//! HTTP/1.1 as it arrives: heads and bodies off a byte stream, exactly as sent. It repairs nothing and must never hide a byte:
+//! the peer under test is judged by what it sent.
 
 use std::io;
 use std::time::Duration;
@@ -9,11 +9,13 @@ use tokio::time::timeout;
 
 /// A head longer than this is malformed.
 const MAX_HEAD: usize = 64 * 1024;
-/// How much of a body, and of a whole connection, is kept; the rest is counted.
+/// How much of a body is kept; the rest is counted.
 const KEPT_BODY: usize = 16 * 1024 * 1024;
-const KEPT_RAW: usize = 64 * 1024;
 /// How long a peer may say nothing.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// Names and values, in order.
+pub(crate) type Headers = Vec<(String, String)>;
 
 /// The head of a request.
 #[derive(Debug, Clone, Default)]
@@ -22,14 +24,15 @@ pub(crate) struct Head {
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) minor_version: u8,
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: Headers,
 }
 
-/// A body: its first bytes and its whole length.
+/// A body: its first bytes, its whole length, and what came after it (RFC 9110 §6.5).
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) kept: Vec<u8>,
     pub(crate) length: u64,
+    pub(crate) trailers: Headers,
 }
 
 /// What came instead of, or as, a request.
@@ -46,8 +49,15 @@ pub(crate) enum Arrived {
 pub(crate) struct Wire<S> {
     pub(crate) stream: S,
     pending: Vec<u8>,
-    raw: Vec<u8>,
-    received: u64,
+}
+
+impl Body {
+    /// Takes the next bytes of it.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        let room = bytes.len().min(KEPT_BODY.saturating_sub(self.kept.len()));
+        self.kept.extend_from_slice(&bytes[..room]);
+        self.length += bytes.len() as u64;
+    }
 }
 
 impl Head {
@@ -75,12 +85,7 @@ impl Head {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, pending: Vec::new(), raw: Vec::new(), received: 0 }
-    }
-
-    /// How many bytes came in all, and the first of them, one character a byte (ISO 8859-1).
-    pub(crate) fn received(&self) -> (u64, String) {
-        (self.received, latin1(&self.raw))
+        Self { stream, pending: Vec::new() }
     }
 
     /// Takes one head off the stream.
@@ -127,8 +132,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             let size = line.split(';').next().unwrap_or_default().trim();
             let size = u64::from_str_radix(size, 16).map_err(|_| broken("the chunk size is no number"))?;
             if size == 0 {
-                while !self.line().await?.is_empty() {}
-                return Ok(body);
+                loop {
+                    let line = self.line().await?;
+                    if line.is_empty() {
+                        return Ok(body);
+                    }
+                    let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+                    body.trailers.push((name.to_owned(), value.trim().to_owned()));
+                }
             }
             self.take(size, &mut body).await?;
             if !self.line().await?.is_empty() {
@@ -144,17 +155,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
+    /// Takes this many bytes off the stream.
+    pub(crate) async fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        let mut body = Body::default();
+        self.take(length, &mut body).await?;
+        Ok(body.kept)
+    }
+
+    /// Takes a few bytes off the stream.
+    pub(crate) async fn octets<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
+        let bytes = self.exactly(COUNT as u64).await?;
+        bytes.try_into().map_err(|_| broken("the stream was cut"))
+    }
+
     async fn take(&mut self, mut length: u64, body: &mut Body) -> io::Result<()> {
         while length > 0 {
             if self.pending.is_empty() && self.fill().await? == 0 {
                 return Err(broken("the body was cut"));
             }
             let here = usize::try_from(length).unwrap_or(usize::MAX).min(self.pending.len());
-            let room = here.min(KEPT_BODY.saturating_sub(body.kept.len()));
-            body.kept.extend_from_slice(&self.pending[..room]);
+            body.add(&self.pending[..here]);
             self.pending.drain(..here);
             length -= here as u64;
-            body.length += here as u64;
         }
         Ok(())
     }
@@ -175,9 +197,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     async fn fill(&mut self) -> io::Result<usize> {
         let mut buffer = [0; 16 * 1024];
         let length = timeout(IDLE, self.stream.read(&mut buffer)).await??;
-        let room = length.min(KEPT_RAW.saturating_sub(self.raw.len()));
-        self.raw.extend_from_slice(&buffer[..room]);
-        self.received += length as u64;
         self.pending.extend_from_slice(&buffer[..length]);
         Ok(length)
     }
@@ -236,6 +255,7 @@ mod tests {
             read(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: 1\r\n\r\nGET").await;
         let body = body.unwrap();
         assert_eq!((body.kept, body.length, rest), (b"abcde".to_vec(), 5, b"GET".to_vec()));
+        assert_eq!(body.trailers, [("T".to_owned(), "1".to_owned())]);
     }
 
     #[tokio::test]

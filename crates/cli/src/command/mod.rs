@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod creds;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;

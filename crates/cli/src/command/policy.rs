@@ -1,6 +1,6 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
-use policy::{Asked, Host, Method, Plane, Port, Target, View};
+use policy::{Asked, Carriage, Host, Method, Plane, Port, Target, View};
 use runtime::{Settings, StateDirectory};
 use sandbox::Caller;
 
@@ -62,7 +62,7 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     let target = parse(text)?;
     let (host, port) = (target.host().clone(), target.port());
     let request = |plane| Asked::request(plane, method.clone(), &target);
-    let tunnel = |plane, view| Asked { plane, host: host.clone(), port, view };
+    let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
     output::data(&format!("{method} {target}"))?;
     if let Host::Name(name) = &host {
         let answer = match policy.decide_name(name) {
@@ -87,8 +87,15 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
         let line = match policy.decide(&asked) {
             Ok(grant) => {
                 allowed = true;
-                let tls = if asked.view == View::Tls { "; TLS is spliced, not opened" } else { "" };
-                format!("allowed by {}{tls}", grant.rule())
+                let how = match (grant.carriage(), grant.provider()) {
+                    (Carriage::Opened, _) => {
+                        "; TLS is opened, because a credential is bound there or a rule names paths or methods"
+                    }
+                    (Carriage::Request, Some(_)) => "; its credential is put in",
+                    (Carriage::Tls, _) => "; TLS is spliced, not opened",
+                    _ => "",
+                };
+                format!("allowed by {}{how}", grant.rule())
             }
             Err(denial) => format!("denied: {denial}{}", hint(&denial)),
         };

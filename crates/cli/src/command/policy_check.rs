@@ -75,6 +75,8 @@ fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Ga
         answers: resolves.map(Answers::Given),
         audit: None,
         notices: None,
+        authority: None,
+        wallet: egress::Wallet::default(),
     };
     Ok(Gate::open(options)?)
 }

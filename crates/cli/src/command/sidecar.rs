@@ -28,19 +28,28 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         }
         None => None,
     };
-    let (forward, dns) = (arguments.forward, arguments.dns);
+    let (forward, gateway, dns) = (arguments.forward, arguments.gateway, arguments.dns);
+    if spec.policy.may_open() && arguments.ca.is_none() {
+        output::tell(
+            "note: rules speak of paths or credentials, and without --ca no TLS is opened to see them",
+        );
+    }
     let standalone = Standalone {
         policy: spec.policy,
         forward,
+        gateway,
+        gateway_socket: arguments.gateway_socket,
         dns,
+        authority: arguments.ca,
+        environment: arguments.env_file,
         audit,
         run: runtime::new_run_id()?,
-        bundle: caller.variable("SSL_CERT_FILE").map(str::to_owned),
     };
     let signals = Signals::block_forwarded()?;
-    runtime::serve_standalone(standalone, OwnedFd::from(signals), || {
+    runtime::serve_standalone(standalone, &caller, &state, OwnedFd::from(signals), || {
+        let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
-        output::tell(&format!("proxy at http://{forward}{dns}; end it with Ctrl-C"));
+        output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));
     })?;
     Ok(0)
 }

@@ -26,6 +26,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         timeout: spec.timeout.clone(),
         presets: spec.preset.clone(),
         tools: spec.tool.clone(),
+        providers: spec.provider.clone(),
         ..RunConfig::default()
     };
     config.limits.memory.clone_from(&spec.memory);

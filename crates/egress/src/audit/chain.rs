@@ -52,6 +52,9 @@ pub struct Entry {
     /// Why it was refused, or how it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
+    /// Whose credential was put into it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub provider: Option<String>,
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<String>,

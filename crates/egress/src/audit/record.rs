@@ -39,11 +39,6 @@ impl Record {
         Self { gate: Rc::clone(gate), plane, began: Instant::now(), entry, discarded: false }
     }
 
-    /// The way the exchange came in.
-    pub(crate) fn plane(&self) -> Plane {
-        self.plane
-    }
-
     /// Says what kind of exchange it turned out to be.
     pub(crate) fn action(&mut self, action: &str) {
         self.entry.action = action.into();
@@ -63,6 +58,16 @@ impl Record {
     pub(crate) fn reached(&mut self, address: SocketAddr) {
         self.entry.address = Some(address.to_string());
         self.entry.outcome = "allowed".into();
+    }
+
+    /// Notes whose credential was put into it.
+    pub(crate) fn provider(&mut self, provider: &policy::ProviderId) {
+        self.entry.provider = Some(provider.to_string());
+    }
+
+    /// Notes something about an exchange that was let through.
+    pub(crate) fn note(&mut self, what: &str) {
+        self.entry.reason = Some(what.into());
     }
 
     /// Notes the upstream's status.

@@ -6,5 +6,5 @@ mod answer;
 mod names;
 mod serve;
 
-pub(crate) use names::Names;
+pub(crate) use names::{Names, is_sidecar};
 pub(crate) use serve::{serve_tcp, serve_udp};

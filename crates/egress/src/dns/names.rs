@@ -9,6 +9,14 @@ use policy::Hostname;
 const V4_BASE: u32 = 0xc612_0000;
 /// A unique local prefix of ours (RFC 4193), `fd6c:6f63:6b67::/96`.
 const V6_BASE: u128 = 0xfd6c_6f63_6b67_0000_0000_0000_0000_0000;
+/// The sidecar's own address inside, which stands for no name: its ports are the explicit planes.
+pub(crate) fn is_sidecar(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4) == V4_BASE,
+        IpAddr::V6(v6) => u128::from(v6) == V6_BASE,
+    }
+}
+
 /// How many names are known at once; after that the oldest makes room.
 const MOST: u32 = 65_536;
 /// How many denied names are remembered, so that each is recorded once.

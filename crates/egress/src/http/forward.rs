@@ -1,244 +1,219 @@
-//! A granted request on its way: sent on in its one form, body and answer relayed at the same time.
+//! A request on its way: sent on in its one form, body and answer relayed at the same time.
 
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Method, Scheme, Target};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use policy::Target;
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::body::{self, From};
-use super::head::{BodyLength, Buffered, RequestHead, has_token};
-use super::problem;
-use super::proxy::Next;
-use super::response::{ResponseBody, ResponseHead};
-use crate::exchange::{Exchange, Flow, Pinned, PinnedAddr};
+use super::answer::Answer;
+use super::handle::Request;
+use super::head::{BodyLength, Version};
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
+use super::problem::{self, After};
+use super::respond::{Handling, Responded, respond};
+use super::stream::AgentReader;
+use super::upgrade;
+use super::upstream::{self, Coming, Kept, Sent};
+use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
-use crate::upstream::Upstream;
+use crate::inject::{Sending, inject_again};
+use crate::upstream::Offer;
 
-/// How long a kept connection may take to answer before another is opened.
-const IDLE: Duration = Duration::from_secs(120);
-
-/// Fields that concern one connection only, and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
-const HOP_BY_HOP: &[&str] = &[
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "transfer-encoding",
-    "te",
-    "trailer",
-    "upgrade",
-    "proxy-authorization",
-    "proxy-authenticate",
-    "host",
-    "content-length",
-];
-
-/// Fields that speak to a sidecar, and never to an upstream (REQUIREMENTS, literal behaviour).
-const CONTROL: &[&str] = &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size"];
+/// What is asked of an exchange beside its request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Terms {
+    /// How much of the answer is given back: then it is gathered first, and cut (S0.53).
+    pub(super) most: Option<usize>,
+    /// How long all of it may take.
+    pub(super) within: Option<Duration>,
+}
 
 /// Sends the request on and relays its answer.
 pub(super) async fn forward(
     gate: &Rc<Gate>,
-    mut exchange: Exchange<Pinned>,
+    exchange: Exchange<Ready>,
     target: &Target,
-    head: &RequestHead,
-    agent: &mut Buffered<TcpStream>,
-) -> io::Result<Next> {
+    sending: Sending,
+    request: Request<'_>,
+    answer: Answer<'_>,
+    terms: Terms,
+) -> io::Result<After> {
+    let Some(within) = terms.within else {
+        return unhurried(gate, exchange, target, sending, request, answer, terms).await;
+    };
+    let whole = unhurried(gate, exchange, target, sending, request, answer, terms);
+    tokio::time::timeout(within, whole).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn unhurried(
+    gate: &Rc<Gate>,
+    mut exchange: Exchange<Ready>,
+    target: &Target,
+    mut sending: Sending,
+    request: Request<'_>,
+    mut answer: Answer<'_>,
+    terms: Terms,
+) -> io::Result<After> {
+    let Request { head, mut body } = request;
+    if head.asks_for_websocket() {
+        return upgrade::websocket(gate, exchange, target, &sending, body, answer).await;
+    }
     let repeatable =
         head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    let wire = request_head(target, head);
-    // A kept connection may have been closed by now; that is only found out where asking again does no harm.
-    let kept = if repeatable { gate.idle().take(&mut exchange, target.scheme()) } else { None };
-    if let Some(upstream) = kept {
-        let (mut reader, mut writer) = halves(upstream);
-        if writer.write_all(&wire).await.is_ok()
-            && writer.flush().await.is_ok()
-            && reader.fill(IDLE).await.is_ok_and(|n| n > 0)
-        {
-            exchange.record().count(wire.len() as u64, 0);
-            return relay(gate, exchange, target, head, agent, (reader, writer)).await;
+    let kept = if repeatable { Kept::Allowed } else { Kept::Not };
+    // Those who speak HTTP/2 may need it all the way: gRPC does.
+    let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
+    // A body that is still whole can be sent again.
+    let again = body.again();
+    let mut fresh = exchange.held().is_none() || again.is_none();
+    loop {
+        let sent = match upstream::send(gate, &mut exchange, &sending, head.body, offer, kept).await {
+            Ok(sent) => sent,
+            Err(error) => return unreachable(gate, exchange, target, &error, answer).await,
+        };
+        let job = Job { sending: &sending, length: head.body, refresh: !fresh, terms };
+        match relay(gate, exchange, target, job, body, sent, answer).await? {
+            Relayed::Answered(after) => return Ok(after),
+            Relayed::Refused(back) => (answer, exchange) = *back,
         }
+        // Refused with 401: once more, if there is another credential by now.
+        fresh = true;
+        match inject_again(&mut exchange, gate, target).await {
+            Some(new) => sending = new,
+            None => {
+                if let Some(held) = exchange.held() {
+                    gate.credentials().report_refused(held.provider()).await;
+                }
+            }
+        }
+        body = Incoming::Whole(again.clone().flatten());
     }
-    let opened = Upstream::open(&mut exchange, target.scheme(), gate.trust()).await;
-    let (reader, mut writer) = match opened {
-        Ok(upstream) => halves(upstream),
-        Err(error) => return unreachable(gate, exchange, agent, target, &error).await,
-    };
-    if let Err(error) = writer.write_all(&wire).await {
-        return unreachable(gate, exchange, agent, target, &error).await;
-    }
-    writer.flush().await?;
-    exchange.record().count(wire.len() as u64, 0);
-    relay(gate, exchange, target, head, agent, (reader, writer)).await
 }
 
-type Halves = (Buffered<ReadHalf<Upstream>>, WriteHalf<Upstream>);
-
-fn halves(upstream: Upstream) -> Halves {
-    let (reader, writer) = tokio::io::split(upstream);
-    (Buffered { ahead: Vec::new(), reader }, writer)
-}
-
-async fn unreachable(
+/// Answers that the upstream cannot be reached.
+pub(super) async fn unreachable(
     gate: &Gate,
-    mut exchange: Exchange<Pinned>,
-    agent: &mut Buffered<TcpStream>,
+    mut exchange: Exchange<Ready>,
     target: &Target,
     error: &io::Error,
-) -> io::Result<Next> {
+    answer: Answer<'_>,
+) -> io::Result<After> {
     let (status, title) = match error.kind() {
         io::ErrorKind::TimedOut => (504, "The upstream did not answer in time"),
         _ => (502, "The upstream cannot be reached"),
     };
     exchange.record().fail(&error.to_string());
-    let response = problem::failed(status, title, &error.to_string(), &target.to_string(), gate.run());
-    agent.reader.write_all(&response).await?;
-    agent.reader.shutdown().await?;
-    Ok(Next::End)
+    let reply = problem::failed(status, title, &error.to_string(), &target.to_string(), gate.run());
+    answer.reply(reply, After::Close).await
+}
+
+/// One sending of a request.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    sending: &'a Sending,
+    length: BodyLength,
+    /// Whether a 401 may be answered by trying another credential.
+    refresh: bool,
+    terms: Terms,
+}
+
+/// What came of it.
+enum Relayed<'a> {
+    Answered(After),
+    /// The upstream refused the credential, and nothing has been answered yet.
+    Refused(Box<(Answer<'a>, Exchange<Ready>)>),
 }
 
 /// Relays body and answer at the same time: an upstream may answer before it has read everything.
-async fn relay(
+async fn relay<'a>(
     gate: &Rc<Gate>,
-    mut exchange: Exchange<Pinned>,
+    mut exchange: Exchange<Ready>,
     target: &Target,
-    head: &RequestHead,
-    agent: &mut Buffered<TcpStream>,
-    (mut from_upstream, mut to_upstream): Halves,
-) -> io::Result<Next> {
-    let Buffered { ahead, reader: stream } = agent;
-    let (agent_reader, mut agent_writer) = stream.split();
-    let mut from_agent = Buffered { ahead: std::mem::take(ahead), reader: agent_reader };
-    let mut sent: io::Result<()> = Ok(());
-    let flow = Flow::of(&mut exchange, 0);
-    let answer = {
-        let pump = async {
-            body::copy(&mut from_agent, &mut to_upstream, head.body, From::Agent, &flow.sent).await?;
-            to_upstream.flush().await
-        };
-        let answer = relay_answer(&mut from_upstream, &mut agent_writer, head, &flow.received);
-        tokio::pin!(pump, answer);
-        let mut pumping = head.body != BodyLength::None;
+    job: Job<'_>,
+    mut body: Incoming<'_, AgentReader>,
+    sent: Sent,
+    answer: Answer<'a>,
+) -> io::Result<Relayed<'a>> {
+    let held = exchange.held().cloned();
+    let handling = Handling {
+        method: job.sending.method.as_str(),
+        needles: held.as_ref().map(|held| held.needles()),
+        unsearchable: gate.unsearchable(),
+        refresh: job.refresh,
+        most: job.terms.most,
+    };
+    let flow = Flow::of(exchange.record(), 0);
+    let mut halves = None;
+    let (mut outgoing, coming) = match sent {
+        Sent::Version1 { reader, writer, waiting } => {
+            let (reader, writer) = halves.insert((reader, writer));
+            (upstream::outgoing(writer, job.length, waiting), Coming::Version1(reader))
+        }
+        Sent::Version2 { body: Some(stream), response } => {
+            (Outgoing::Version2(stream), Coming::Version2(response))
+        }
+        Sent::Version2 { body: None, response } => (Outgoing::Nothing, Coming::Version2(response)),
+    };
+    let mut whole = false;
+    let outcome = {
+        let pump = pump(&mut body, &mut outgoing, &flow.sent);
+        let coming = respond(coming, handling, answer, &flow.received);
+        tokio::pin!(pump, coming);
         loop {
             tokio::select! {
-                copied = &mut pump, if pumping => {
-                    pumping = false;
-                    sent = copied;
-                    if sent.is_err() {
-                        break Err(io::Error::from(io::ErrorKind::InvalidData));
-                    }
-                }
-                answer = &mut answer => {
-                    if pumping {
-                        sent = Err(io::ErrorKind::BrokenPipe.into()); // the rest of the body was not wanted
-                    }
-                    break answer;
-                }
+                biased;
+                copied = &mut pump, if !whole => match copied {
+                    Ok(()) => whole = true,
+                    Err(error) => break Err(error),
+                },
+                answered = &mut coming => break answered,
             }
         }
     };
-    *ahead = std::mem::take(&mut from_agent.ahead);
+    let read = body.is_done();
+    drop((body, outgoing));
     drop(flow);
-    let reached = exchange.reached();
-    match answer {
-        Ok(answer) => {
-            exchange.record().status(answer.status);
-            let whole = sent.is_ok();
-            if let Some(address) =
-                reached.filter(|_| answer.reusable && whole && from_upstream.ahead.is_empty())
-            {
-                keep(gate, &exchange, target.scheme(), (from_upstream, to_upstream), address);
+    match outcome {
+        Ok(Responded::Refused(answer)) => Ok(Relayed::Refused(Box::new((answer, exchange)))),
+        Ok(Responded::Answered { status, after, reusable, note }) => {
+            exchange.record().status(status);
+            if let Some(note) = note {
+                exchange.record().note(&note);
             }
-            let goes_on = head.keep_alive && answer.framed && whole;
-            Ok(if goes_on { Next::Request } else { Next::End })
+            if let Some((reader, writer)) = halves
+                && reusable
+                && whole
+            {
+                upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
+            }
+            // What was not read of the body would be taken for the next request.
+            Ok(Relayed::Answered(if read { after } else { After::Close }))
         }
         Err(error) => {
             exchange.record().fail(&error.to_string());
+            tracing::debug!(%target, %error, "exchange failed");
             Err(error)
         }
     }
 }
 
-fn keep(
-    gate: &Gate,
-    exchange: &Exchange<Pinned>,
-    scheme: Scheme,
-    (reader, writer): Halves,
-    reached: PinnedAddr,
-) {
-    if reader.reader.is_pair_of(&writer) {
-        gate.idle().keep(exchange, scheme, reader.reader.unsplit(writer), reached);
+/// Passes a body on.
+async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    body: &mut Incoming<'_, R>,
+    outgoing: &mut Outgoing<'_, W>,
+    count: &Cell<u64>,
+) -> io::Result<()> {
+    if !body.is_waiting() {
+        outgoing.flush().await?;
     }
-}
-
-/// What became of an answer.
-struct Answered {
-    status: u16,
-    /// The agent can tell where it ended.
-    framed: bool,
-    /// The upstream connection can carry another request.
-    reusable: bool,
-}
-
-async fn relay_answer<R, W>(
-    upstream: &mut Buffered<R>,
-    agent: &mut W,
-    request: &RequestHead,
-    received: &Cell<u64>,
-) -> io::Result<Answered>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    loop {
-        let head = ResponseHead::read(upstream).await?;
-        if head.status == 101 {
-            return Err(io::Error::other("the upstream switched protocols without being asked"));
-        }
-        let body = head.body(request.method.as_str()).map_err(io::Error::other)?;
-        let framed = body != ResponseBody::ToEnd;
-        agent.write_all(&head.write(framed && request.keep_alive)).await?;
-        if head.status < 200 {
-            continue; // 100 Continue, 103 Early Hints
-        }
-        match body {
-            ResponseBody::Framed(length) => {
-                body::copy(upstream, agent, length, From::Upstream, received).await?
-            }
-            ResponseBody::ToEnd => body::copy_to_end(upstream, agent, received).await?,
-        }
-        return Ok(Answered { status: head.status, framed, reusable: framed && head.keep_alive });
+    while let Some(piece) = body.next().await? {
+        count.set(count.get() + piece.len() as u64);
+        outgoing.send(piece).await?;
     }
-}
-
-/// The request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
-fn request_head(target: &Target, head: &RequestHead) -> Vec<u8> {
-    let method: &Method = &head.method;
-    let mut out = format!("{method} {} HTTP/1.1\r\nhost: {}\r\n", target.origin_form(), target.host_header())
-        .into_bytes();
-    for (name, value) in &head.fields {
-        let ours = HOP_BY_HOP.contains(&name.as_str())
-            || CONTROL.contains(&name.as_str())
-            || name.starts_with("x-lockgate-");
-        if ours || has_token(&head.fields, "connection", name) {
-            continue;
-        }
-        out.extend(name.bytes());
-        out.extend(b": ");
-        out.extend(value);
-        out.extend(b"\r\n");
-    }
-    match head.body {
-        BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => {
-            out.extend(b"content-length: 0\r\n")
-        }
-        BodyLength::None => {}
-        BodyLength::Sized(size) => out.extend(format!("content-length: {size}\r\n").bytes()),
-        BodyLength::Chunked => out.extend(b"transfer-encoding: chunked\r\n"),
-    }
-    out.extend(b"\r\n");
-    out
+    let trailers = upstream::passed_on(body.trailers().await?);
+    outgoing.end(trailers).await
 }

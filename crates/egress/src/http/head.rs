@@ -3,11 +3,16 @@
 use std::io;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use policy::Method;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::fields::{Fields, trim};
+
 /// The largest head, in octets. REQUIREMENTS: 16 KiB.
 pub(crate) const LARGEST_HEAD: usize = 16 * 1024;
+/// How much is read at once.
+const READ: usize = 16 * 1024;
 /// How many header fields a head may have.
 const MOST_FIELDS: usize = 128;
 
@@ -50,15 +55,31 @@ pub enum BodyLength {
 pub struct RequestHead {
     pub(crate) method: Method,
     pub(crate) target: String,
-    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) fields: Fields,
     pub(crate) body: BodyLength,
+    pub(crate) version: Version,
     pub(crate) keep_alive: bool,
 }
 
+/// The version of HTTP that a side speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Version {
+    /// Which knows neither chunks nor a connection that goes on.
+    Http10,
+    Http11,
+    Http2,
+}
+
 impl RequestHead {
-    /// The values of a field, by its name in lower case.
-    pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.fields.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_slice())
+    /// Whether it asks for a WebSocket (RFC 6455 §4.1).
+    pub(crate) fn asks_for_websocket(&self) -> bool {
+        self.version == Version::Http11
+            && self.method.as_str() == "GET"
+            && self.body == BodyLength::None
+            && self.fields.has_token("connection", "upgrade")
+            && self.fields.has_token("upgrade", "websocket")
+            && self.fields.text("sec-websocket-version") == Some("13")
+            && self.fields.values("sec-websocket-key").count() == 1
     }
 }
 
@@ -73,24 +94,21 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     let head = head.strip_suffix(b"\r\n\r\n").ok_or(HeadError::Line)?;
     let mut lines = split_lines(head)?.into_iter();
     let (method, target, version) = request_line(lines.next().ok_or(HeadError::RequestLine)?)?;
-    let fields = lines.map(field).collect::<Result<Vec<_>, _>>()?;
+    let fields = Fields::new(lines.map(field).collect::<Result<Vec<_>, _>>()?);
     if fields.len() > MOST_FIELDS {
         return Err(HeadError::TooLarge);
     }
-    if fields.iter().filter(|(name, _)| name == "host").count() > 1 {
-        return Err(HeadError::Host);
-    }
-    let has_host = fields.iter().any(|(name, _)| name == "host");
-    if version == 1 && !has_host {
-        return Err(HeadError::Host); // RFC 9112 §3.2
+    match (fields.values("host").count(), version) {
+        (1, _) | (0, Version::Http10) => {}
+        _ => return Err(HeadError::Host), // RFC 9112 §3.2
     }
     let body = body_length(&fields, version)?;
-    let keep_alive = version == 1
-        && !has_token(&fields, "connection", "close")
-        && !has_token(&fields, "proxy-connection", "close")
-        // Upgrades are not passed on; what follows one may not be HTTP any more.
-        && !fields.iter().any(|(name, _)| name == "upgrade");
-    Ok(RequestHead { method, target, fields, body, keep_alive })
+    let keep_alive = version == Version::Http11
+        && !fields.has_token("connection", "close")
+        && !fields.has_token("proxy-connection", "close")
+        // What follows an upgrade may not be HTTP any more, whether it was passed on or not.
+        && !fields.has("upgrade");
+    Ok(RequestHead { method, target, fields, body, version, keep_alive })
 }
 
 /// Lines end in CRLF; neither octet stands alone, and there is no NUL.
@@ -112,7 +130,7 @@ fn split_lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
     }
 }
 
-fn request_line(line: &[u8]) -> Result<(Method, String, u8), HeadError> {
+fn request_line(line: &[u8]) -> Result<(Method, String, Version), HeadError> {
     let text = std::str::from_utf8(line).map_err(|_| HeadError::RequestLine)?;
     let mut parts = text.split(' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -122,8 +140,8 @@ fn request_line(line: &[u8]) -> Result<(Method, String, u8), HeadError> {
     };
     let method = Method::parse(method).ok_or(HeadError::RequestLine)?;
     let version = match version {
-        "HTTP/1.1" => 1,
-        "HTTP/1.0" => 0,
+        "HTTP/1.1" => Version::Http11,
+        "HTTP/1.0" => Version::Http10,
         _ => return Err(HeadError::RequestLine),
     };
     if target.is_empty() || target.bytes().any(|b| b.is_ascii_control()) {
@@ -149,24 +167,15 @@ fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
     Ok((name, value.to_vec()))
 }
 
-/// Without the spaces and tabs around it, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).
-fn trim(value: &[u8]) -> &[u8] {
-    let inner = |b: &u8| !matches!(b, b' ' | b'\t');
-    match (value.iter().position(inner), value.iter().rposition(inner)) {
-        (Some(first), Some(last)) => &value[first..=last],
-        _ => &[],
-    }
-}
-
 /// RFC 9112 §6: one length or one coding, never both, and only `chunked`.
-fn body_length(fields: &[(String, Vec<u8>)], version: u8) -> Result<BodyLength, HeadError> {
-    let all = |wanted: &str| {
-        fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>()
-    };
-    let (lengths, codings) = (all("content-length"), all("transfer-encoding"));
+fn body_length(fields: &Fields, version: Version) -> Result<BodyLength, HeadError> {
+    let lengths: Vec<&[u8]> = fields.values("content-length").collect();
+    let codings: Vec<&[u8]> = fields.values("transfer-encoding").collect();
     match (lengths.as_slice(), codings.as_slice()) {
         ([], []) => Ok(BodyLength::None),
-        ([], [coding]) if version == 1 && coding.eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
+        ([], [coding]) if version == Version::Http11 && coding.eq_ignore_ascii_case(b"chunked") => {
+            Ok(BodyLength::Chunked)
+        }
         ([length], []) => {
             let plain = (1..=18).contains(&length.len()) && length.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(length).map_err(|_| HeadError::Length)?;
@@ -180,23 +189,27 @@ fn body_length(fields: &[(String, Vec<u8>)], version: u8) -> Result<BodyLength, 
     }
 }
 
-/// Whether a comma-separated field holds a token.
-pub(crate) fn has_token(fields: &[(String, Vec<u8>)], name: &str, token: &str) -> bool {
-    fields.iter().filter(|(n, _)| n == name).any(|(_, value)| {
-        value.split(|b| *b == b',').any(|part| trim(part).eq_ignore_ascii_case(token.as_bytes()))
-    })
-}
-
 /// What was read ahead of a connection, and where reading goes on.
 #[derive(Debug)]
 pub(crate) struct Buffered<R> {
-    pub(crate) ahead: Vec<u8>,
+    pub(crate) ahead: BytesMut,
     pub(crate) reader: R,
+}
+
+impl<R> Buffered<R> {
+    /// A connection of which nothing has been read.
+    pub(crate) fn new(reader: R) -> Self {
+        Self { ahead: BytesMut::new(), reader }
+    }
 }
 
 impl<R: AsyncRead + Unpin> Buffered<R> {
     /// Reads a head: its octets, or nothing where the connection ends between two requests.
-    pub(crate) async fn read_head(&mut self, idle: Duration, whole: Duration) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) async fn read_head(
+        &mut self,
+        idle: Duration,
+        whole: Duration,
+    ) -> io::Result<Option<BytesMut>> {
         if self.ahead.is_empty() && self.fill(idle).await? == 0 {
             return Ok(None);
         }
@@ -205,11 +218,10 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         loop {
             if let Some(at) = find(&self.ahead[searched..], b"\r\n\r\n") {
                 let end = searched + at + 4;
-                let rest = self.ahead.split_off(end);
-                return Ok(Some(std::mem::replace(&mut self.ahead, rest)));
+                return Ok(Some(self.ahead.split_to(end)));
             }
             if self.ahead.len() > LARGEST_HEAD {
-                return Ok(Some(std::mem::take(&mut self.ahead)));
+                return Ok(Some(self.ahead.split()));
             }
             searched = self.ahead.len().saturating_sub(3);
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
@@ -221,7 +233,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
 
     /// Reads some more; 0 is the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
-        self.ahead.reserve(8192);
+        self.ahead.reserve(READ);
         let read = tokio::time::timeout(wait, self.reader.read_buf(&mut self.ahead)).await;
         read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }

@@ -1,13 +1,39 @@
-//! HTTP/1 on its way through: heads that are read strictly, bodies that are framed beyond doubt, and the relay.
+//! HTTP on its way through: heads that are read strictly, bodies that are framed beyond doubt, and the relay.
+//!
+//! ```text
+//! serve (1 or 2) ─► handle ─ target, policy, pin, inject ─► forward ─► upstream (1 or 2)
+//!       ▲                                                      │
+//!       └────────── answer ◄── filter: unpack, scrub ◄─────────┘
+//! ```
 
-mod body;
+mod answer;
+mod chunk;
+mod fields;
+mod filter;
 mod forward;
+mod gateway;
+mod handle;
 mod head;
+mod incoming;
+mod outgoing;
 mod problem;
-mod proxy;
+mod respond;
 mod response;
+mod serve1;
+mod serve2;
+mod stream;
+mod upgrade;
+mod upstream;
+mod version2;
 
+pub(crate) use fields::Fields;
+pub(crate) use filter::Unsearchable;
+pub(crate) use gateway::{serve_gateway, serve_gateway_socket};
+pub(crate) use handle::Via;
 pub(crate) use head::Buffered;
 pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
-pub(crate) use problem::failed;
-pub(crate) use proxy::{Via, serve_forward, serve_requests};
+pub(crate) use problem::{After, failed};
+pub(crate) use serve1::{serve_forward, serve_requests};
+pub(crate) use serve2::serve_streams;
+pub(crate) use stream::{AgentStream, Ahead};
+pub(crate) use version2::begin as begin_version_2;

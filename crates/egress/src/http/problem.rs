@@ -4,8 +4,12 @@
 use policy::{Denial, RunId};
 use serde::Serialize;
 
+use super::fields::Fields;
+
 #[derive(Serialize)]
 struct Problem<'a> {
+    /// What clients of the existing sidecar look at.
+    error: &'a str,
     title: &'a str,
     status: u16,
     detail: &'a str,
@@ -18,6 +22,14 @@ struct Problem<'a> {
     run: &'a str,
 }
 
+/// A whole response of the sidecar's own.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) fields: Fields,
+    pub(crate) body: Vec<u8>,
+}
+
 /// Whether the connection goes on after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -25,9 +37,10 @@ pub(crate) enum After {
     Close,
 }
 
-/// The whole response to a denied request. S0.38
-pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16, after: After) -> Vec<u8> {
+/// The answer to a denied request. S0.38
+pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) -> Reply {
     let problem = Problem {
+        error: &denial.reason,
         title: "Denied by the sandbox's policy",
         status,
         detail: &denial.reason,
@@ -37,34 +50,40 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16, af
         hint: denial.hint.as_deref(),
         run: run.as_str(),
     };
-    response(&problem, Some(denial.guard.code()), after)
+    let mut reply = Reply::json(status, "application/problem+json", &problem);
+    reply.fields.push("x-lockgate-denied", denial.guard.code().as_bytes());
+    reply
 }
 
-/// The whole response to a request that was allowed and failed, or that could not be read.
-pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Vec<u8> {
-    let problem =
-        Problem { title, status, detail, guard: "none", rule: None, target, hint: None, run: run.as_str() };
-    response(&problem, None, After::Close)
+/// The answer to a request that was allowed and failed.
+pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Reply {
+    let (error, guard, run) = (detail, "none", run.as_str());
+    let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
+    Reply::json(status, "application/problem+json", &problem)
 }
 
-fn response(problem: &Problem<'_>, code: Option<&str>, after: After) -> Vec<u8> {
-    let body = serde_json::to_vec(problem).unwrap_or_default();
-    let phrase = match problem.status {
-        400 => "Bad Request",
-        403 => "Forbidden",
-        413 => "Content Too Large",
-        421 => "Misdirected Request",
-        431 => "Request Header Fields Too Large",
-        502 => "Bad Gateway",
-        504 => "Gateway Timeout",
-        _ => "Denied",
-    };
-    let code = code.map(|code| format!("X-Lockgate-Denied: {code}\r\n")).unwrap_or_default();
-    let connection = if after == After::Close { "Connection: close\r\n" } else { "" };
-    let head = format!(
-        "HTTP/1.1 {} {phrase}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\n{code}{connection}\r\n",
-        problem.status,
-        body.len(),
-    );
-    [head.into_bytes(), body].concat()
+impl Reply {
+    /// A JSON document.
+    pub(crate) fn json(status: u16, kind: &str, document: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(document).unwrap_or_default();
+        let fields = Fields::new(vec![("content-type".to_owned(), kind.into())]);
+        Self { status, fields, body }
+    }
+
+    /// As octets of HTTP/1.
+    pub(crate) fn to_version_1(&self, after: After) -> Vec<u8> {
+        let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, phrase(self.status)).into_bytes();
+        self.fields.write(&mut out);
+        out.extend(format!("content-length: {}\r\n", self.body.len()).bytes());
+        if after == After::Close {
+            out.extend(b"connection: close\r\n");
+        }
+        out.extend(b"\r\n");
+        out.extend(&self.body);
+        out
+    }
+}
+
+fn phrase(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Denied")
 }

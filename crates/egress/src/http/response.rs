@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio::io::AsyncRead;
 
-use super::head::{BodyLength, Buffered, has_token};
+use super::fields::Fields;
+use super::head::{BodyLength, Buffered};
+use super::version2;
 
 /// How long an upstream may take to begin its answer; a stream of events may then last.
-const FIRST_OCTET: Duration = Duration::from_secs(300);
+pub(super) const FIRST_OCTET: Duration = Duration::from_secs(300);
 /// How long it may take over the head.
 const WHOLE_HEAD: Duration = Duration::from_secs(30);
 const MOST_FIELDS: usize = 128;
@@ -18,7 +20,7 @@ const MOST_FIELDS: usize = 128;
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) reason: String,
-    pub(super) fields: Vec<(String, Vec<u8>)>,
+    pub(super) fields: Fields,
     pub(super) keep_alive: bool,
 }
 
@@ -48,10 +50,17 @@ impl ResponseHead {
         }
         let status = response.code.unwrap_or(0);
         let reason = response.reason.unwrap_or("").to_owned();
-        let fields: Vec<(String, Vec<u8>)> =
-            response.headers.iter().map(|f| (f.name.to_ascii_lowercase(), f.value.to_vec())).collect();
-        let keep_alive = response.version == Some(1) && !has_token(&fields, "connection", "close");
+        let list = response.headers.iter().map(|f| (f.name.to_ascii_lowercase(), f.value.to_vec()));
+        let fields = Fields::new(list.collect());
+        let keep_alive = response.version == Some(1) && !fields.has_token("connection", "close");
         Ok(Self { status, reason, fields, keep_alive })
+    }
+
+    /// The head of a response of HTTP/2.
+    pub(super) fn of_version_2(parts: &http::response::Parts) -> Self {
+        let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
+        let fields = version2::fields(&parts.headers);
+        Self { status: parts.status.as_u16(), reason, fields, keep_alive: true }
     }
 
     /// RFC 9112 §6.3, for the answer to a request of the given method.
@@ -59,10 +68,8 @@ impl ResponseHead {
         if method == "HEAD" || matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(ResponseBody::Framed(BodyLength::None));
         }
-        let all = |wanted: &str| {
-            self.fields.iter().filter(|(n, _)| n == wanted).map(|(_, v)| v.as_slice()).collect::<Vec<_>>()
-        };
-        let (lengths, codings) = (all("content-length"), all("transfer-encoding"));
+        let lengths: Vec<&[u8]> = self.fields.values("content-length").collect();
+        let codings: Vec<&[u8]> = self.fields.values("transfer-encoding").collect();
         match (lengths.as_slice(), codings.as_slice()) {
             ([], []) => Ok(ResponseBody::ToEnd),
             ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => {
@@ -71,28 +78,9 @@ impl ResponseHead {
             (many @ [first, ..], []) if many.iter().all(|l| l == first) => {
                 let size = std::str::from_utf8(first).ok().filter(|t| t.bytes().all(|b| b.is_ascii_digit()));
                 let size = size.and_then(|t| t.parse().ok()).ok_or("the response has no usable length")?;
-                Ok(ResponseBody::Framed(BodyLength::Sized(size)))
+                Ok(ResponseBody::Framed(if size == 0 { BodyLength::None } else { BodyLength::Sized(size) }))
             }
             _ => Err("the length of the response is ambiguous"),
         }
-    }
-
-    /// The head as the agent gets it.
-    pub(super) fn write(&self, keep_alive: bool) -> Vec<u8> {
-        let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).into_bytes();
-        for (name, value) in &self.fields {
-            if matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "upgrade") {
-                continue;
-            }
-            out.extend(name.bytes());
-            out.extend(b": ");
-            out.extend(value);
-            out.extend(b"\r\n");
-        }
-        if !keep_alive && self.status >= 200 {
-            out.extend(b"connection: close\r\n");
-        }
-        out.extend(b"\r\n");
-        out
     }
 }

@@ -4,15 +4,15 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Carriage, Denial, Guard};
+use policy::{Carriage, Denial, Guard, Plane, Scheme};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::sniff::{self, Carried};
-use super::{agree, copy, transparent};
-use crate::exchange::{Exchange, Pinned};
+use super::{agree, copy, open, transparent};
+use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
-use crate::http::{Buffered, Via, serve_requests};
+use crate::http::{After, AgentStream, Buffered, Via, serve_requests};
 use crate::upstream;
 
 /// What the agent has spoken so far, which decides how it is refused.
@@ -22,6 +22,8 @@ pub(super) enum Spoken {
     Tls,
 }
 
+/// The answer to a granted `CONNECT`.
+const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 /// A fatal TLS alert, `access_denied` (RFC 8446 §6.2).
 const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
 /// How long a tunnel of the explicit proxy may be idle (REQUIREMENTS, literal behaviour of 8081).
@@ -54,13 +56,24 @@ pub(crate) async fn after_connect(
             exchange.record().fail(&error.to_string());
             let status = if error.kind() == io::ErrorKind::TimedOut { 504 } else { 502 };
             let title = "The upstream cannot be reached";
-            let answer = crate::http::failed(status, title, &error.to_string(), target, gate.run());
-            agent.reader.write_all(&answer).await?;
+            let reply = crate::http::failed(status, title, &error.to_string(), target, gate.run());
+            agent.reader.write_all(&reply.to_version_1(After::Close)).await?;
             return agent.reader.shutdown().await;
         }
     };
-    agent.reader.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
-    carry_both(gate, exchange, agent, upstream, REQUIREMENTS_IDLE).await
+    agent.reader.write_all(ESTABLISHED).await?;
+    carry_both(gate, Plane::Forward, exchange, agent, upstream, REQUIREMENTS_IDLE).await
+}
+
+/// After a granted `CONNECT` to where requests are asked for one by one: answers, and opens what comes.
+pub(crate) async fn open_after_connect(
+    gate: &Rc<Gate>,
+    exchange: Exchange<Granted>,
+    mut agent: Buffered<TcpStream>,
+) -> io::Result<()> {
+    agent.reader.write_all(ESTABLISHED).await?;
+    let carried = sniff::sniff(&mut agent, REQUIREMENTS_IDLE).await;
+    open::open(gate, Plane::Forward, exchange, agent, carried).await
 }
 
 /// A redirected connection that may carry any protocol, on a port where either side may speak first.
@@ -70,7 +83,9 @@ pub(super) async fn carry_any(
     agent: Buffered<TcpStream>,
 ) -> io::Result<()> {
     match upstream::dial(&mut exchange).await {
-        Ok(upstream) => carry_both(gate, exchange, agent, upstream, transparent::IDLE).await,
+        Ok(upstream) => {
+            carry_both(gate, Plane::Transparent, exchange, agent, upstream, transparent::IDLE).await
+        }
         Err(error) => unreachable(exchange, agent, &error).await,
     }
 }
@@ -111,6 +126,7 @@ async fn unreachable(
 /// Waits for whoever speaks first, and checks the agent's first octets before any of them goes on.
 async fn carry_both(
     gate: &Rc<Gate>,
+    plane: Plane,
     exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
     upstream: TcpStream,
@@ -135,10 +151,11 @@ async fn carry_both(
         Carried::Http => {
             drop(upstream);
             let grant = exchange.grant();
-            let via = Via::Bound(exchange.plane(), grant.host().clone(), grant.port());
+            let (host, port) = (grant.host().clone(), grant.port());
+            let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
             drop(exchange);
             let Buffered { ahead, reader } = agent;
-            return Box::pin(serve_requests(Rc::clone(gate), via, reader, ahead)).await;
+            return Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await;
         }
         Carried::Other => Ok(()),
     };

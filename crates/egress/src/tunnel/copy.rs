@@ -38,7 +38,7 @@ pub(super) async fn both_ways(
     if !ahead.is_empty() {
         upstream.write_all(&ahead).await?;
     }
-    let flow = Flow::of(&mut exchange, ahead.len());
+    let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());
     let outcome = tokio::select! {

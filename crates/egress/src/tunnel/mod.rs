@@ -1,4 +1,5 @@
-//! Connections whose content is not opened: `CONNECT`, and everything that was redirected and is not plain HTTP.
+//! Connections: `CONNECT`, and everything that was redirected. They are carried as they are, unless a credential is bound
+//! to where they go or a rule speaks of requests; then they are opened.
 //!
 //! A connection to a name that carries TLS must say the same name in its ClientHello; otherwise not one octet of it
 //! goes on. What is refused is refused fast: a TLS alert where TLS was spoken, else a reset.
@@ -6,31 +7,31 @@
 mod client_hello;
 mod connect;
 mod copy;
+mod open;
 mod sniff;
 mod transparent;
 
 use std::rc::Rc;
 
 pub use client_hello::server_name_of;
-pub(crate) use connect::after_connect;
+pub(crate) use connect::{after_connect, open_after_connect};
 pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};
 
-use crate::exchange::{Exchange, Pinned};
+use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 
-/// Takes a connection through every stage. A rule that must see requests is asked again as TLS, and then says why not.
-pub(crate) async fn pin(
+/// Asks the policy for a tunnel of the explicit proxy.
+pub(crate) fn ask(
     gate: &Rc<Gate>,
-    plane: Plane,
     action: &str,
     target: String,
     host: Host,
     port: Port,
-) -> Result<Exchange<Pinned>, Denial> {
-    let asked = policy::Asked { plane, host, port, view: View::Opaque };
-    crate::exchange::pin(gate, action, target, asked).await
+) -> Result<Exchange<Granted>, Denial> {
+    let asked = policy::Asked::connection(Plane::Forward, host, port, View::Opaque);
+    Exchange::begin(gate, action, target, asked).authorize(gate)
 }
 
 /// The host a ClientHello names must be the host that was granted.

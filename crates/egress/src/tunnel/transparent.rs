@@ -5,17 +5,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Carriage, Denial, Guard, Host, Plane, Port, View};
+use policy::{Carriage, Denial, Guard, Host, Plane, Port, Scheme, View};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::connect;
 use super::sniff::{self, Carried};
+use super::{connect, open};
+use crate::dns::is_sidecar;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
-use crate::http::{Buffered, Via, serve_requests};
+use crate::http::{AgentStream, Buffered, Via, serve_requests};
 
 /// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
+
+/// The ports of the sidecar's own address. S0.15
+const GATEWAY_PORT: u16 = 8080;
+const FORWARD_PORT: u16 = 8081;
 
 /// Serves redirected connections until the listener fails.
 pub(crate) async fn serve_transparent(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
@@ -31,17 +36,24 @@ pub(crate) async fn serve_transparent(gate: Rc<Gate>, listener: TcpListener) -> 
 
 async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let destination = original_destination(&stream)?;
+    if is_sidecar(destination.ip()) {
+        let via = match destination.port() {
+            GATEWAY_PORT => Via::Gateway,
+            FORWARD_PORT => Via::Proxy,
+            _ => return stream.set_zero_linger(),
+        };
+        stream.set_nodelay(true)?;
+        return serve_requests(gate, via, AgentStream::Tcp(stream), bytes::BytesMut::new()).await;
+    }
     let known = gate.names().borrow().name_of(destination.ip()).cloned();
     let host = known.map_or(Host::Address(destination.ip()), Host::Name);
     let Some(port) = Port::new(destination.port()) else { return Ok(()) };
     let target = format!("{host}:{port}");
-    let asked = policy::Asked { plane: Plane::Transparent, host: host.clone(), port, view: View::Opaque };
-    let mut agent = Buffered { ahead: Vec::new(), reader: stream };
+    let asked = policy::Asked::connection(Plane::Transparent, host.clone(), port, View::Opaque);
+    let mut agent = Buffered::new(stream);
     // The answer to the plain question tells whether to look at the first octets before anything else.
-    let must_look = match gate.policy().decide(&asked) {
-        Ok(grant) => CLIENT_FIRST.contains(&port.number()) || grant.carriage() != Carriage::Any,
-        Err(denial) => denial.guard == Guard::Unseen || CLIENT_FIRST.contains(&port.number()),
-    };
+    let must_look = CLIENT_FIRST.contains(&port.number())
+        || gate.policy().decide(&asked).is_ok_and(|grant| grant.carriage() != Carriage::Any);
     let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
         return match exchange.pin(&gate).await {
@@ -49,32 +61,40 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             Err(denial) => connect::refuse(agent, &denial, None).await,
         };
     }
-    match sniff::sniff(&mut agent, sniff::PATIENCE).await {
+    let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
+    let (exchange, spoken) = match &carried {
         Carried::Http => {
             exchange.into_requests();
+            let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
             let Buffered { ahead, reader } = agent;
-            serve_requests(gate, Via::Bound(Plane::Transparent, host, port), reader, ahead).await
+            return serve_requests(gate, via, AgentStream::Tcp(reader), ahead).await;
         }
-        Carried::Tls(name) => match exchange.carries("TLS", View::Tls).pin(&gate).await {
-            Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
-            Err(denial) => connect::refuse(agent, &denial, Some(connect::Spoken::Tls)).await,
-        },
-        Carried::Other => match exchange.pin(&gate).await {
-            Ok(exchange) if exchange.grant().carriage() == Carriage::Any => {
-                connect::carry_other(exchange, agent).await
-            }
-            Ok(exchange) => {
-                let denial =
-                    exchange.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
-                connect::refuse(agent, &denial, None).await
-            }
-            Err(denial) => connect::refuse(agent, &denial, None).await,
-        },
         Carried::Nothing => {
             // It said nothing and ended: still one record.
             let denial = Denial::new(Guard::Protocol, "the connection ended before it said what it carries");
             let denial = exchange.refuse(denial);
-            connect::refuse(agent, &denial, None).await
+            return connect::refuse(agent, &denial, None).await;
+        }
+        Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(connect::Spoken::Tls)),
+        Carried::Other => (exchange, None),
+    };
+    let granted = match exchange.authorize(&gate) {
+        Ok(granted) => granted,
+        Err(denial) => return connect::refuse(agent, &denial, spoken).await,
+    };
+    match (granted.grant().carriage(), carried) {
+        (Carriage::Opened, carried) => open::open(&gate, Plane::Transparent, granted, agent, carried).await,
+        (_, Carried::Tls(name)) => match granted.pin(&gate).await {
+            Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
+            Err(denial) => connect::refuse(agent, &denial, spoken).await,
+        },
+        (Carriage::Any, _) => match granted.pin(&gate).await {
+            Ok(exchange) => connect::carry_other(exchange, agent).await,
+            Err(denial) => connect::refuse(agent, &denial, spoken).await,
+        },
+        _ => {
+            let denial = granted.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
+            connect::refuse(agent, &denial, spoken).await
         }
     }
 }

@@ -14,8 +14,10 @@ use sys::mount::{self, Depth, Flags};
 use super::root::{Root, relative};
 use crate::plan::{HOME, Identity};
 
+/// The sidecar's address inside: the first of those it hands out for names, and never one of them.
+const SIDECAR: &str = "198.18.0.0";
 /// Where our files lie, out of the way.
-const OURS: &str = "/.lockgate-etc";
+pub(super) const OURS: &str = "/.lockgate-etc";
 
 /// Shows the host's `/etc` with our files over its own.
 pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
@@ -25,7 +27,9 @@ pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
     let files = [
         (
             "hosts",
-            "127.0.0.1 localhost sidecar lockgate\n::1 localhost ip6-localhost ip6-loopback\n".to_owned(),
+            format!(
+                "127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n"
+            ),
         ),
         (
             "resolv.conf",
@@ -47,7 +51,7 @@ pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
 }
 
 /// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.
-fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let there = match openat2(root.fd()?, relative(theirs), flags, Mode::empty(), ResolveFlags::IN_ROOT) {
         Ok(there) => there,

@@ -13,9 +13,10 @@ use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount, privilege};
 
 use super::root::Root;
-use super::{Inherited, etc, handover, wire};
-use crate::plan::{HOME, LimitsPlan, Plan, Step, Visible};
+use super::{Inherited, etc, handover, trust, wire};
+use crate::plan::{HOME, LimitsPlan, Plan};
 use crate::started::Stdio;
+use crate::step::{Step, Visible};
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::{protect, seccomp};
 
@@ -60,8 +61,14 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
     // The plan says each mode; the command gets the caller's mask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    let mut maker =
-        Maker { inherited, root: Root::default(), notices: Vec::new(), terminal: None, taken_over: false };
+    let mut maker = Maker {
+        inherited,
+        root: Root::default(),
+        notices: Vec::new(),
+        terminal: None,
+        authority: None,
+        taken_over: false,
+    };
     for step in &inherited.plan.steps {
         if needs_parent(step, inherited.plan) {
             maker.take_over()?;
@@ -98,7 +105,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
         // Only root's trees come from the parent; otherwise they were opened here.
         Step::ShowWorkspace(..) | Step::Show(_) | Step::Copy(..) => plan.identity.own,
-        Step::Protect | Step::WireNetwork => true,
+        Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork => true,
         _ => false,
     }
 }
@@ -122,6 +129,7 @@ struct Maker<'a> {
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
+    authority: Option<Vec<u8>>,
     taken_over: bool,
 }
 
@@ -135,11 +143,12 @@ impl Maker<'_> {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
             // Only now, so that the sandbox's own group is the root it sees.
             process::unshare(Namespaces::CGROUP)?;
-            Ok(handed.trees)
+            Ok((handed.trees, handed.authority))
         });
-        let trees =
+        let (trees, authority) =
             handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
         self.root.receive(trees);
+        self.authority = authority;
         Ok(())
     }
 
@@ -152,6 +161,10 @@ impl Maker<'_> {
             Step::Link(path, to) => self.root.link(path, to).map_err(text),
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
+            Step::TrustAuthority(bundle) => {
+                let authority = self.authority.as_deref().ok_or("the sidecar made no authority")?;
+                trust::trust(&self.root, authority, bundle.as_deref()).map_err(text)
+            }
             Step::MountProc => self.root.mount_proc().map_err(text),
             Step::MakeDevices => {
                 let wants_terminal = matches!(self.inherited.stdio, Stdio::Terminal);

@@ -17,6 +17,7 @@ mod handover;
 mod init;
 mod owners;
 mod root;
+mod trust;
 mod wire;
 
 use std::ffi::OsString;
@@ -30,10 +31,11 @@ use sys::{descriptor, privilege};
 
 use crate::error::Error;
 use crate::host::Host;
-use crate::plan::{LimitsPlan, Plan, Source, Step, Visible};
+use crate::plan::{LimitsPlan, Plan};
 use crate::protect;
 use crate::source;
 use crate::started::{Ending, Started, Stdio};
+use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 
 /// Everything init inherits from its parent.
@@ -47,6 +49,9 @@ pub(crate) struct Inherited<'a> {
     pub(crate) hand: OwnedFd,
 }
 
+/// Gives the certificate of the run's authority, in PEM: asked for as late as can be.
+pub(crate) type Authority<'a> = &'a mut dyn FnMut() -> std::io::Result<Vec<u8>>;
+
 /// Makes the sandbox of a plan and starts its init, which starts the command once the sidecar serves.
 ///
 /// # Errors
@@ -57,6 +62,7 @@ pub fn start(
     command: &[OsString],
     stdio: Stdio,
     sidecar: OwnedFd,
+    authority: Authority<'_>,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
@@ -71,7 +77,7 @@ pub fn start(
     let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))
         .map_err(|source| Error::Start { what: "the sandbox", source })?;
     let mut started = Started { init, control, group, held: None, ending: Ending::Kill };
-    match meanwhile(plan, host, undo, &hand, &mut started) {
+    match meanwhile(plan, host, undo, &hand, authority, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
             started.kill();
@@ -88,6 +94,7 @@ fn meanwhile(
     host: &Host,
     undo: &mut UndoLog,
     hand: &OwnedFd,
+    authority: Authority<'_>,
     started: &mut Started,
 ) -> Result<(), Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
@@ -102,7 +109,12 @@ fn meanwhile(
         started.held = Some(protect::hold_absent(&plan.workspace, undo)?);
     }
     let trees = if plan.identity.own { mapped_trees(plan)? } else { Vec::new() };
-    handover::give(hand, started.group.as_ref(), &trees).map_err(handshake)
+    let certificate = if plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
+        Some(authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?)
+    } else {
+        None
+    };
+    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref()).map_err(handshake)
 }
 
 /// Makes the control group, its undo noted first.

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
 use super::Inherited;
-use crate::plan::{Source, Step, Visible};
 use crate::source;
+use crate::step::{Source, Step, Visible};
 
 /// Where the private root is mounted until it is the root. Everything shown is opened before, so nothing is lost.
 pub(super) const BASE: &str = "/tmp";

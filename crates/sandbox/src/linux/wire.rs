@@ -5,11 +5,12 @@
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use sys::{listener, network, nftables};
 
 use crate::handshake::ListenerSet;
-use crate::plan::{DNS_PORT, FORWARD_PORT, TRANSPARENT_PORT};
+use crate::plan::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
 /// Wires the network namespace and hands its listeners to the sidecar.
 pub(super) fn wire(sidecar: BorrowedFd<'_>) -> io::Result<()> {
@@ -18,7 +19,10 @@ pub(super) fn wire(sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let everywhere = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let listeners = ListenerSet {
         transparent: Some(listener::tcp(everywhere(TRANSPARENT_PORT))?),
-        forward: Some(listener::tcp(everywhere(FORWARD_PORT))?),
+        // The proxy and the gateway are ports of an address that is redirected like any other: none is taken from the agent.
+        forward: None,
+        gateway: None,
+        gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
         dns_tcp: Some(listener::tcp(everywhere(DNS_PORT))?),
     };

@@ -1,16 +1,6 @@
-//! Bodies: copied as they come, by a length that is beyond doubt. Chunks are read as strictly as heads, so that what
-//! goes on means the same to every reader.
+//! Chunked bodies (RFC 9112 §7.1), read as strictly as heads: what two readers could take for two bodies is refused. Sizes,
+//! extensions and line ends stay here; what goes on is data, and is framed anew.
 
-use std::cell::Cell;
-use std::io;
-use std::time::Duration;
-
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-
-use super::head::{BodyLength, Buffered};
-
-/// How long a body may stand still.
-const STALLED: Duration = Duration::from_secs(120);
 /// The longest line that gives a chunk's size, extensions included.
 const LONGEST_SIZE_LINE: usize = 256;
 /// The largest trailer section.
@@ -25,103 +15,20 @@ pub(crate) enum From {
     Upstream,
 }
 
-/// Copies a body; `count` grows with what has gone on, also when the rest does not.
-pub(crate) async fn copy<R, W>(
-    reader: &mut Buffered<R>,
-    writer: &mut W,
-    length: BodyLength,
-    from: From,
-    count: &Cell<u64>,
-) -> io::Result<()>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    match length {
-        BodyLength::None => Ok(()),
-        BodyLength::Sized(size) => copy_sized(reader, writer, size, count).await,
-        BodyLength::Chunked => copy_chunked(reader, writer, from, count).await,
-    }
-}
-
-async fn copy_sized<R, W>(
-    reader: &mut Buffered<R>,
-    writer: &mut W,
-    size: u64,
-    count: &Cell<u64>,
-) -> io::Result<()>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    let mut left = size;
-    while left > 0 {
-        if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let take = usize::try_from(left).unwrap_or(usize::MAX).min(reader.ahead.len());
-        writer.write_all(&reader.ahead[..take]).await?;
-        reader.ahead.drain(..take);
-        left -= take as u64;
-        count.set(count.get() + take as u64);
-    }
-    Ok(())
-}
-
-async fn copy_chunked<R, W>(
-    reader: &mut Buffered<R>,
-    writer: &mut W,
-    from: From,
-    count: &Cell<u64>,
-) -> io::Result<()>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    let mut scanner = ChunkScanner::new(from);
-    let mut clean = Vec::new();
-    loop {
-        if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        clean.clear();
-        let used = scanner.scan(&reader.ahead, &mut clean).map_err(io::Error::other)?;
-        writer.write_all(&clean).await?;
-        reader.ahead.drain(..used);
-        count.set(count.get() + clean.len() as u64);
-        if scanner.is_done() {
-            return Ok(());
-        }
-    }
-}
-
-/// Copies until the other side ends: a response without a length.
-pub(crate) async fn copy_to_end<R, W>(
-    reader: &mut Buffered<R>,
-    writer: &mut W,
-    count: &Cell<u64>,
-) -> io::Result<()>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    loop {
-        if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
-            return Ok(());
-        }
-        writer.write_all(&reader.ahead).await?;
-        count.set(count.get() + reader.ahead.len() as u64);
-        reader.ahead.clear();
-    }
-}
-
 /// Finds the end of a chunked body (RFC 9112 §7.1), octet by octet, whatever pieces it comes in.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ChunkScanner {
     from: From,
     state: State,
     line: usize,
     size: u64,
+}
+
+/// A step through a piece: so much of it is framing, and so much after that is data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) framing: usize,
+    pub(crate) data: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,24 +55,28 @@ impl ChunkScanner {
         self.state == State::Done
     }
 
-    /// Scans a piece; how much of it belongs to the body. What goes on is added to `clean`: all but chunk extensions,
-    /// which mean nothing beyond one connection and have been read in two ways (RFC 9112 §7.1.1).
-    pub(crate) fn scan(&mut self, piece: &[u8], clean: &mut Vec<u8>) -> Result<usize, &'static str> {
+    /// Goes on through a piece up to and over its next run of data.
+    pub(crate) fn scan(&mut self, piece: &[u8]) -> Result<Step, &'static str> {
         let mut at = 0;
         while at < piece.len() && self.state != State::Done {
             if let State::Data { left } = self.state {
-                let step = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len() - at);
-                clean.extend_from_slice(&piece[at..at + step]);
-                at += step;
-                let left = left - step as u64;
+                let run = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len() - at);
+                let left = left - run as u64;
                 self.state = if left == 0 { State::DataCr } else { State::Data { left } };
-                continue;
+                return Ok(Step { framing: at, data: run });
             }
             self.state = self.step(piece[at])?;
-            if self.state != State::Extension {
-                clean.push(piece[at]);
-            }
             at += 1;
+        }
+        Ok(Step { framing: at, data: 0 })
+    }
+
+    /// Scans all of a piece, its data with it; how much of the piece belongs to the body.
+    pub(crate) fn scan_whole(&mut self, piece: &[u8]) -> Result<usize, &'static str> {
+        let mut at = 0;
+        while at < piece.len() && !self.is_done() {
+            let step = self.scan(&piece[at..])?;
+            at += step.framing + step.data;
         }
         Ok(at)
     }
@@ -219,7 +130,7 @@ mod tests {
         let mut scanner = ChunkScanner::new(from);
         let mut total = 0;
         for part in body.chunks(piece) {
-            total += scanner.scan(part, &mut Vec::new())?;
+            total += scanner.scan_whole(part)?;
             if scanner.is_done() {
                 return Ok(Some(total));
             }

@@ -1,0 +1,85 @@
+//! The part of the command line that speaks of credentials. No flag of it takes a value: others can read a command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `lockgate creds`
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  lockgate creds set anthropic                       asks for the value, without showing it
+  pass show github | lockgate creds set github --stdin
+  lockgate creds set gmail --field client_secret --from-file secret.txt
+  lockgate creds import-env                          takes ANTHROPIC_API_KEY, GITHUB_TOKEN, … from the environment
+
+A value is never given on the command line: others on the machine can read that.")]
+pub(crate) enum Creds {
+    /// Store a credential, or one field of it
+    Set {
+        /// The provider it is for
+        provider: String,
+        /// The field [default: access_token]
+        #[arg(long, value_name = "NAME")]
+        field: Option<String>,
+        #[command(flatten)]
+        value: ValueFlags,
+    },
+    /// List credentials, without their values
+    Ls {
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+        /// Only the providers' names
+        #[arg(short, long)]
+        quiet: bool,
+    },
+    /// Show the fields of a credential and how long each is, never what it is
+    Show {
+        /// The provider
+        provider: String,
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove credentials
+    Rm {
+        /// The providers
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    /// Store what the environment holds under the usual names
+    ImportEnv {
+        /// Only these variables
+        names: Vec<String>,
+    },
+}
+
+/// Where a value is read from.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct ValueFlags {
+    /// Read it from standard input
+    #[arg(long)]
+    pub(crate) stdin: bool,
+    /// Read it from a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_file: Option<PathBuf>,
+    /// Read it from a variable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from_env: Option<String>,
+    /// Take what a command prints
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    pub(crate) from_command: Vec<String>,
+}
+
+/// `lockgate keys`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// Encrypt the key of every credential anew, with the first key of CONNECTION_ENCRYPTION_KEY
+    Rotate {
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}

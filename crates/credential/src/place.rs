@@ -1,0 +1,171 @@
+//! Where in a request a value is put, and how it is written there so that it stays one value.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::escape::{HexCase, is_unreserved, json, percent};
+use crate::secret::Secret;
+
+/// A position in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The value of a header: as it is, without controls (RFC 9110 §5.5).
+    Header,
+    /// A segment of the path: percent-encoded; what could change the path is refused.
+    Path,
+    /// A part of the query: percent-encoded.
+    Query,
+    /// The inside of a JSON string: escaped (RFC 8259 §7).
+    Json,
+    /// A field of a form: percent-encoded, a space as `%20`, which every reader of forms understands.
+    Form,
+    /// Any other body: as it is.
+    Text,
+}
+
+/// What about a value cannot stand in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// A carriage return.
+    #[error("it holds a carriage return (CR)")]
+    CarriageReturn,
+    /// A line feed.
+    #[error("it holds a line feed (LF)")]
+    LineFeed,
+    /// A NUL.
+    #[error("it holds a NUL")]
+    Nul,
+    /// Another control character.
+    #[error("it holds a control character")]
+    Control,
+    /// One of `/ \ ? # %`.
+    #[error("it holds `{0}`, which would change the path")]
+    Delimiter(char),
+    /// `.` alone, or `..`.
+    #[error("it is or holds a segment of dots, which would change the path")]
+    Dots,
+    /// Not UTF-8.
+    #[error("it is not UTF-8")]
+    NotText,
+}
+
+impl Place {
+    /// Writes a value for this place.
+    ///
+    /// A path is stricter than its encoding needs: `%2F` and `%2E%2E` are decoded again by too many servers behind a proxy.
+    pub(crate) fn write(self, value: &Secret) -> Result<Zeroizing<Vec<u8>>, Unfit> {
+        let octets = value.expose();
+        match self {
+            Self::Header => {
+                no_controls(octets)?;
+                Ok(Zeroizing::new(octets.to_vec()))
+            }
+            Self::Path => {
+                no_controls(octets)?;
+                let delimiter = octets.iter().find(|octet| br"/\?#%".contains(octet));
+                if let Some(octet) = delimiter {
+                    return Err(Unfit::Delimiter(char::from(*octet)));
+                }
+                if octets == b"." || octets.windows(2).any(|pair| pair == b"..") {
+                    return Err(Unfit::Dots);
+                }
+                Ok(percent(octets, HexCase::Upper, is_unreserved))
+            }
+            Self::Query | Self::Form => Ok(percent(octets, HexCase::Upper, is_unreserved)),
+            Self::Json => {
+                let text = std::str::from_utf8(octets).map_err(|_| Unfit::NotText)?;
+                Ok(json(text, HexCase::Lower, |_| false))
+            }
+            Self::Text => Ok(Zeroizing::new(octets.to_vec())),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Header => "a header",
+            Self::Path => "a path",
+            Self::Query => "a query",
+            Self::Json => "a JSON body",
+            Self::Form => "a form",
+            Self::Text => "a body",
+        })
+    }
+}
+
+fn no_controls(octets: &[u8]) -> Result<(), Unfit> {
+    let refused = octets.iter().find_map(|octet| match octet {
+        b'\r' => Some(Unfit::CarriageReturn),
+        b'\n' => Some(Unfit::LineFeed),
+        0 => Some(Unfit::Nul),
+        0x01..=0x1f | 0x7f => Some(Unfit::Control),
+        _ => None,
+    });
+    refused.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn write(place: Place, octets: &[u8]) -> Result<Vec<u8>, Unfit> {
+        place.write(&Secret::new(octets.to_vec())).map(|written| written.to_vec())
+    }
+
+    #[test]
+    fn a_header_takes_no_control() {
+        assert_eq!(write(Place::Header, b"Bearer a\xffb%").unwrap(), b"Bearer a\xffb%");
+        assert_eq!(write(Place::Header, b"a\r\nb"), Err(Unfit::CarriageReturn));
+        assert_eq!(write(Place::Header, b"a\nb"), Err(Unfit::LineFeed));
+        assert_eq!(write(Place::Header, b"a\0"), Err(Unfit::Nul));
+        assert_eq!(write(Place::Header, b"a\tb"), Err(Unfit::Control));
+        assert_eq!(write(Place::Header, b"a\x7f"), Err(Unfit::Control));
+    }
+
+    #[test]
+    fn a_path_takes_nothing_that_changes_it() {
+        for octet in *br"/\?#%" {
+            assert_eq!(write(Place::Path, &[b'a', octet]), Err(Unfit::Delimiter(char::from(octet))));
+        }
+        for dots in ["..", ".", "a..b", "..a", "a.."] {
+            assert_eq!(write(Place::Path, dots.as_bytes()), Err(Unfit::Dots), "{dots}");
+        }
+        assert_eq!(write(Place::Path, b"\r"), Err(Unfit::CarriageReturn));
+        assert_eq!(write(Place::Path, b"123:a.b;c d@").unwrap(), b"123%3Aa.b%3Bc%20d%40");
+    }
+
+    #[test]
+    fn queries_and_forms_are_percent_encoded() {
+        for place in [Place::Query, Place::Form] {
+            assert_eq!(write(place, b"a+b &=c~\n").unwrap(), b"a%2Bb%20%26%3Dc~%0A");
+        }
+    }
+
+    #[test]
+    fn json_is_escaped_or_refused() {
+        assert_eq!(
+            write(Place::Json, "a\"\\/\n\u{1}é".as_bytes()).unwrap(),
+            "a\\\"\\\\/\\n\\u0001é".as_bytes()
+        );
+        assert_eq!(write(Place::Json, b"\xff"), Err(Unfit::NotText));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_leaves_its_place(octets in proptest::collection::vec(any::<u8>(), 1..40)) {
+            if let Ok(path) = write(Place::Path, &octets) {
+                prop_assert!(path.iter().all(|o| is_unreserved(*o) || *o == b'%'));
+                prop_assert!(path != b"." && path != b"..");
+            }
+            prop_assert!(write(Place::Query, &octets).unwrap().iter().all(|o| is_unreserved(*o) || *o == b'%'));
+            if let Ok(header) = write(Place::Header, &octets) {
+                prop_assert!(!header.iter().any(u8::is_ascii_control));
+            }
+            prop_assert_eq!(write(Place::Text, &octets).unwrap(), octets);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What an agent holds in place of a secret in its environment: `lgph_` and 32 letters and digits.
+//!
+//! It is no secret: it means something only to the sidecar that made it, at the places its credential is bound to. This file
+//! makes and finds placeholders; it knows nothing of what they stand for.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+const PREFIX: &str = "lgph_";
+const DIGITS: usize = 32;
+const LENGTH: usize = PREFIX.len() + DIGITS;
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+// Made once: a finder costs more to make than a header costs to search.
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(PREFIX));
+
+/// An opaque placeholder, 37 characters of ASCII that no encoding of a request changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Placeholder(String);
+
+/// Why a text is not a placeholder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a placeholder is `{PREFIX}` and {DIGITS} letters and digits")]
+pub struct PlaceholderError;
+
+impl Placeholder {
+    /// Makes the placeholder of 24 random octets: the last 32 digits of their number in base 62, which keeps 190 of its
+    /// 192 bits.
+    #[must_use]
+    pub fn mint(random: [u8; 24]) -> Self {
+        let mut number = random;
+        let mut text = String::with_capacity(LENGTH);
+        text.push_str(PREFIX);
+        for _ in 0..DIGITS {
+            let mut rest: u16 = 0;
+            for octet in &mut number {
+                let value = rest << 8 | u16::from(*octet);
+                // The rest is below 62, so the quotient is below 256.
+                *octet = (value / 62) as u8;
+                rest = value % 62;
+            }
+            text.push(char::from(ALPHABET[usize::from(rest)]));
+        }
+        Self(text)
+    }
+
+    /// The placeholder as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// All placeholders in a text, with their ranges in octets, in order. What follows one does not matter: exactly 32
+    /// characters belong to it.
+    pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {
+        FINDER.find_iter(text).filter_map(|start| {
+            let range = start..start + LENGTH;
+            let found = std::str::from_utf8(text.get(range.clone())?).ok()?;
+            Some((range, found.parse().ok()?))
+        })
+    }
+}
+
+impl FromStr for Placeholder {
+    type Err = PlaceholderError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceholderError> {
+        let digits = text.strip_prefix(PREFIX).ok_or(PlaceholderError)?;
+        let fits = digits.len() == DIGITS && digits.bytes().all(|octet| octet.is_ascii_alphanumeric());
+        fits.then(|| Self(text.into())).ok_or(PlaceholderError)
+    }
+}
+
+impl fmt::Display for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_same_octets_make_the_same_placeholder() {
+        assert_eq!(Placeholder::mint([0; 24]).as_str(), format!("lgph_{}", "0".repeat(32)));
+        let mut one = [0; 24];
+        one[23] = 63;
+        assert_eq!(Placeholder::mint(one).as_str(), format!("lgph_11{}", "0".repeat(30)));
+    }
+
+    #[test]
+    fn only_whole_placeholders_parse() {
+        let digits = "a".repeat(32);
+        assert!(format!("lgph_{digits}").parse::<Placeholder>().is_ok());
+        for text in [
+            "",
+            "lgph_",
+            &format!("lgph_{digits}a"),
+            &format!("lgph_{}", &digits[1..]),
+            &format!("LGPH_{digits}"),
+            &format!("lgph_{}-", &digits[1..]),
+            &format!(" lgph_{digits}"),
+        ] {
+            assert!(text.parse::<Placeholder>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn all_are_found_where_they_are() {
+        let (one, two) = (Placeholder::mint([1; 24]), Placeholder::mint([2; 24]));
+        let text = format!("lgph_x Basic {one}:{two}lgph_{two}, lgph_cut");
+        let found: Vec<_> = Placeholder::find_all(text.as_bytes()).collect();
+        let names: Vec<_> = found.iter().map(|(_, placeholder)| placeholder.clone()).collect();
+        assert_eq!(names, [one, two.clone(), two]);
+        for (range, placeholder) in found {
+            assert_eq!(&text[range], placeholder.as_str());
+        }
+        assert_eq!(Placeholder::find_all(&[b"lgph_".as_slice(), &[0xff; 40]].concat()).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_minted_is_found(
+            random in any::<[u8; 24]>(),
+            before in "[^_]{0,40}",
+            after in "[^_]{0,40}",
+        ) {
+            let placeholder = Placeholder::mint(random);
+            prop_assert_eq!(placeholder.as_str().parse(), Ok(placeholder.clone()));
+            let text = format!("{before}{placeholder}{after}");
+            let range = before.len()..before.len() + LENGTH;
+            prop_assert_eq!(Placeholder::find_all(text.as_bytes()).collect::<Vec<_>>(), [(range, placeholder)]);
+        }
+
+        #[test]
+        fn other_octets_make_another(one in any::<[u8; 20]>(), two in any::<[u8; 20]>()) {
+            let wide = |narrow: [u8; 20]| {
+                let mut wide = [0; 24];
+                wide[4..].copy_from_slice(&narrow);
+                wide
+            };
+            prop_assert_eq!(one == two, Placeholder::mint(wide(one)) == Placeholder::mint(wide(two)));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Finding needles by their heads: their first octets, as many as the shortest needle has and eight at most.
+//!
+//! A head that is found is only a reason to look: the caller compares the needle. So the search has a few short patterns of one
+//! length, which vector instructions compare many octets at a time, instead of thousands of states that are stepped through
+//! octet by octet. Two secrets of 40 octets, which make 20 needles, on a busy two-core machine: made in 27 to 47 µs, 0.23 to
+//! 0.32 µs for a KiB of JSON, 11 µs for 64 KiB. An automaton over whole needles took 140 to 240 µs and 3.3 to 6 µs a KiB
+//! (contiguous NFA), or 1.4 to 3 ms and 2.6 to 3.2 µs a KiB (DFA).
+
+use std::ops::Range;
+
+use aho_corasick::packed;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind, Span};
+
+use super::needles::Needle;
+
+/// The most octets of a head. The vector search compares four; more only spare it idle looks at needles.
+const LONGEST: usize = 8;
+
+/// The most heads of one search: the library's vector search takes no more.
+const MOST: usize = 64;
+
+/// The heads of a set of needles.
+pub(super) struct Heads {
+    length: usize,
+    /// Each as a number, its first octet the highest: the end of every piece is compared with all of them.
+    numbers: Vec<u64>,
+    /// The octets heads begin with.
+    first: Box<[bool; 256]>,
+    searches: Vec<Search>,
+}
+
+struct Search {
+    engine: Engine,
+    /// The needles of each head.
+    groups: Vec<Range<usize>>,
+}
+
+enum Engine {
+    Vector(packed::Searcher),
+    /// For processors without SSSE3, such as some emulators show.
+    Steps(AhoCorasick),
+}
+
+impl Heads {
+    /// The heads of sorted needles, none of them empty.
+    pub(super) fn of(needles: &[Needle]) -> Self {
+        let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(0);
+        let length = shortest.min(LONGEST);
+        let mut heads: Vec<Box<[u8]>> = Vec::new();
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for (at, needle) in needles.iter().enumerate() {
+            let head = &needle.octets[..length];
+            match (heads.last(), groups.last_mut()) {
+                (Some(last), Some(group)) if **last == *head => group.end = at + 1,
+                _ => {
+                    heads.push(head.into());
+                    groups.push(at..at + 1);
+                }
+            }
+        }
+        let mut first = Box::new([false; 256]);
+        heads.iter().filter_map(|head| head.first()).for_each(|octet| first[usize::from(*octet)] = true);
+        let pairs = heads.chunks(MOST).zip(groups.chunks(MOST));
+        let searches = pairs.map(|(h, g)| Search { engine: Engine::of(h), groups: g.to_vec() }).collect();
+        Self { length, numbers: heads.iter().map(|head| number(head)).collect(), first, searches }
+    }
+
+    /// Every position of every head in a text, with the needles that begin so. The order is not that of the text.
+    pub(super) fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, Range<usize>)) {
+        for search in &self.searches {
+            let mut at = 0;
+            // Heads of one search have one length and differ, so a position has one; the next may begin one octet on.
+            while let Some((start, head)) = search.engine.find(text, at) {
+                visit(start, search.groups[head].clone());
+                at = start + 1;
+            }
+        }
+    }
+
+    /// The first position from which the rest of the text is the proper beginning of a head.
+    pub(super) fn cut_short(&self, text: &[u8]) -> Option<usize> {
+        let from = text.len().saturating_sub(self.length.saturating_sub(1));
+        (from..text.len()).filter(|at| self.first[usize::from(text[*at])]).find(|at| {
+            let rest = &text[*at..];
+            let (begins, mask) = (number(rest), u64::MAX << (64 - 8 * rest.len()));
+            self.numbers.iter().any(|head| head & mask == begins)
+        })
+    }
+}
+
+/// At most eight octets as a number, the first the highest.
+fn number(octets: &[u8]) -> u64 {
+    octets
+        .iter()
+        .zip([56, 48, 40, 32, 24, 16, 8, 0])
+        .fold(0, |number, (octet, shift)| number | u64::from(*octet) << shift)
+}
+
+impl Engine {
+    fn of(heads: &[Box<[u8]>]) -> Self {
+        packed::Builder::new().extend(heads).build().map_or_else(|| Self::steps(heads), Self::Vector)
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "64 patterns of 8 octets are far below the 2³¹ states that can fail"
+    )]
+    fn steps(heads: &[Box<[u8]>]) -> Self {
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).kind(kind).build(heads);
+        Self::Steps(automaton.expect("an automaton of so few states"))
+    }
+
+    /// The first head at or after a position: where, and which.
+    fn find(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
+        let found = match self {
+            Self::Vector(searcher) => searcher.find_in(text, Span::from(at..text.len())),
+            Self::Steps(automaton) => automaton.find(Input::new(text).range(at..)),
+        };
+        found.map(|found| (found.start(), found.pattern().as_usize()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(engine: &Engine, text: &[u8]) -> Vec<(usize, usize)> {
+        let mut at = 0;
+        let next = || {
+            let found = engine.find(text, at)?;
+            at = found.0 + 1;
+            Some(found)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn both_engines_find_every_head(
+            heads in btree_set("[abc]{4}", 1..=MOST),
+            text in vec(prop_oneof!["[abc]{0,9}", "[a-z]{0,40}"], 0..6),
+        ) {
+            let heads: Vec<Box<[u8]>> = heads.iter().map(|head| head.as_bytes().into()).collect();
+            let text = text.concat().into_bytes();
+            let windows = text.windows(4).enumerate();
+            let expected: Vec<_> = windows
+                .filter_map(|(at, window)| Some((at, heads.iter().position(|head| **head == *window)?)))
+                .collect();
+            prop_assert_eq!(&all(&Engine::of(&heads), &text), &expected);
+            prop_assert_eq!(&all(&Engine::steps(&heads), &text), &expected);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Masking: every occurrence of a secret in a stream becomes as many `*`, so lengths, ranges and frames stay what they were.
+//!
+//! ```text
+//! piece ──► out: [ what was held back | piece ]
+//!                        │ search, in place
+//!                [ settled: masked ][ held: an end that may be a secret's beginning ]
+//!                                         └──► kept raw until the next piece, or until the end
+//! ```
+//!
+//! A position is settled when no later octet can change what becomes of it. What is held is what ends in the proper
+//! beginning of a needle, and one character of base64 before it that the mask may have to cover: an event that ends in a
+//! line feed is never delayed. Any cutting of a text into pieces gives the same result.
+//!
+//! It finds the encodings that `forms` lists, one layer deep, and nothing inside compressed text: decompress first. Redact
+//! before you truncate, or the cut leaves a beginning that nothing matches any more.
+
+mod forms;
+mod heads;
+mod needles;
+
+use std::ops::Range;
+use std::{fmt, mem};
+
+use zeroize::{Zeroize, Zeroizing};
+
+pub use needles::Needles;
+use needles::Sighting;
+
+const MASK: u8 = b'*';
+
+/// Masks one stream.
+pub struct Scrubber {
+    needles: Needles,
+    held: Zeroizing<Vec<u8>>,
+    /// How far into what is held (and perhaps one character beyond) an occurrence reaches that began before it.
+    carried: Reach,
+    found: u64,
+    sightings: Vec<Sighting>,
+}
+
+/// The end of a mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reach {
+    end: usize,
+    /// The text ends at `end`, and the next character belongs to the mask if it is one of base64.
+    open: bool,
+}
+
+impl Reach {
+    /// The end in a text that has grown.
+    fn close(self, text: &[u8]) -> Self {
+        match text.get(self.end) {
+            _ if !self.open => self,
+            Some(next) => Self { end: self.end + usize::from(needles::is_base64(*next)), open: false },
+            None => self,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    More,
+    End,
+}
+
+impl Scrubber {
+    /// A scrubber at the beginning of a stream.
+    #[must_use]
+    pub fn new(needles: &Needles) -> Self {
+        Self {
+            needles: needles.clone(),
+            held: Zeroizing::default(),
+            carried: Reach::default(),
+            found: 0,
+            sightings: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece of the stream in, and appends to `out` what is settled: as many octets as came in, less those
+    /// held back.
+    pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        self.pass(piece, out, Then::More);
+    }
+
+    /// Ends the stream: appends to `out` what was held back. Another stream may follow.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.pass(&[], out, Then::End);
+    }
+
+    /// How many occurrences have been masked, those that overlap counted one by one.
+    #[must_use]
+    pub const fn found(&self) -> u64 {
+        self.found
+    }
+
+    fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>, then: Then) {
+        if self.needles.is_empty() {
+            out.extend_from_slice(piece);
+            return;
+        }
+        let begin = out.len();
+        out.reserve(self.held.len() + piece.len());
+        out.extend_from_slice(&self.held);
+        out.extend_from_slice(piece);
+        let text = &mut out[begin..];
+        let partial = self.needles.search(text, &mut self.sightings);
+        let hold = match then {
+            Then::More => self.needles.hold(text, partial),
+            Then::End => text.len(),
+        };
+        if !self.sightings.is_empty() || self.carried != Reach::default() {
+            self.mask(text, hold);
+        }
+        if then == Then::End {
+            self.carried = Reach::default();
+        }
+        self.held.clear();
+        self.held.extend_from_slice(&text[hold..]);
+        text[hold..].zeroize();
+        out.truncate(begin + hold);
+    }
+
+    /// Masks what is settled. What is held stays raw: it is searched again with what follows.
+    fn mask(&mut self, text: &mut [u8], hold: usize) {
+        let mut carried = mem::take(&mut self.carried).close(text);
+        // All edges are looked at before the first octet changes.
+        let mut spans: Vec<Range<usize>> = Vec::with_capacity(self.sightings.len() + 1);
+        spans.push(0..carried.end);
+        for sighting in self.sightings.drain(..) {
+            let reach = Reach { end: sighting.end, open: sighting.edges.after }.close(text);
+            let before = text[..sighting.start].last().is_some_and(|last| needles::is_base64(*last));
+            spans.push(sighting.start - usize::from(sighting.edges.before && before)..reach.end);
+            if sighting.start < hold {
+                self.found += 1;
+                carried = Reach { end: carried.end.max(reach.end), open: carried.open || reach.open };
+            }
+        }
+        for span in spans {
+            text[span.start.min(hold)..span.end.min(hold)].fill(MASK);
+        }
+        if carried.end > hold || carried.open {
+            self.carried = Reach { end: carried.end - hold, open: carried.open };
+        }
+    }
+}
+
+impl fmt::Debug for Scrubber {
+    /// What is held may be the beginning of a secret: only its length is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scrubber({:?}, {} found, {} octets held)", self.needles, self.found, self.held.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! The scrubber as a whole: what is masked, what is held back, and that the cutting of a stream does not matter.
+
+use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::secret::Secret;
+
+fn needles(secrets: &[Vec<u8>]) -> Needles {
+    let secrets: Vec<Secret> = secrets.iter().map(|octets| Secret::new(octets.clone())).collect();
+    Needles::of(&secrets)
+}
+
+fn scrubbed(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+    let (mut scrubber, mut out) = (Scrubber::new(needles), Vec::new());
+    for piece in pieces {
+        scrubber.push(piece, &mut out);
+    }
+    scrubber.finish(&mut out);
+    (out, scrubber.found())
+}
+
+/// The same by the plainest means: every needle at every position.
+fn plainly(needles: &Needles, text: &[u8]) -> (Vec<u8>, u64) {
+    let (mut out, mut found) = (text.to_vec(), 0);
+    let base64 = |at: usize| text.get(at).is_some_and(|octet| needles::is_base64(*octet));
+    for start in 0..text.len() {
+        for needle in needles.all() {
+            if text[start..].starts_with(&needle.octets) {
+                let end = start + needle.octets.len();
+                found += 1;
+                out[start..end].fill(MASK);
+                if needle.edges.before && start > 0 && base64(start - 1) {
+                    out[start - 1] = MASK;
+                }
+                if needle.edges.after && base64(end) {
+                    out[end] = MASK;
+                }
+            }
+        }
+    }
+    (out, found)
+}
+
+const KEY: &[u8] = b"sk-live-0123456789abcdefXYZ";
+
+#[test]
+fn each_form_is_masked_at_its_own_length() {
+    let needles = needles(&[KEY.to_vec()]);
+    for form in needles.all() {
+        let text = [b"<", form.octets.as_slice(), b">"].concat();
+        let (out, found) = needles.scrub_text(&text);
+        assert_eq!(out, [b"<".as_slice(), &vec![MASK; form.octets.len()], b">"].concat());
+        assert_eq!(found, 1);
+    }
+}
+
+#[test]
+fn the_base64_of_a_basic_login_is_masked_with_its_edges() {
+    let needles = needles(&[KEY.to_vec()]);
+    for user in ["a", "ab", "abc"] {
+        let encoded = BASE64.encode(&[user.as_bytes(), b":", KEY, b"!"].concat());
+        let (out, _) = needles.scrub_text(encoded.as_bytes());
+        let clear: Vec<usize> = (0..out.len()).filter(|at| out[*at] != MASK && out[*at] != b'=').collect();
+        // What stays visible holds bits of the name before and the octet after the secret only.
+        let (first, last) = ((user.len() + 1) * 8 / 6, ((user.len() + 1 + KEY.len()) * 8).div_ceil(6));
+        assert!(clear.iter().all(|at| *at < first || *at >= last), "{}", String::from_utf8_lossy(&out));
+    }
+}
+
+#[test]
+fn overlapping_occurrences_are_masked_together() {
+    let needles = needles(&[b"abcdefgh".to_vec(), b"efghijkl".to_vec(), b"aaaaaa".to_vec()]);
+    assert_eq!(needles.scrub_text(b"<abcdefghijkl>"), (b"<************>".to_vec(), 2));
+    assert_eq!(needles.scrub_text(b"<aaaaaaaa>"), (b"<********>".to_vec(), 3));
+}
+
+#[test]
+fn an_event_is_not_delayed() {
+    let needles = needles(&[KEY.to_vec()]);
+    let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
+    for event in ["data: {\"text\":\"sk-li\"}\n\n", ": ping\n\n", "data: [DONE]\r\n\r\n"] {
+        out.clear();
+        scrubber.push(event.as_bytes(), &mut out);
+        assert_eq!(out, event.as_bytes());
+    }
+}
+
+#[test]
+fn only_the_beginning_of_a_needle_is_held() {
+    let needles = needles(&[KEY.to_vec()]);
+    let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
+    scrubber.push(b"key: sk-live-01", &mut out);
+    assert_eq!(out, b"key: ");
+    scrubber.push(b"99. ", &mut out);
+    assert_eq!(out, b"key: sk-live-0199. ");
+    // One character that may be an edge of base64.
+    scrubber.push(b"x", &mut out);
+    assert_eq!(out, b"key: sk-live-0199. ");
+    scrubber.finish(&mut out);
+    assert_eq!(out, b"key: sk-live-0199. x");
+    assert_eq!(scrubber.found(), 0);
+}
+
+#[test]
+fn a_second_stream_begins_anew() {
+    let needles = needles(&[KEY.to_vec()]);
+    // Ends in a form with an edge, whose mask would reach into what follows.
+    let edged = needles.all().iter().find(|needle| needle.edges.after).unwrap();
+    let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
+    scrubber.push(&edged.octets, &mut out);
+    scrubber.finish(&mut out);
+    out.clear();
+    scrubber.push(b"x.", &mut out);
+    assert_eq!(out, b"x.");
+}
+
+#[test]
+fn a_mask_reaches_over_the_border_of_pieces() {
+    let needles = needles(&[KEY.to_vec()]);
+    for offset in 0..3 {
+        let text = BASE64URL.encode(&[&b"..."[..offset], KEY, b"..."].concat());
+        let whole = scrubbed(&needles, &[text.as_bytes()]);
+        assert_eq!(whole, plainly(&needles, text.as_bytes()));
+        for cut in 0..=text.len() {
+            let (left, right) = text.as_bytes().split_at(cut);
+            assert_eq!(scrubbed(&needles, &[left, b"", right]), whole, "{offset} {cut}");
+        }
+        assert_eq!(scrubbed(&needles, &text.as_bytes().chunks(1).collect::<Vec<_>>()), whole);
+    }
+}
+
+#[test]
+fn many_secrets_are_more_than_one_search() {
+    let secrets: Vec<Vec<u8>> = (0..40u8).map(|n| [&[b'A' + n % 26, b'a' + n % 25], KEY].concat()).collect();
+    let needles = needles(&secrets);
+    let text = [b"x".as_slice(), &secrets.concat(), HEXLOWER.encode(&secrets[39]).as_bytes(), b"y"].concat();
+    assert_eq!(needles.scrub_text(&text), plainly(&needles, &text));
+    assert!(needles.scrub_text(&text).1 >= 41);
+}
+
+#[test]
+fn a_long_secret_is_found() {
+    let secret: Vec<u8> = (0..64 << 10).map(|n: u32| b'a' + (n % 23) as u8 + (n % 3) as u8).collect();
+    let needles = needles(std::slice::from_ref(&secret));
+    let text = [b"<".as_slice(), &secret, b">"].concat();
+    let pieces: Vec<&[u8]> = text.chunks(1000).collect();
+    assert_eq!(scrubbed(&needles, &pieces), ([b"<".as_slice(), &vec![MASK; secret.len()], b">"].concat(), 1));
+}
+
+proptest! {
+    /// Against encoders that are not ours.
+    #[test]
+    fn what_others_encode_is_masked(
+        secret in "[!-)+-~é]{6,40}",
+        before in vec(any::<u8>(), 0..5),
+        after in vec(any::<u8>(), 0..5),
+    ) {
+        let needles = needles(&[secret.clone().into_bytes()]);
+        let glued = [&before, secret.as_bytes(), &after].concat();
+        let first = (before.len() * 8) / 6;
+        let last = ((before.len() + secret.len()) * 8).div_ceil(6);
+        for encoding in [BASE64, BASE64URL] {
+            let (out, found) = needles.scrub_text(encoding.encode(&glued).as_bytes());
+            prop_assert!(found >= 1 && out[first..last].iter().all(|octet| *octet == MASK));
+        }
+        for encoding in [HEXLOWER, HEXUPPER] {
+            let (out, _) = needles.scrub_text(encoding.encode(&glued).as_bytes());
+            let range = before.len() * 2..(before.len() + secret.len()) * 2;
+            prop_assert!(out[range].iter().all(|octet| *octet == MASK));
+        }
+        let json = serde_json::to_string(&secret).unwrap();
+        let (out, _) = needles.scrub_text(json.as_bytes());
+        prop_assert!(out[1..json.len() - 1].iter().all(|octet| *octet == MASK));
+        for place in [crate::Place::Query, crate::Place::Form, crate::Place::Json, crate::Place::Header] {
+            if let Ok(sent) = place.write(&Secret::from_text(secret.clone())) {
+                let (out, _) = needles.scrub_text(&sent);
+                prop_assert!(out.iter().all(|octet| *octet == MASK), "{place}");
+            }
+        }
+    }
+}
+
+/// Texts in which needles are likely: whole, cut, and glued together, in every form.
+fn bodies(secrets: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let forms: Vec<Vec<u8>> = needles(secrets).all().iter().map(|needle| needle.octets.to_vec()).collect();
+    let secret = proptest::sample::select(secrets.to_vec());
+    let whole = proptest::sample::select(forms.clone());
+    let part = (proptest::sample::select(forms), any::<prop::sample::Index>(), any::<bool>()).prop_map(
+        |(form, at, front)| {
+            let at = at.index(form.len());
+            if front { form[..at].to_vec() } else { form[at..].to_vec() }
+        },
+    );
+    let encoded = (vec(any::<u8>(), 0..4), secret, vec(any::<u8>(), 0..4))
+        .prop_map(|(before, secret, after)| BASE64.encode(&[before, secret, after].concat()).into_bytes());
+    let piece = prop_oneof![
+        whole,
+        part,
+        encoded,
+        vec(any::<u8>(), 0..6),
+        "[a-z%\\\\u]{0,6}".prop_map(String::into_bytes)
+    ];
+    vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
+/// Secrets (short alphabets overlap most), a body and where to cut it. No `*`: a secret made of the mask cannot be masked.
+fn cases() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<u8>, Vec<usize>)> {
+    let octets = any::<u8>().prop_filter("the mask", |octet| *octet != MASK);
+    let secret = prop_oneof![
+        "[ab]{4,9}".prop_map(String::into_bytes),
+        "[ -)+-~]{4,30}".prop_map(String::into_bytes),
+        vec(octets, 4..20),
+    ];
+    vec(secret, 1..4).prop_flat_map(|secrets| {
+        let body = bodies(&secrets);
+        (Just(secrets), body).prop_flat_map(|(secrets, body)| {
+            let cuts = vec(0..=body.len(), 0..12);
+            (Just(secrets), Just(body), cuts)
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_cutting_changes_the_result((secrets, body, mut cuts) in cases()) {
+        let needles = needles(&secrets);
+        let expected = plainly(&needles, &body);
+        prop_assert_eq!(expected.0.len(), body.len());
+        prop_assert_eq!(&scrubbed(&needles, &[&body]), &expected);
+        cuts.sort_unstable();
+        let ends = cuts.iter().copied().chain([body.len()]);
+        let starts = std::iter::once(0).chain(cuts.iter().copied());
+        let pieces: Vec<&[u8]> = starts.zip(ends).map(|(start, end)| &body[start..end]).collect();
+        prop_assert_eq!(&scrubbed(&needles, &pieces), &expected);
+        let single: Vec<&[u8]> = body.chunks(1).collect();
+        prop_assert_eq!(&scrubbed(&needles, &single), &expected);
+    }
+
+    #[test]
+    fn no_form_is_left((secrets, body, cuts) in cases()) {
+        let needles = needles(&secrets);
+        let (left, right) = body.split_at(cuts.first().copied().unwrap_or(0));
+        let (out, _) = scrubbed(&needles, &[left, right]);
+        for needle in needles.all() {
+            prop_assert!(!out.windows(needle.octets.len()).any(|window| window == needle.octets.as_slice()));
+        }
+    }
+
+    #[test]
+    fn at_most_the_longest_beginning_is_held((secrets, body, cuts) in cases()) {
+        let needles = needles(&secrets);
+        let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
+        let given = &body[..cuts.first().copied().unwrap_or(body.len())];
+        scrubber.push(given, &mut out);
+        let begins = |at: &usize| needles.all().iter().any(|needle| {
+            let rest = &given[*at..];
+            rest.len() < needle.octets.len() && needle.octets.starts_with(rest)
+        });
+        let first = (0..given.len()).find(begins).unwrap_or(given.len());
+        prop_assert!(out.len() == first || out.len() + 1 == first, "{} {}", out.len(), first);
+    }
+}

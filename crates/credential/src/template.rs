@@ -1,0 +1,357 @@
+//! Texts with `{{name}}` in them, and the one pass that puts a credential's values there.
+//!
+//! A placeholder is two braces, a word, two braces, and nothing else: `{{ x }}` and a lone `{{` are ordinary text. What is
+//! put in is never read again, so a value that holds `{{other}}` stays as it is. Either all placeholders are filled or
+//! nothing is made.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use zeroize::Zeroizing;
+
+use crate::fields::{Credential, is_word};
+use crate::place::{Place, Unfit};
+use crate::secret::Secret;
+
+/// The longest name a placeholder may have: that of a field.
+const LONGEST_NAME: usize = 64;
+
+/// The most octets all values together may add to one text. A body is the agent's, and a short placeholder can stand for
+/// a long value many times over: this bounds the memory that buys.
+const MOST_INSERTED: usize = 16 << 20;
+
+static OPENING: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("{{"));
+
+/// A text with placeholders, read once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    placeholders: Vec<Range<usize>>,
+}
+
+/// Why a text is not a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A placeholder's name is longer than that of any field.
+    #[error(
+        "the name of the placeholder at octet {at} has {length} characters, at most {LONGEST_NAME} are taken"
+    )]
+    LongName {
+        /// Where the placeholder begins.
+        at: usize,
+        /// How many characters its name has.
+        length: usize,
+    },
+}
+
+/// Why a text could not be made of a template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// The credential lacks these fields: each once, in the order of the text.
+    #[error("unresolved placeholders: {}", listed(.0))]
+    Unresolved(Vec<String>),
+    /// A value cannot stand where it should.
+    #[error("the value of `{field}` cannot stand in {place}")]
+    Unfit {
+        /// The field.
+        field: String,
+        /// Where it should stand.
+        place: Place,
+        /// Why it cannot.
+        source: Unfit,
+    },
+    /// The values would add more than 16 MiB to the text.
+    #[error("the values would add more than {MOST_INSERTED} octets to the text")]
+    TooLong,
+}
+
+fn listed(names: &[String]) -> String {
+    names.iter().map(|name| format!("{{{{{name}}}}}")).collect::<Vec<_>>().join(", ")
+}
+
+impl Template {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// When the name in a placeholder is longer than 64 characters.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let placeholders: Vec<_> = placeholders(text.as_bytes()).collect();
+        let long = placeholders.iter().find(|range| name(text.as_bytes(), range).len() > LONGEST_NAME);
+        match long {
+            Some(range) => {
+                Err(TemplateError::LongName { at: range.start, length: name(text.as_bytes(), range).len() })
+            }
+            None => Ok(Self { text: text.into(), placeholders }),
+        }
+    }
+
+    /// The names in its placeholders, in the order of the text, as often as they stand there.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.placeholders.iter().map(|range| name(self.text.as_bytes(), range))
+    }
+
+    /// Whether it has any placeholder.
+    #[must_use]
+    pub fn has_placeholders(&self) -> bool {
+        !self.placeholders.is_empty()
+    }
+
+    /// The text before the first placeholder; all of it, if there is none.
+    #[must_use]
+    pub fn leading_literal(&self) -> &str {
+        self.placeholders.first().map_or(&self.text, |range| &self.text[..range.start])
+    }
+
+    /// The text with all values put in, written for their place.
+    ///
+    /// # Errors
+    /// When the credential lacks a field, a value cannot stand in that place, or the text would be too long.
+    pub fn render(&self, credential: &Credential, place: Place) -> Result<Secret, RenderError> {
+        fill(self.text.as_bytes(), &self.placeholders, credential, place).map(Secret::wiped)
+    }
+}
+
+/// A body with all values put in, written for their place. The body may be any octets.
+///
+/// # Errors
+/// When the credential lacks a field that a `{{name}}` in the body names, a value cannot stand in that place, or the body
+/// would be too long.
+pub fn substitute(
+    body: &[u8],
+    credential: &Credential,
+    place: Place,
+) -> Result<Zeroizing<Vec<u8>>, RenderError> {
+    let placeholders: Vec<_> = placeholders(body).collect();
+    fill(body, &placeholders, credential, place)
+}
+
+/// The placeholders of a text, braces included.
+fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(found) = OPENING.find(&text[at..]) {
+            let start = at + found;
+            let word = start + 2;
+            let end = word + text[word..].iter().take_while(|octet| is_word(**octet)).count();
+            if end > word && text[end..].starts_with(b"}}") {
+                at = end + 2;
+                return Some(start..at);
+            }
+            // One on, not two: in `{{{x}}` the placeholder begins at the second brace.
+            at = start + 1;
+        }
+        None
+    })
+}
+
+/// The name in a placeholder of a text. Words are ASCII, so it is always text.
+fn name<'a>(text: &'a [u8], placeholder: &Range<usize>) -> &'a str {
+    std::str::from_utf8(&text[placeholder.start + 2..placeholder.end - 2]).unwrap_or_default()
+}
+
+fn fill(
+    text: &[u8],
+    placeholders: &[Range<usize>],
+    credential: &Credential,
+    place: Place,
+) -> Result<Zeroizing<Vec<u8>>, RenderError> {
+    let values = written(text, placeholders, credential, place)?;
+    let value =
+        |range: &Range<usize>| values.get(name(text, range)).map_or([].as_slice(), |value| value.as_slice());
+    let literal = text.len() - placeholders.iter().map(Range::len).sum::<usize>();
+    let inserted: usize = placeholders.iter().map(|range| value(range).len()).sum();
+    if inserted > MOST_INSERTED {
+        return Err(RenderError::TooLong);
+    }
+    // All the room at once: a buffer that grows leaves copies behind.
+    let mut out = Zeroizing::new(Vec::with_capacity(literal + inserted));
+    let mut at = 0;
+    for range in placeholders {
+        out.extend_from_slice(&text[at..range.start]);
+        out.extend_from_slice(value(range));
+        at = range.end;
+    }
+    out.extend_from_slice(&text[at..]);
+    Ok(out)
+}
+
+/// The value of each name, written for its place, once however often it is named.
+fn written<'a>(
+    text: &'a [u8],
+    placeholders: &[Range<usize>],
+    credential: &Credential,
+    place: Place,
+) -> Result<BTreeMap<&'a str, Zeroizing<Vec<u8>>>, RenderError> {
+    let mut secrets = BTreeMap::new();
+    let mut unresolved = Vec::new();
+    for range in placeholders {
+        let name = name(text, range);
+        secrets.entry(name).or_insert_with(|| {
+            let secret = credential.field(name);
+            if secret.is_none() {
+                unresolved.push(name.to_owned());
+            }
+            secret
+        });
+    }
+    if !unresolved.is_empty() {
+        return Err(RenderError::Unresolved(unresolved));
+    }
+    let named = secrets.into_iter().filter_map(|(name, secret)| Some((name, secret?)));
+    named
+        .map(|(name, secret)| match place.write(secret) {
+            Ok(value) => Ok((name, value)),
+            Err(source) => Err(RenderError::Unfit { field: name.to_owned(), place, source }),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::value::Value;
+
+    fn credential(fields: &[(&str, &str)]) -> Credential {
+        let mut credential = Credential::default();
+        for (name, value) in fields {
+            credential
+                .set(name.parse().unwrap(), Value::new(Secret::from_text((*value).to_owned())).unwrap());
+        }
+        credential
+    }
+
+    fn render(text: &str, fields: &[(&str, &str)], place: Place) -> Result<String, RenderError> {
+        let rendered = Template::parse(text).unwrap().render(&credential(fields), place);
+        rendered.map(|secret| String::from_utf8(secret.expose().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn only_two_braces_and_a_word_are_a_placeholder() {
+        for (text, names) in [
+            ("Bearer {{access_token}}", ["access_token"].as_slice()),
+            ("{{a}}:{{b}}{{a}}", &["a", "b", "a"]),
+            ("{{{a}}}", &["a"]),
+            ("{{{{a}}", &["a"]),
+            ("{{a}{{b}}", &["b"]),
+            ("{{a{{b}}", &["b"]),
+            ("{{ a }} {{}} {{a} {a}} {{ {{a-b}} {{é}} }} {{", &[]),
+            ("", &[]),
+        ] {
+            let template = Template::parse(text).unwrap();
+            assert_eq!(template.names().collect::<Vec<_>>(), names, "{text}");
+            assert_eq!(template.has_placeholders(), !names.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_leading_literal_ends_at_the_first_placeholder() {
+        for (text, literal) in [("/v1/{{a}}/{{b}}", "/v1/"), ("/v1", "/v1"), ("{{a}}", ""), ("{{{a}}", "{")] {
+            assert_eq!(Template::parse(text).unwrap().leading_literal(), literal);
+        }
+    }
+
+    #[test]
+    fn values_are_put_in_once() {
+        let fields = [("a", "{{b}}"), ("b", "two")];
+        assert_eq!(render("<{{a}}{{b}}{{a}}>", &fields, Place::Text).unwrap(), "<{{b}}two{{b}}>");
+        // Nor does a placeholder arise where a value meets the text around it.
+        assert_eq!(render("{{{a}}}", &[("a", "{b}"), ("b", "two")], Place::Text).unwrap(), "{{b}}");
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named() {
+        let error = render("{{x}}{{a}}{{y}}{{x}}", &[("a", "\t")], Place::Header).unwrap_err();
+        assert_eq!(error, RenderError::Unresolved(vec!["x".into(), "y".into()]));
+        assert_eq!(error.to_string(), "unresolved placeholders: {{x}}, {{y}}");
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_names_its_field_only() {
+        let error = render("/{{a}}", &[("a", "s3cret/..")], Place::Path).unwrap_err();
+        assert_eq!(error.to_string(), "the value of `a` cannot stand in a path");
+        assert!(!format!("{error:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn each_place_has_its_own_writing() {
+        let fields = [("a", "x\" &")];
+        for (place, written) in [
+            (Place::Header, "<x\" &>"),
+            (Place::Path, "<x%22%20%26>"),
+            (Place::Query, "<x%22%20%26>"),
+            (Place::Json, "<x\\\" &>"),
+            (Place::Form, "<x%22%20%26>"),
+            (Place::Text, "<x\" &>"),
+        ] {
+            assert_eq!(render("<{{a}}>", &fields, place).unwrap(), written);
+        }
+    }
+
+    #[test]
+    fn names_are_no_longer_than_fields() {
+        let long = format!("ab{{{{{}}}}}", "x".repeat(65));
+        assert_eq!(Template::parse(&long), Err(TemplateError::LongName { at: 2, length: 65 }));
+        assert!(matches!(
+            substitute(long.as_bytes(), &Credential::default(), Place::Text),
+            Err(RenderError::Unresolved(_))
+        ));
+    }
+
+    #[test]
+    fn bodies_are_octets() {
+        let body = b"\xff{{a}}\0{{ a }}\xfe";
+        let filled = substitute(body, &credential(&[("a", "v")]), Place::Text).unwrap();
+        assert_eq!(filled.as_slice(), b"\xffv\0{{ a }}\xfe");
+    }
+
+    #[test]
+    fn a_short_body_cannot_buy_much_memory() {
+        let long = "v".repeat(64 << 10);
+        let fields = credential(&[("a", &long)]);
+        assert!(substitute("{{a}}".repeat(256).as_bytes(), &fields, Place::Text).is_ok());
+        assert_eq!(
+            substitute("{{a}}".repeat(257).as_bytes(), &fields, Place::Text),
+            Err(RenderError::TooLong)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_placeholders_stays(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if placeholders(&body).next().is_none() {
+                let filled = substitute(&body, &Credential::default(), Place::Json).unwrap();
+                prop_assert_eq!(filled.as_slice(), body);
+            }
+        }
+
+        #[test]
+        fn filling_is_replacing_from_the_left(parts in proptest::collection::vec("[{}ab ]{0,6}", 0..12)) {
+            let text = parts.concat();
+            let fields = [("a", "{1}"), ("b", "}}2{{"), ("aa", "3"), ("ab", "4"), ("ba", "5"), ("bb", "6")];
+            // The plain way: at each position, does one of the placeholders begin here?
+            let (mut expected, mut rest, mut whole) = (String::new(), text.as_str(), true);
+            'next: while !rest.is_empty() {
+                for (name, value) in fields {
+                    if let Some(after) = rest.strip_prefix(&format!("{{{{{name}}}}}")) {
+                        expected.push_str(value);
+                        rest = after;
+                        continue 'next;
+                    }
+                }
+                let inside = rest.strip_prefix("{{").and_then(|r| r.split_once("}}")).map(|(name, _)| name);
+                whole &= !inside.is_some_and(|name| !name.is_empty() && name.bytes().all(is_word));
+                expected.push_str(&rest[..1]);
+                rest = &rest[1..];
+            }
+            match render(&text, &fields, Place::Text) {
+                Ok(filled) => prop_assert_eq!(filled, expected),
+                Err(RenderError::Unresolved(_)) => prop_assert!(!whole),
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A secret that may be a credential's value: looked at once, when it comes in, so that no later stage needs to doubt it.
+//!
+//! What depends on the position a value is put in is refused there, in `place`.
+
+use crate::secret::Secret;
+
+/// The most octets of a value. Header sections of this size are refused by every server there is.
+const MOST: usize = 64 << 10;
+
+/// A checked secret: 1 octet to 64 KiB, without CR, LF or NUL, so it cannot end a header line or a C string.
+#[derive(Clone, Debug)]
+pub struct Value(Secret);
+
+/// Why a secret cannot be a credential's value. Offsets are in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// There is nothing in it.
+    #[error("the value is empty")]
+    Empty,
+    /// It is longer than 64 KiB.
+    #[error("the value has {octets} octets, at most {MOST} are taken")]
+    TooLong {
+        /// Its length.
+        octets: usize,
+    },
+    /// It holds a carriage return.
+    #[error(
+        "the value holds a carriage return (CR) at octet {at}; give it on one line, without the line's end"
+    )]
+    CarriageReturn {
+        /// Where.
+        at: usize,
+    },
+    /// It holds a line feed.
+    #[error("the value holds a line feed (LF) at octet {at}; give it on one line, without the line's end")]
+    LineFeed {
+        /// Where.
+        at: usize,
+    },
+    /// It holds a NUL.
+    #[error("the value holds a NUL at octet {at}; give it as text")]
+    Nul {
+        /// Where.
+        at: usize,
+    },
+}
+
+impl Value {
+    /// Checks a secret.
+    ///
+    /// # Errors
+    /// When it is empty, longer than 64 KiB, or holds CR, LF or NUL: the first one is named.
+    pub fn new(secret: Secret) -> Result<Self, ValueError> {
+        let octets = secret.expose();
+        if octets.is_empty() {
+            return Err(ValueError::Empty);
+        }
+        if octets.len() > MOST {
+            return Err(ValueError::TooLong { octets: octets.len() });
+        }
+        let refused = octets.iter().enumerate().find_map(|(at, octet)| match octet {
+            b'\r' => Some(ValueError::CarriageReturn { at }),
+            b'\n' => Some(ValueError::LineFeed { at }),
+            0 => Some(ValueError::Nul { at }),
+            _ => None,
+        });
+        refused.map_or(Ok(Self(secret)), Err)
+    }
+
+    /// The secret.
+    #[must_use]
+    pub const fn secret(&self) -> &Secret {
+        &self.0
+    }
+
+    pub(crate) fn into_secret(self) -> Secret {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(octets: &[u8]) -> Option<ValueError> {
+        Value::new(Secret::new(octets.to_vec())).err()
+    }
+
+    #[test]
+    fn what_no_position_can_hold_is_named() {
+        assert_eq!(refusal(b""), Some(ValueError::Empty));
+        assert_eq!(refusal(b"key\n"), Some(ValueError::LineFeed { at: 3 }));
+        assert_eq!(refusal(b"key\r\n"), Some(ValueError::CarriageReturn { at: 3 }));
+        assert_eq!(refusal(b"\0"), Some(ValueError::Nul { at: 0 }));
+        assert_eq!(refusal(&vec![b'a'; MOST + 1]), Some(ValueError::TooLong { octets: MOST + 1 }));
+    }
+
+    #[test]
+    fn the_rest_is_taken_as_it_is() {
+        for octets in [b"a".as_slice(), b"a b\tc", b"{{other}}", &[0xff, 0xfe], &vec![b'a'; MOST]] {
+            assert_eq!(Value::new(Secret::new(octets.to_vec())).unwrap().secret().expose(), octets);
+        }
+    }
+
+    #[test]
+    fn no_refusal_shows_the_value() {
+        let shown = format!("{}", refusal(b"hunter2\n").unwrap());
+        assert!(shown.contains("line feed") && !shown.contains("hunter2"), "{shown}");
+        assert_eq!(
+            format!("{:?}", Value::new(Secret::new(b"hunter2".to_vec())).unwrap()),
+            "Value(Secret(…))"
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! The vault as a whole, on real directories.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::envelope::EnvelopeError;
+use crate::secret::Secret;
+
+const OLD: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+const NEW: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+
+fn vault(path: &Path, keys: &str) -> Vault {
+    Vault::open(path.into(), Keyring::parse(keys).unwrap()).unwrap()
+}
+
+fn set(vault: &Vault, id: &str, name: &str, value: &str) {
+    let value = Value::new(Secret::from_text(value.into())).unwrap();
+    vault.set_field(id, name.parse().unwrap(), value).unwrap();
+}
+
+fn value(vault: &Vault, id: &str, name: &str) -> Option<String> {
+    let credential = vault.get(id).unwrap()?;
+    credential.field(name).map(|secret| String::from_utf8(secret.expose().to_vec()).unwrap())
+}
+
+fn generation(file: &File) -> u64 {
+    let mut octets = [0; 8];
+    file.read_exact_at(&mut octets, 0).unwrap();
+    u64::from_be_bytes(octets)
+}
+
+/// Every file but the lock, with what it holds.
+fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut content: Vec<_> = entries
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()))
+        .filter(|(name, _)| name != "vault.lock")
+        .collect();
+    content.sort();
+    content
+}
+
+#[test]
+fn nothing_is_made_before_the_first_write() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("vault");
+    let vault = vault(&path, OLD);
+    assert!(vault.get("a").unwrap().is_none());
+    assert!(!vault.contains("a").unwrap() && !vault.remove("a").unwrap());
+    assert!(vault.list().unwrap().is_empty() && Vault::ids(&path).unwrap().is_empty());
+    assert_eq!(vault.rotate().unwrap(), Rotation::default());
+    assert!(!path.exists());
+    set(&vault, "a", "access_token", "x");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(path.join("a.json")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn fields_are_set_listed_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    set(&vault, "@org/name", "user", "me");
+    set(&vault, "@org/name", "access_token", "one");
+    set(&vault, "@org/name", "access_token", "two");
+    set(&vault, "anthropic", "access_token", "three");
+    assert_eq!(value(&vault, "@org/name", "access_token").unwrap(), "two");
+    assert_eq!(value(&vault, "@org/name", "user").unwrap(), "me");
+    assert_eq!(value(&vault, "@org/name", "other"), None);
+    assert_eq!(Vault::ids(root.path()).unwrap(), ["@org/name", "anthropic"]);
+    let list = vault.list().unwrap();
+    assert_eq!(list[0].id, "@org/name");
+    assert_eq!(list[0].fields.iter().map(FieldName::as_str).collect::<Vec<_>>(), ["access_token", "user"]);
+    assert!(list[0].updated.parse::<Timestamp>().is_ok() && list[0].updated.len() == 20);
+    assert!(vault.contains("anthropic").unwrap());
+    assert!(vault.remove("anthropic").unwrap() && !vault.remove("anthropic").unwrap());
+    assert!(vault.get("anthropic").unwrap().is_none() && !vault.contains("anthropic").unwrap());
+}
+
+#[test]
+fn no_value_is_on_the_disk() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    set(&vault, "a", "access_token", "correct-horse-battery");
+    let needles = crate::Needles::of(&[Secret::new(b"correct-horse-battery".to_vec())]);
+    for (name, content) in content(root.path()) {
+        assert_eq!(needles.scrub_text(&content).1, 0, "{name}");
+    }
+}
+
+#[test]
+fn ids_that_are_none_touch_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    for id in ["../a", "", "a/b", "A", "%40a%2Fb", "vault.lock", &"a".repeat(200)] {
+        let value = Value::new(Secret::new(b"x".to_vec())).unwrap();
+        assert!(matches!(vault.get(id), Err(VaultError::Id { .. })), "{id}");
+        assert!(matches!(vault.contains(id), Err(VaultError::Id { .. })));
+        assert!(matches!(vault.remove(id), Err(VaultError::Id { .. })));
+        assert!(matches!(vault.set_field(id, FieldName::default(), value), Err(VaultError::Id { .. })));
+    }
+    assert_eq!(content(root.path()), []);
+}
+
+#[test]
+fn every_change_is_a_generation() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(&root.path().join("new"), OLD);
+    let file = vault.generation_file().unwrap();
+    let mut seen = vec![generation(&file)];
+    set(&vault, "a", "access_token", "x");
+    seen.push(generation(&file));
+    set(&vault, "a", "access_token", "y");
+    seen.push(generation(&file));
+    vault.remove("a").unwrap();
+    seen.push(generation(&file));
+    assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
+    vault.remove("a").unwrap();
+    vault.rotate().unwrap();
+    assert_eq!(generation(&file), seen[3]);
+    assert_eq!(generation(&vault.generation_file().unwrap()), seen[3]);
+}
+
+#[test]
+fn a_record_in_anothers_place_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    set(&vault, "a", "access_token", "x");
+    fs::copy(root.path().join("a.json"), root.path().join("b.json")).unwrap();
+    let error = vault.get("b").unwrap_err();
+    assert!(matches!(&error, VaultError::Decrypt { source: EnvelopeError::Tampered, .. }));
+    assert!(whole(&error).contains("b.json"));
+}
+
+#[test]
+fn damage_names_the_file_and_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    set(&vault, "a", "access_token", "s3cret-value");
+    let path = root.path().join("a.json");
+    let whole_text = fs::read_to_string(&path).unwrap();
+    for text in ["", &whole_text[..200], "{}", &whole_text.replace("access_token", "other"), "\u{0}\u{0}"] {
+        fs::write(&path, text).unwrap();
+        let error = vault.get("a").unwrap_err();
+        assert!(matches!(error, VaultError::Damaged { .. }), "{error:?}");
+        let shown = whole(&error);
+        assert!(shown.contains("a.json") && shown.contains("restore it from a backup"), "{shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+    fs::write(&path, "{}").unwrap();
+    assert!(matches!(vault.list(), Err(VaultError::Damaged { .. })));
+    // Nothing is overwritten by setting a field beside what cannot be read.
+    let other = Value::new(Secret::new(b"x".to_vec())).unwrap();
+    assert!(vault.set_field("a", "user".parse().unwrap(), other).is_err());
+    assert!(vault.remove("a").unwrap());
+    set(&vault, "a", "access_token", "again");
+    assert_eq!(value(&vault, "a", "access_token").unwrap(), "again");
+}
+
+#[test]
+fn the_missing_key_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    set(&vault(root.path(), OLD), "a", "access_token", "x");
+    let error = whole(&vault(root.path(), NEW).get("a").unwrap_err());
+    assert!(error.contains("a.json: no key ") && error.ends_with(" among those given"), "{error}");
+}
+
+#[test]
+fn links_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(&root.path().join("vault"), OLD);
+    set(&vault, "a", "access_token", "x");
+    fs::rename(root.path().join("vault/a.json"), root.path().join("elsewhere.json")).unwrap();
+    symlink("../elsewhere.json", root.path().join("vault/a.json")).unwrap();
+    assert!(matches!(vault.get("a"), Err(VaultError::NotAFile { .. })));
+    assert!(matches!(vault.list(), Err(VaultError::NotAFile { .. })));
+    assert_eq!(vault.rotate().unwrap().failed.len(), 1);
+}
+
+#[test]
+fn rotation_wraps_what_the_first_key_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let ids = ["a", "b", "@c/d"];
+    ids.iter().for_each(|id| set(&vault(root.path(), OLD), id, "access_token", id));
+    let before = vault(root.path(), OLD).list().unwrap();
+    let both = vault(root.path(), &format!("{NEW},{OLD}"));
+    assert_eq!(both.rotate().unwrap(), Rotation { rewrapped: 3, ..Rotation::default() });
+    assert_eq!(both.rotate().unwrap(), Rotation { already: 3, ..Rotation::default() });
+    let new = vault(root.path(), NEW);
+    assert_eq!(new.list().unwrap(), before);
+    for id in ids {
+        assert_eq!(value(&new, id, "access_token").unwrap(), id);
+        assert!(vault(root.path(), OLD).get(id).is_err());
+    }
+}
+
+#[test]
+fn a_rotation_killed_half_way_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let old = vault(root.path(), OLD);
+    let ids = ["a", "b", "c", "d"];
+    ids.iter().for_each(|id| set(&old, id, "access_token", id));
+    let both = vault(root.path(), &format!("{NEW},{OLD}"));
+    // Two are done; the third died while it was written beside.
+    let directory = Directory::find(root.path()).unwrap().unwrap();
+    for id in &ids[..2] {
+        assert!(matches!(both.rewrap(&directory, &id.parse().unwrap()).unwrap(), Some(Rewrapped::Done(_))));
+    }
+    let half = fs::read(root.path().join("c.json")).unwrap();
+    fs::write(root.path().join("c.json.new"), &half[..half.len() / 2]).unwrap();
+    for id in ids {
+        assert_eq!(value(&both, id, "access_token").unwrap(), id);
+    }
+    assert_eq!(both.rotate().unwrap(), Rotation { rewrapped: 2, already: 2, failed: Vec::new() });
+    let new = vault(root.path(), NEW);
+    ids.iter().for_each(|id| assert_eq!(value(&new, id, "access_token").unwrap(), *id));
+    assert!(!root.path().join("c.json.new").exists());
+}
+
+#[test]
+fn rotation_leaves_what_it_cannot_wrap_and_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    set(&vault(root.path(), OLD), "a", "access_token", "x");
+    set(&vault(root.path(), NEW), "b", "access_token", "y");
+    set(&vault(root.path(), NEW), "c", "access_token", "z");
+    let text = fs::read_to_string(root.path().join("c.json")).unwrap();
+    let at = text.find("\"wrapped_key\": \"").unwrap() + 16;
+    let other = if &text[at..=at] == "A" { "B" } else { "A" };
+    fs::write(root.path().join("c.json"), format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+    let before = content(root.path());
+    let rotation = vault(root.path(), NEW).rotate().unwrap();
+    assert_eq!((rotation.rewrapped, rotation.already), (0, 1));
+    let failed: Vec<&str> = rotation.failed.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(failed, ["a", "c"]);
+    assert!(rotation.failed[0].1.contains("no key"), "{rotation:?}");
+    assert_eq!(content(root.path()), before);
+}
+
+#[test]
+fn a_rotation_goes_on_beside_writers() {
+    let root = tempfile::tempdir().unwrap();
+    let opened = [OLD, NEW].map(|first| vault(root.path(), &format!("{first},{OLD},{NEW}")));
+    thread::scope(|scope| {
+        scope.spawn(|| (0..30).for_each(|at| set(&opened[0], "a", &format!("field_{at}"), "x")));
+        scope.spawn(|| (0..30).for_each(|_| assert_eq!(opened[1].rotate().unwrap().failed, [])));
+    });
+    assert_eq!(opened[0].get("a").unwrap().unwrap().names().count(), 30);
+}
+
+#[test]
+fn no_write_is_lost_between_two_writers() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("vault");
+    let opened = [vault(&path, OLD), vault(&path, OLD)];
+    let watched = opened[0].generation_file().unwrap();
+    thread::scope(|scope| {
+        for (which, vault) in opened.iter().enumerate() {
+            scope.spawn(move || (0..20).for_each(|at| set(vault, "a", &format!("field_{which}_{at}"), "x")));
+        }
+        // A reader needs no lock and sees a whole record, or none yet.
+        scope.spawn(|| (0..200).for_each(|_| assert!(opened[0].get("a").is_ok())));
+    });
+    assert_eq!(opened[0].get("a").unwrap().unwrap().names().count(), 40);
+    assert_eq!(generation(&watched), 40);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn what_is_set_is_what_is_there(
+        steps in proptest::collection::vec(("(@[ab]/)?[ab]", "[xy]", proptest::option::of("[ -~]{1,40}")), 1..12),
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let vault = vault(root.path(), OLD);
+        let mut model = std::collections::BTreeMap::<String, std::collections::BTreeMap<String, String>>::new();
+        for (id, name, text) in steps {
+            match text {
+                Some(text) => {
+                    set(&vault, &id, &name, &text);
+                    model.entry(id).or_default().insert(name, text);
+                }
+                None => prop_assert_eq!(vault.remove(&id).unwrap(), model.remove(&id).is_some()),
+            }
+        }
+        let ids: Vec<String> = vault.list().unwrap().into_iter().map(|entry| entry.id).collect();
+        prop_assert_eq!(&ids, &model.keys().cloned().collect::<Vec<_>>());
+        for (id, fields) in model {
+            let found = vault.get(&id).unwrap().unwrap();
+            let names: Vec<String> = found.names().map(ToString::to_string).collect();
+            prop_assert_eq!(names, fields.keys().cloned().collect::<Vec<_>>());
+            for (name, text) in fields {
+                prop_assert_eq!(found.field(&name).unwrap().expose(), text.as_bytes());
+            }
+        }
+    }
+}

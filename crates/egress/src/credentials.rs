@@ -1,0 +1,163 @@
+//! Credentials in a sidecar: fetched from the platform at first use, kept until they change, never written down.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::rc::Rc;
+
+use credential::{Credential, Needles, Placeholder, Secret};
+use policy::{Denial, Guard, ProviderId};
+
+use crate::gate::PlatformPlace;
+use crate::platform::{FetchError, Platform};
+
+/// A provider's credential, and what to look for in answers so that it stays here.
+pub(crate) struct Held {
+    provider: ProviderId,
+    credential: Credential,
+    needles: Needles,
+}
+
+impl Held {
+    pub(crate) fn provider(&self) -> &ProviderId {
+        &self.provider
+    }
+
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Whether it is the same credential, field by field.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let mine = self.credential.names();
+        mine.eq(other.credential.names())
+            && self.credential.secrets().zip(other.credential.secrets()).all(|(a, b)| a.matches(b.expose()))
+    }
+
+    /// Its values in every form in which they are looked for.
+    pub(crate) fn needles(&self) -> &Needles {
+        &self.needles
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+/// Where credentials come from, and those that were fetched.
+#[derive(Debug, Default)]
+pub(crate) struct Credentials {
+    platform: RefCell<Option<Rc<Platform>>>,
+    /// A file whose first octets change whenever a credential does.
+    generation: Option<File>,
+    held: RefCell<(u64, HashMap<ProviderId, Rc<Held>>)>,
+    placeholders: HashMap<Placeholder, ProviderId>,
+    /// What gives a right to configure this sidecar, until it has been used.
+    once: RefCell<Option<Secret>>,
+}
+
+impl Credentials {
+    pub(crate) fn new(
+        platform: Option<(PlatformPlace, Secret)>,
+        generation: Option<File>,
+        placeholders: Vec<(Placeholder, ProviderId)>,
+        once: Option<Secret>,
+    ) -> Result<Self, &'static str> {
+        let platform = match platform {
+            None => None,
+            Some((PlatformPlace::Inherited(socket), token)) => Some(Platform::inherited(socket, token)),
+            Some((PlatformPlace::Address(address), token)) => Some(Platform::at(&address, token)?),
+        };
+        Ok(Self {
+            platform: RefCell::new(platform.map(Rc::new)),
+            generation,
+            held: RefCell::default(),
+            placeholders: placeholders.into_iter().collect(),
+            once: RefCell::new(once),
+        })
+    }
+
+    /// Whether a bearer may configure this sidecar: the one-time secret, compared in constant time, and not used yet.
+    pub(crate) fn may_configure(&self, bearer: &[u8]) -> Result<(), &'static str> {
+        match &*self.once.borrow() {
+            None => Err("Already configured"),
+            Some(once) if once.matches(bearer) => Ok(()),
+            Some(_) => Err("Unauthorized"),
+        }
+    }
+
+    /// Takes up a platform, once and for ever. S0.41
+    pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), &'static str> {
+        let platform = Platform::at(address, token)?;
+        *self.platform.borrow_mut() = Some(Rc::new(platform));
+        *self.once.borrow_mut() = None;
+        Ok(())
+    }
+
+    /// What the platform tells of earlier runs.
+    pub(crate) async fn run_history(&self, query: &str) -> Result<(u16, Vec<u8>), FetchError> {
+        let platform = self.platform.borrow().clone();
+        match platform {
+            Some(platform) => platform.run_history(query).await,
+            None => Err(FetchError::Malformed("there is none")),
+        }
+    }
+
+    /// Whose placeholder it is.
+    pub(crate) fn provider_of(&self, placeholder: &Placeholder) -> Option<&ProviderId> {
+        self.placeholders.get(placeholder)
+    }
+
+    /// The credential of a provider, as it is now (C16).
+    pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
+        let generation = self.generation();
+        {
+            let mut held = self.held.borrow_mut();
+            if held.0 != generation {
+                *held = (generation, HashMap::new());
+            }
+            if let Some(found) = held.1.get(provider) {
+                return Ok(Rc::clone(found));
+            }
+        }
+        self.fetch(provider).await
+    }
+
+    /// Fetches a credential anew: the one in use was refused upstream.
+    pub(crate) async fn fetch(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
+        let unavailable = |why: String| {
+            Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
+                .with_rule(format!("provider {provider}"))
+        };
+        let Some(platform) = self.platform.borrow().clone() else {
+            return Err(unavailable("this sidecar has no platform to ask".into()));
+        };
+        let credential = platform.credential(provider).await.map_err(|error| match error {
+            FetchError::Absent => unavailable(format!("there is none for `{provider}`"))
+                .with_hint(format!("lockgate creds set {provider}")),
+            other => unavailable(other.to_string()),
+        })?;
+        let needles = Needles::of(credential.secrets());
+        let held = Rc::new(Held { provider: provider.clone(), credential, needles });
+        self.held.borrow_mut().1.insert(provider.clone(), Rc::clone(&held));
+        Ok(held)
+    }
+
+    /// Tells the platform that a credential was refused upstream even when fresh.
+    pub(crate) async fn report_refused(&self, provider: &ProviderId) {
+        let platform = self.platform.borrow().clone();
+        if let Some(platform) = platform {
+            platform.report_refused(provider).await;
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        let mut octets = [0; 8];
+        match &self.generation {
+            Some(file) if rustix::io::pread(file, &mut octets, 0).is_ok() => u64::from_le_bytes(octets),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the agent gets: a head and a body, in the version of HTTP it speaks.
+
+use std::io;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::StatusCode;
+use tokio::io::AsyncWriteExt;
+
+use super::fields::Fields;
+use super::head::{BodyLength, Version};
+use super::outgoing::{Frame, Outgoing};
+use super::problem::{After, Reply};
+use super::response::{ResponseBody, ResponseHead};
+use super::stream::AgentWriter;
+use super::version2;
+
+/// Where one answer goes.
+pub(crate) enum Answer<'a> {
+    /// To a connection of HTTP/1, which may go on after it.
+    Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool },
+    /// To a stream of HTTP/2.
+    Version2(SendResponse<Bytes>),
+}
+
+/// An answer that has begun.
+pub(crate) struct Begun<'a> {
+    pub(crate) body: Outgoing<'a, AgentWriter>,
+    /// Whether the agent can tell where the answer ends, so that its connection may carry another.
+    pub(crate) after: After,
+}
+
+impl<'a> Answer<'a> {
+    /// Passes on an answer before the answer: 100 Continue, 103 Early Hints.
+    pub(crate) async fn interim(&mut self, head: &ResponseHead) -> io::Result<()> {
+        match self {
+            Self::Version1 { writer, version, .. } => {
+                if *version == Version::Http10 {
+                    return Ok(()); // which does not know them (RFC 9110 §15.2)
+                }
+                writer.write_all(&status_and_fields(head)).await?;
+                writer.write_all(b"\r\n").await?;
+                writer.flush().await
+            }
+            Self::Version2(stream) => {
+                let mut response =
+                    http::Response::builder().status(head.status).body(()).map_err(io::Error::other)?;
+                *response.headers_mut() = version2::header_map(&head.fields)?;
+                stream.send_informational(response).map_err(version2::broken)
+            }
+        }
+    }
+
+    /// Begins the answer.
+    pub(crate) fn begin(self, head: &mut ResponseHead, body: ResponseBody) -> io::Result<Begun<'a>> {
+        let length = head.fields.text("content-length").map(str::to_owned);
+        head.fields.leave_hop();
+        match self {
+            Self::Version1 { writer, version, keep_alive } => {
+                let (frame, framed) = match (body, version) {
+                    (ResponseBody::Framed(BodyLength::None | BodyLength::Sized(_)), _) => (Frame::Bare, true),
+                    (_, Version::Http10) => (Frame::Bare, false),
+                    _ => (Frame::Chunked, true),
+                };
+                let after = if keep_alive && framed { After::KeepAlive } else { After::Close };
+                let mut waiting = status_and_fields(head);
+                match (frame, length) {
+                    (Frame::Chunked, _) => waiting.extend(b"transfer-encoding: chunked\r\n"),
+                    (Frame::Bare, Some(length)) if framed => {
+                        waiting.extend(format!("content-length: {length}\r\n").bytes());
+                    }
+                    _ => {}
+                }
+                if after == After::Close {
+                    waiting.extend(b"connection: close\r\n");
+                }
+                waiting.extend(b"\r\n");
+                Ok(Begun { body: Outgoing::Version1 { writer, frame, waiting }, after })
+            }
+            Self::Version2(mut stream) => {
+                if let Some(length) = length {
+                    head.fields.push("content-length", length.as_bytes());
+                }
+                let mut response =
+                    http::Response::builder().status(head.status).body(()).map_err(io::Error::other)?;
+                *response.headers_mut() = version2::header_map(&head.fields)?;
+                let none = body == ResponseBody::Framed(BodyLength::None);
+                let sent = stream.send_response(response, none).map_err(version2::broken)?;
+                let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent) };
+                Ok(Begun { body, after: After::KeepAlive })
+            }
+        }
+    }
+
+    /// Answers that the protocol is switched: from here on the connection carries something else.
+    pub(crate) async fn switch(self, head: &ResponseHead) -> io::Result<()> {
+        let Self::Version1 { writer, .. } = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut out = status_and_fields(head);
+        out.extend(b"\r\n");
+        writer.write_all(&out).await?;
+        writer.flush().await
+    }
+
+    /// Gives an answer of the sidecar's own.
+    pub(crate) async fn reply(self, reply: Reply, after: After) -> io::Result<After> {
+        match self {
+            Self::Version1 { writer, keep_alive, .. } => {
+                let after = if keep_alive { after } else { After::Close };
+                writer.write_all(&reply.to_version_1(after)).await?;
+                writer.flush().await?;
+                Ok(after)
+            }
+            Self::Version2(mut stream) => {
+                let status = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
+                let mut response = http::Response::new(());
+                *response.status_mut() = status;
+                *response.headers_mut() = version2::header_map(&reply.fields)?;
+                let mut body = stream.send_response(response, false).map_err(version2::broken)?;
+                body.send_data(reply.body.into(), true).map_err(version2::broken)?;
+                Ok(After::KeepAlive)
+            }
+        }
+    }
+}
+
+fn status_and_fields(head: &ResponseHead) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend(format!("HTTP/1.1 {} {}\r\n", head.status, head.reason).bytes());
+    let fields: &Fields = &head.fields;
+    fields.write(&mut out);
+    out
+}

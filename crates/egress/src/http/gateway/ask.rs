@@ -1,0 +1,34 @@
+//! What a request to `/proxy` asks for, by its headers. S0.26, S1.19
+
+use policy::ProviderId;
+
+use crate::http::Fields;
+
+/// S0.53: how much of an answer is given back, and how much may be asked for.
+const MAX_RESPONSE_SIZE: usize = 50_000;
+const ABSOLUTE_MAX_RESPONSE_SIZE: usize = 1_000_000;
+
+/// What is asked for.
+pub(super) struct Ask {
+    pub(super) provider: ProviderId,
+    /// The target, which may hold `{{…}}` in its path and query.
+    pub(super) target: String,
+    pub(super) substitute_body: bool,
+    pub(super) most: usize,
+}
+
+impl Ask {
+    /// Reads the headers, or says what is wrong in the words that existing clients know.
+    pub(super) fn of(fields: &Fields) -> Result<Self, &'static str> {
+        let provider = fields.text("x-provider").ok_or("Missing X-Provider header")?;
+        let target = fields.text("x-target").ok_or("Missing X-Target header")?;
+        let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
+        let substitute_body = fields.text("x-substitute-body") == Some("true");
+        let most = match fields.text("x-max-response-size") {
+            None => MAX_RESPONSE_SIZE,
+            Some(text) => text.parse::<usize>().map_err(|_| "Invalid X-Max-Response-Size")?,
+        };
+        let most = most.clamp(1, ABSOLUTE_MAX_RESPONSE_SIZE);
+        Ok(Self { provider, target: target.to_owned(), substitute_body, most })
+    }
+}

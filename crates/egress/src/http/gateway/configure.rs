@@ -1,0 +1,61 @@
+//! `/configure`: a sidecar that was made before its run is told whose it is, once. S0.41, S1.16
+
+use std::io;
+use std::rc::Rc;
+
+use credential::Secret;
+use policy::{Denial, Guard, Plane};
+use serde::Deserialize;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::{left, refusal, whole};
+use crate::exchange::{Asked, Exchange};
+use crate::gate::Gate;
+use crate::http::answer::Answer;
+use crate::http::handle::Request;
+use crate::http::problem::{After, Reply};
+
+/// The largest configuration.
+const LARGEST: usize = 64 * 1024;
+
+/// What a sidecar is told.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Configuration {
+    run_token: Zeroizing<String>,
+    platform_api_url: String,
+}
+
+/// Answers `/configure`.
+pub(super) async fn configure(
+    gate: &Rc<Gate>,
+    mut request: Request<'_>,
+    answer: Answer<'_>,
+) -> io::Result<After> {
+    let refuse = |why: &'static str| {
+        let denial = Denial::new(Guard::Credential, why);
+        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/configure", denial);
+        refusal(403, "credential_unavailable", why)
+    };
+    let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
+    if let Err(why) = gate.credentials().may_configure(bearer.unwrap_or_default()) {
+        return answer.reply(refuse(why), left(&request)).await;
+    }
+    let Some(body) = whole(&mut request.body, LARGEST).await? else {
+        return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
+    };
+    let configuration: Configuration = match serde_json::from_slice(&body) {
+        Ok(configuration) => configuration,
+        Err(_) => {
+            let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}";
+            return answer.reply(refusal(400, "target_syntax", why), After::KeepAlive).await;
+        }
+    };
+    let token = Secret::new(configuration.run_token.as_bytes().to_vec());
+    let reply = match gate.credentials().configure(&configuration.platform_api_url, token) {
+        Ok(()) => Reply::json(200, "application/json", &json!({"status": "configured"})),
+        Err(why) => refusal(400, "target_syntax", why),
+    };
+    answer.reply(reply, After::KeepAlive).await
+}

@@ -1,0 +1,142 @@
+//! The gateway, 8080: for agents that name their target and provider instead of dialling. Its paths, headers and statuses are
+//! those of the sidecar that existing clients know (REQUIREMENTS, S0 and S1); what it enforces is what every plane enforces.
+//!
+//! A request with an absolute target is answered as on 8081, so that either port may be named as the proxy.
+
+mod ask;
+mod capability;
+mod configure;
+mod llm;
+mod proxy;
+mod template;
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use serde_json::json;
+use tokio::net::{TcpListener, UnixListener};
+
+use super::answer::Answer;
+use super::handle::{Request, Via};
+use super::head::{BodyLength, Buffered};
+use super::incoming::Incoming;
+use super::problem::{After, Reply};
+use super::serve1::serve_requests;
+use super::stream::{AgentReader, AgentStream};
+use crate::gate::Gate;
+
+/// How long a question to the platform about earlier runs may be.
+const LONGEST_QUERY: usize = 1024;
+/// How long the first octet on a Unix socket may take.
+const FIRST_OCTET: Duration = Duration::from_secs(120);
+
+/// Serves the gateway until its listener fails.
+pub(crate) async fn serve_gateway(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+    loop {
+        let (stream, place) = crate::serve::accept(&listener).await?;
+        let gate = Rc::clone(&gate);
+        tokio::task::spawn_local(async move {
+            let _ = stream.set_nodelay(true);
+            let _ = serve_requests(gate, Via::Gateway, AgentStream::Tcp(stream), BytesMut::new()).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves the gateway on a Unix socket: the same paths, and the JSON form of S2 for those who begin with a brace.
+pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
+    loop {
+        let (stream, place) = crate::serve::accept_unix(&listener).await?;
+        let gate = Rc::clone(&gate);
+        tokio::task::spawn_local(async move {
+            let mut agent = Buffered::new(stream);
+            let first = agent.fill(FIRST_OCTET).await;
+            let _ = match (first, agent.ahead.first()) {
+                (Ok(1..), Some(b'{')) => capability::serve(gate, agent).await,
+                (Ok(1..), _) => {
+                    let Buffered { ahead, reader } = agent;
+                    serve_requests(gate, Via::Gateway, AgentStream::Unix(reader), ahead).await
+                }
+                _ => Ok(()),
+            };
+            drop(place);
+        });
+    }
+}
+
+/// Answers a request for one of the gateway's own paths.
+pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_>) -> io::Result<After> {
+    let target = request.head.target.clone();
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    match (request.head.method.as_str(), path) {
+        ("GET", "/health") => answer.reply(health(gate), left(&request)).await,
+        (_, "/proxy") => proxy::proxy(gate, request, answer).await,
+        ("POST", "/configure") => configure::configure(gate, request, answer).await,
+        ("GET", "/run-history") => run_history(gate, query, left(&request), answer).await,
+        (_, path) if path == "/llm" || path.starts_with("/llm/") => llm::llm(gate, request, answer).await,
+        _ => {
+            let why = "the gateway has /proxy, /llm/*, /run-history, /configure and /health";
+            answer.reply(refusal(404, "not_found", why), left(&request)).await
+        }
+    }
+}
+
+/// S1: 200 while requests can be served and recorded.
+fn health(gate: &Gate) -> Reply {
+    match gate.audit().borrow().is_broken() {
+        false => Reply::json(200, "application/json", &json!({"status": "ok"})),
+        true => {
+            Reply::json(503, "application/json", &json!({"status": "degraded", "audit": "cannot be written"}))
+        }
+    }
+}
+
+/// Earlier runs, as the platform tells them.
+async fn run_history(gate: &Gate, query: &str, after: After, answer: Answer<'_>) -> io::Result<After> {
+    let reply = match query.len() <= LONGEST_QUERY {
+        false => refusal(400, "target_syntax", "the query is too long"),
+        true => match gate.credentials().run_history(query).await {
+            Ok((status, body)) => Reply {
+                status,
+                fields: super::Fields::new(vec![("content-type".into(), b"application/json".to_vec())]),
+                body,
+            },
+            Err(why) => refusal(502, "platform", &format!("the platform cannot tell: {why}")),
+        },
+    };
+    answer.reply(reply, after).await
+}
+
+/// Whether the connection goes on after an answer that did not read the request's body.
+fn left(request: &Request<'_>) -> After {
+    if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close }
+}
+
+/// A refusal that no policy made.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    error: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+fn refusal(status: u16, code: &str, why: &str) -> Reply {
+    let refusal = Refusal { error: why, title: code, status, detail: why };
+    Reply::json(status, "application/problem+json", &refusal)
+}
+
+/// A whole body, or nothing if it is larger than `most`.
+async fn whole(body: &mut Incoming<'_, AgentReader>, most: usize) -> io::Result<Option<Bytes>> {
+    let mut all = BytesMut::new();
+    while let Some(piece) = body.next().await? {
+        if all.len() + piece.len() > most {
+            return Ok(None);
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(Some(all.freeze()))
+}

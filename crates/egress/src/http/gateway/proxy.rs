@@ -1,0 +1,125 @@
+//! `/proxy`: a request for `X-Target` with the credential of `X-Provider`, in the order of S0.45 to S0.51.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use credential::{Place, substitute};
+use policy::{Denial, Guard, Plane, Target};
+
+use super::ask::Ask;
+use super::{left, refusal, template, whole};
+use crate::exchange::{self, Asked, Exchange, Ready};
+use crate::gate::Gate;
+use crate::http::answer::Answer;
+use crate::http::forward::{Terms, forward};
+use crate::http::handle::{Request, deny};
+use crate::http::head::BodyLength;
+use crate::http::incoming::Incoming;
+use crate::http::problem::After;
+use crate::http::stream::AgentReader;
+use crate::inject::{Form, Sending, inject, unfit};
+
+/// The largest body in which placeholders are replaced (REQUIREMENTS, literal behaviour).
+const LARGEST_BODY: usize = 5 * 1024 * 1024;
+/// How long an exchange may take (the same).
+const OUTBOUND: Duration = Duration::from_secs(30);
+
+/// Answers `/proxy`.
+pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_>) -> io::Result<After> {
+    let ask = match Ask::of(&request.head.fields) {
+        Ok(ask) => ask,
+        Err(why) => {
+            let denial = Denial::new(Guard::Syntax, why);
+            Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/proxy", denial);
+            return answer.reply(refusal(400, "target_syntax", why), left(&request)).await;
+        }
+    };
+    let (target, origin) = match template::judged(&ask.target) {
+        Ok(judged) => judged,
+        Err(denial) => {
+            let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &ask.target, denial);
+            return deny(gate, &request, answer, &denial, &ask.target).await;
+        }
+    };
+    let method = request.head.method.clone();
+    let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
+    asked.provider = Some(ask.provider.clone());
+    let pinned = match exchange::pin(gate, method.as_str(), ask.target.clone(), asked.clone()).await {
+        Ok(exchange) => exchange,
+        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
+    };
+    let mut fields = request.head.fields.clone();
+    fields.leave_hop();
+    let mut sending = Sending::new(method, &target, fields);
+    sending.origin_form = origin;
+    let exchange = match inject(pinned, gate, &target, &mut sending, Form::Templates).await {
+        Ok(exchange) => exchange,
+        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
+    };
+    let exchange = match judge_again(gate, exchange, &asked, &target, &sending) {
+        Ok(exchange) => exchange,
+        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
+    };
+    let terms = Terms { most: Some(ask.most), within: Some(OUTBOUND) };
+    if !ask.substitute_body {
+        return forward(gate, exchange, &target, sending, request, answer, terms).await;
+    }
+    let Request { mut head, mut body } = request;
+    let Some(written) = whole(&mut body, LARGEST_BODY).await? else {
+        exchange.refuse(Denial::new(Guard::Framing, "Request body too large"));
+        return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
+    };
+    let place = place_of(sending.fields.text("content-type").unwrap_or(""));
+    let held = exchange.held().cloned();
+    let filled = held.as_ref().map(|held| substitute(&written, held.credential(), place));
+    let filled = match filled {
+        Some(Err(error)) => {
+            let denial = exchange.refuse(unfit("body", &error));
+            let request = Request { head, body: Incoming::Whole(None) };
+            return deny(gate, &request, answer, &denial, &ask.target).await;
+        }
+        Some(Ok(filled)) => Bytes::copy_from_slice(&filled),
+        None => written,
+    };
+    head.body = BodyLength::Sized(filled.len() as u64);
+    let body: Incoming<'_, AgentReader> = Incoming::Whole(Some(filled));
+    forward(gate, exchange, &target, sending, Request { head, body }, answer, terms).await
+}
+
+/// What came of the template must be where the template was allowed to go.
+fn judge_again(
+    gate: &Gate,
+    exchange: Exchange<Ready>,
+    asked: &policy::Asked,
+    target: &Target,
+    sending: &Sending,
+) -> Result<Exchange<Ready>, Denial> {
+    let filled =
+        Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &sending.origin_form);
+    let again = filled.and_then(|filled| {
+        let mut again = policy::Asked::request(Plane::Gateway, sending.method.clone(), &filled);
+        again.provider.clone_from(&asked.provider);
+        gate.policy().decide(&again)
+    });
+    match again {
+        Ok(_) => Ok(exchange),
+        // The reason is not repeated: it may quote the target, which holds the credential by now.
+        Err(denial) => {
+            let why = "the credential's value leads outside of what its provider is authorized for";
+            Err(exchange.refuse(Denial::new(denial.guard, why)))
+        }
+    }
+}
+
+fn place_of(content_type: &str) -> Place {
+    let kind = content_type.split(';').next().unwrap_or("").trim();
+    if kind == "application/json" || kind.ends_with("+json") {
+        Place::Json
+    } else if kind == "application/x-www-form-urlencoded" {
+        Place::Form
+    } else {
+        Place::Text
+    }
+}

@@ -1,0 +1,79 @@
+//! Targets with `{{…}}` in them. The policy judges the template; what is sent is judged again.
+
+use policy::{Denial, Guard, Target};
+
+/// What stands in for a field while a template is judged: a character of every path and query.
+const STAND_IN: &str = "0";
+
+/// The target a template stands for, and its path and query as they were written.
+pub(super) fn judged(template: &str) -> Result<(Target, String), Denial> {
+    let start = template.find("://").map_or(0, |at| at + 3);
+    let end = template[start..].find(['/', '?', '#']).map_or(template.len(), |at| start + at);
+    if template[..end].contains("{{") {
+        // A credential must not choose where it goes.
+        return Err(Denial::new(
+            Guard::Userinfo,
+            "a placeholder may stand in the path and the query, not before them",
+        ));
+    }
+    let target = Target::parse(&format!("{}{}", &template[..end], filled(&template[end..])))?;
+    let written = &template[end..];
+    let origin = if written.starts_with('/') { written.to_owned() } else { format!("/{written}") };
+    Ok((target, origin))
+}
+
+/// With every `{{name}}` replaced by the stand-in.
+fn filled(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("{{") {
+        let name = rest[at + 2..].split("}}").next().unwrap_or_default();
+        let whole = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && rest[at + 2 + name.len()..].starts_with("}}");
+        if !whole {
+            out.push_str(&rest[..at + 2]);
+            rest = &rest[at + 2..];
+            continue;
+        }
+        out.push_str(&rest[..at]);
+        out.push_str(STAND_IN);
+        rest = &rest[at + name.len() + 4..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_judged_by_its_literal_parts() {
+        let (target, origin) = judged("https://api.example.com/v1/{{id}}?key={{access_token}}").unwrap();
+        assert_eq!(target.to_string(), "https://api.example.com/v1/0?key=0");
+        assert_eq!(origin, "/v1/{{id}}?key={{access_token}}");
+        assert_eq!(judged("https://api.example.com").unwrap().1, "/");
+        assert_eq!(judged("https://api.example.com?a=b").unwrap().1, "/?a=b");
+    }
+
+    #[test]
+    fn a_credential_chooses_no_destination() {
+        for template in [
+            "https://{{host}}/",
+            "{{scheme}}://a/",
+            "https://api.example.com:{{port}}/",
+            "https://a{{x}}.example/",
+        ] {
+            assert!(judged(template).is_err(), "{template}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_survived(text in "\\PC{0,60}") {
+            let _ = judged(&text);
+            let _ = judged(&format!("https://a.example/{text}"));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One request, from either version of HTTP and by any plane that shows it: where it goes, whether it may, and the answer.
+
+use std::io;
+use std::rc::Rc;
+
+use policy::{Authority, Denial, Guard, Host, Plane, Port, Scheme, Target};
+
+use super::answer::Answer;
+use super::forward::{Terms, forward};
+use super::gateway;
+use super::head::{BodyLength, RequestHead};
+use super::incoming::Incoming;
+use super::problem::{self, After};
+use super::stream::AgentReader;
+use crate::exchange::{self, Asked, Exchange};
+use crate::gate::Gate;
+use crate::inject::{Form, Sending, inject};
+
+/// How a connection's requests say where they go.
+#[derive(Clone, Debug)]
+pub(crate) enum Via {
+    /// By an absolute target, or `CONNECT`.
+    Proxy,
+    /// By the gateway's headers; an absolute target, or `CONNECT`, is as with a proxy.
+    Gateway,
+    /// The connection was made to this host and port on a plane, in the clear or over TLS; `Host` must agree.
+    Bound { plane: Plane, scheme: Scheme, host: Host, port: Port },
+}
+
+impl Via {
+    pub(super) fn plane(&self) -> Plane {
+        match self {
+            Self::Proxy => Plane::Forward,
+            Self::Gateway => Plane::Gateway,
+            Self::Bound { plane, .. } => *plane,
+        }
+    }
+}
+
+/// A request whose head has been read.
+pub(super) struct Request<'a> {
+    pub(super) head: RequestHead,
+    pub(super) body: Incoming<'a, AgentReader>,
+}
+
+/// Takes a request through every stage and answers it.
+pub(super) async fn handle(
+    gate: &Rc<Gate>,
+    via: &Via,
+    request: Request<'_>,
+    answer: Answer<'_>,
+) -> io::Result<After> {
+    if matches!(via, Via::Gateway) && request.head.target.starts_with('/') {
+        return Box::pin(gateway::route(gate, request, answer)).await;
+    }
+    let head = &request.head;
+    let target = match target_of(via, head) {
+        Ok(target) => target,
+        Err(denial) => {
+            let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &head.target, denial);
+            let shown = head.target.clone();
+            return deny(gate, &request, answer, &denial, &shown).await;
+        }
+    };
+    let text = target.to_string();
+    let asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
+    let pinned = exchange::pin(gate, head.method.as_str(), text.clone(), asked).await;
+    let exchange = match pinned {
+        Ok(exchange) => exchange,
+        Err(denial) => return deny(gate, &request, answer, &denial, &text).await,
+    };
+    let mut fields = head.fields.clone();
+    fields.leave_hop();
+    let mut sending = Sending::new(head.method.clone(), &target, fields);
+    match inject(exchange, gate, &target, &mut sending, Form::Placeholders).await {
+        Ok(exchange) => forward(gate, exchange, &target, sending, request, answer, Terms::default()).await,
+        Err(denial) => deny(gate, &request, answer, &denial, &text).await,
+    }
+}
+
+/// Refuses a request on the explicit plane, or over a connection that was opened.
+pub(super) async fn deny(
+    gate: &Rc<Gate>,
+    request: &Request<'_>,
+    answer: Answer<'_>,
+    denial: &Denial,
+    target: &str,
+) -> io::Result<After> {
+    let status = match denial.guard {
+        Guard::NoAddress | Guard::Credential => 502,
+        Guard::Framing | Guard::Syntax | Guard::Unresolved => 400,
+        Guard::Budget => 429,
+        _ => gate.policy().denied_status(),
+    };
+    // A body that was not read would be taken for the next request.
+    let after = if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close };
+    answer.reply(problem::denied(denial, target, gate.run(), status), after).await
+}
+
+/// Where a request goes: the target and `Host` must agree, and so must the connection it came over (C02, E10).
+fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
+    let named = match head.fields.values("host").next() {
+        Some(value) => {
+            let text =
+                std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
+            Some(Authority::parse(text)?)
+        }
+        None => None,
+    };
+    let target = match via {
+        Via::Proxy | Via::Gateway if head.target.starts_with('/') || head.target == "*" => {
+            return Err(Denial::new(
+                Guard::Syntax,
+                "this is a proxy: give the whole target, http://host/path",
+            )
+            .with_hint("set HTTP_PROXY, or connect to the host itself: it is redirected here"));
+        }
+        Via::Proxy | Via::Gateway => Target::parse(&head.target)?,
+        Via::Bound { scheme, host, port, .. } if head.target.starts_with('/') => {
+            Target::from_origin_form(*scheme, host.clone(), *port, &head.target)?
+        }
+        Via::Bound { scheme, host, port, .. } => {
+            let target = Target::parse(&head.target)?;
+            if target.host() != host || target.port() != *port || target.scheme() != *scheme {
+                return Err(mismatch(&target.to_string(), host));
+            }
+            target
+        }
+    };
+    // An absolute target overrides Host (RFC 9112 §3.2.2); two different names are an attempt to be read two ways.
+    if let Some(named) = named {
+        let port = named.port.unwrap_or_else(|| target.scheme().default_port());
+        if named.host != *target.host() || (named.port.is_some() && port != target.port()) {
+            return Err(mismatch(&named.host.to_string(), target.host()));
+        }
+    }
+    Ok(target)
+}
+
+fn mismatch(said: &str, host: &Host) -> Denial {
+    Denial::new(Guard::AuthorityMismatch, format!("the request names {said} and goes to {host}"))
+}

@@ -1,0 +1,135 @@
+//! A body on its way in, from either side and by either version of HTTP: pieces of data, without their framing.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncRead;
+
+use super::chunk::{ChunkScanner, From};
+use super::fields::Fields;
+use super::head::{BodyLength, Buffered};
+use super::version2;
+
+/// How long a body may stand still.
+const STALLED: Duration = Duration::from_secs(120);
+
+/// A body that is being read.
+pub(crate) enum Incoming<'a, R> {
+    /// From a connection of HTTP/1.
+    Version1 { reader: &'a mut Buffered<R>, framing: Framing },
+    /// From a stream of HTTP/2.
+    Version2(h2::RecvStream),
+    /// All of it at once.
+    Whole(Option<Bytes>),
+}
+
+/// How the end of a body of HTTP/1 is known, and how much of it is still to come.
+#[derive(Debug)]
+pub(crate) enum Framing {
+    Sized(u64),
+    Chunked(Box<ChunkScanner>),
+    ToEnd,
+    Done,
+}
+
+impl Framing {
+    /// By the length a head gives.
+    pub(crate) fn of(length: BodyLength, from: From) -> Self {
+        match length {
+            BodyLength::None => Self::Done,
+            BodyLength::Sized(size) => Self::Sized(size),
+            BodyLength::Chunked => Self::Chunked(Box::new(ChunkScanner::new(from))),
+        }
+    }
+}
+
+impl<R: AsyncRead + Unpin> Incoming<'_, R> {
+    /// The body as it could be sent again, if all of it is at hand.
+    pub(crate) fn again(&self) -> Option<Option<Bytes>> {
+        match self {
+            Self::Whole(whole) => Some(whole.clone()),
+            Self::Version1 { framing: Framing::Done, .. } => Some(None),
+            Self::Version2(stream) if stream.is_end_stream() => Some(None),
+            Self::Version1 { .. } | Self::Version2(_) => None,
+        }
+    }
+
+    /// The next piece; nothing at the end.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        match self {
+            Self::Version1 { reader, framing } => next_of_version_1(reader, framing).await,
+            Self::Version2(stream) => version2::next_data(stream, STALLED).await,
+            Self::Whole(whole) => Ok(whole.take()),
+        }
+    }
+
+    /// Whether a piece has come already, so that what was written before it need not go out alone.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Version1 { reader, framing } => {
+                matches!(framing, Framing::Done) || !reader.ahead.is_empty()
+            }
+            Self::Version2(stream) => stream.is_end_stream(),
+            Self::Whole(_) => true,
+        }
+    }
+
+    /// Whether the whole body has been read.
+    pub(crate) fn is_done(&self) -> bool {
+        match self {
+            Self::Version1 { framing, .. } => matches!(framing, Framing::Done),
+            Self::Version2(stream) => stream.is_end_stream(),
+            Self::Whole(whole) => whole.is_none(),
+        }
+    }
+
+    /// What came after the body.
+    pub(crate) async fn trailers(&mut self) -> io::Result<Fields> {
+        match self {
+            Self::Version2(stream) => version2::trailers(stream).await,
+            Self::Version1 { .. } | Self::Whole(_) => Ok(Fields::default()),
+        }
+    }
+}
+
+async fn next_of_version_1<R: AsyncRead + Unpin>(
+    reader: &mut Buffered<R>,
+    framing: &mut Framing,
+) -> io::Result<Option<Bytes>> {
+    loop {
+        if matches!(framing, Framing::Done | Framing::Sized(0)) {
+            *framing = Framing::Done;
+            return Ok(None);
+        }
+        if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
+            if matches!(framing, Framing::ToEnd) {
+                *framing = Framing::Done;
+                return Ok(None);
+            }
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match framing {
+            Framing::Done => {}
+            Framing::ToEnd => return Ok(Some(reader.ahead.split().freeze())),
+            Framing::Sized(left) => {
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(reader.ahead.len());
+                *left -= take as u64;
+                let piece = reader.ahead.split_to(take).freeze();
+                if *left == 0 {
+                    *framing = Framing::Done;
+                }
+                return Ok(Some(piece));
+            }
+            Framing::Chunked(scanner) => {
+                let step = scanner.scan(&reader.ahead).map_err(io::Error::other)?;
+                reader.ahead.advance(step.framing);
+                if scanner.is_done() {
+                    *framing = Framing::Done;
+                } else if step.data > 0 {
+                    return Ok(Some(reader.ahead.split_to(step.data).freeze()));
+                }
+            }
+        }
+    }
+}

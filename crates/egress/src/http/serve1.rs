@@ -1,0 +1,137 @@
+//! A connection of HTTP/1: one request after the other, each a new exchange whatever the connection carried before (C21).
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::answer::Answer;
+use super::chunk::{ChunkScanner, From};
+use super::handle::{Request, Via, handle};
+use super::head::{BodyLength, Buffered, RequestHead, parse_request_head};
+use super::incoming::{Framing, Incoming};
+use super::problem::{self, After};
+use super::stream::{AgentReader, AgentStream, AgentWriter};
+use crate::exchange::{Asked, Exchange};
+use crate::gate::Gate;
+use crate::tunnel;
+
+/// REQUIREMENTS: 120 s idle, and a head must come within ten.
+const IDLE: Duration = Duration::from_secs(120);
+const WHOLE_HEAD: Duration = Duration::from_secs(10);
+
+/// Serves the explicit proxy until its listener fails.
+pub(crate) async fn serve_forward(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+    loop {
+        let (stream, place) = crate::serve::accept(&listener).await?;
+        let gate = Rc::clone(&gate);
+        tokio::task::spawn_local(async move {
+            let _ = stream.set_nodelay(true);
+            let _ = serve_requests(gate, Via::Proxy, AgentStream::Tcp(stream), BytesMut::new()).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves the requests of one connection, `ahead` being what was already read of it.
+pub(crate) async fn serve_requests(
+    gate: Rc<Gate>,
+    via: Via,
+    stream: AgentStream,
+    ahead: BytesMut,
+) -> io::Result<()> {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut agent = Buffered { ahead, reader };
+    loop {
+        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD).await? else { return Ok(()) };
+        let head = match parse_request_head(&bytes) {
+            Ok(head) => head,
+            Err(why) => {
+                let why = format!("the request cannot be read beyond doubt: {why}");
+                return unreadable(&gate, &via, &mut writer, &why).await;
+            }
+        };
+        if head.method.as_str() == "CONNECT" {
+            if !matches!(via, Via::Proxy | Via::Gateway) {
+                return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081").await;
+            }
+            let AgentStream::Tcp(stream) = agent.reader.unsplit(writer) else { return Ok(()) };
+            return connect(&gate, &head, Buffered { ahead: agent.ahead, reader: stream }).await;
+        }
+        if let Err(why) = first_chunks(&head, &mut agent).await {
+            let denial = Denial::new(Guard::Framing, why);
+            let denial = Exchange::<Asked>::refuse_unreadable(&gate, via.plane(), &head.target, denial);
+            writer
+                .write_all(
+                    &problem::denied(&denial, &head.target, gate.run(), 400).to_version_1(After::Close),
+                )
+                .await?;
+            return writer.shutdown().await;
+        }
+        let framing = Framing::of(head.body, From::Agent);
+        let answer =
+            Answer::Version1 { writer: &mut writer, version: head.version, keep_alive: head.keep_alive };
+        let body = Incoming::Version1 { reader: &mut agent, framing };
+        match handle(&gate, &via, Request { head, body }, answer).await? {
+            After::KeepAlive => {}
+            After::Close => return writer.shutdown().await,
+        }
+    }
+}
+
+/// A head that is refused before anybody knows where it wants to go: one record, one answer, and the end.
+async fn unreadable(gate: &Rc<Gate>, via: &Via, writer: &mut AgentWriter, why: &str) -> io::Result<()> {
+    let denial = Denial::new(Guard::Framing, why);
+    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
+    writer.write_all(&problem::denied(&denial, "", gate.run(), 400).to_version_1(After::Close)).await?;
+    writer.shutdown().await
+}
+
+/// `CONNECT host:port` (RFC 9110 §9.3.6): a tunnel to where the policy allows one.
+async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStream>) -> io::Result<()> {
+    let granted = match connect_target(head) {
+        Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
+        Err(denial) => Err(Exchange::<Asked>::refuse_unreadable(gate, Plane::Forward, &head.target, denial)),
+    };
+    let pinned = match granted {
+        Ok(exchange) if exchange.grant().carriage() == Carriage::Opened => {
+            return tunnel::open_after_connect(gate, exchange, agent).await;
+        }
+        Ok(exchange) => exchange.pin(gate).await,
+        Err(denial) => Err(denial),
+    };
+    match pinned {
+        Ok(exchange) => tunnel::after_connect(gate, exchange, agent, &head.target).await,
+        Err(denial) => {
+            let status = if denial.guard == Guard::NoAddress { 502 } else { gate.policy().denied_status() };
+            let reply = problem::denied(&denial, &head.target, gate.run(), status);
+            agent.reader.write_all(&reply.to_version_1(After::Close)).await?;
+            agent.reader.shutdown().await
+        }
+    }
+}
+
+fn connect_target(head: &RequestHead) -> Result<(Host, Port), Denial> {
+    let authority = Authority::parse(&head.target)?;
+    let port = authority.port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
+    if head.body != BodyLength::None {
+        return Err(Denial::new(Guard::Framing, "CONNECT has no body"));
+    }
+    Ok((authority.host, port))
+}
+
+/// Reads what there is of a chunked body before anything of the request goes on: one that begins malformed is refused as
+/// a whole. An agent that waits to be told to continue has sent nothing yet.
+async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> Result<(), &'static str> {
+    if head.body != BodyLength::Chunked || head.fields.has("expect") {
+        return Ok(());
+    }
+    if agent.ahead.is_empty() {
+        agent.fill(WHOLE_HEAD).await.map_err(|_| "the body did not begin in time")?;
+    }
+    ChunkScanner::new(From::Agent).scan_whole(&agent.ahead).map(drop)
+}

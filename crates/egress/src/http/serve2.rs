@@ -1,0 +1,95 @@
+//! A connection of HTTP/2: its streams are requests, served beside each other, each an exchange of its own.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use policy::{Denial, Guard, Method};
+
+use super::answer::Answer;
+use super::fields::Fields;
+use super::handle::{Request, Via, handle};
+use super::head::{BodyLength, RequestHead, Version};
+use super::incoming::Incoming;
+use super::problem::{self, After};
+use super::stream::AgentStream;
+use super::version2;
+use crate::exchange::{Asked, Exchange};
+use crate::gate::Gate;
+
+/// How long a connection may be without a stream.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Serves the streams of one connection until either side ends it.
+pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream) -> io::Result<()> {
+    let mut connection = version2::serve(stream).await?;
+    let via = Rc::new(via);
+    let going = Rc::new(());
+    loop {
+        let next = tokio::time::timeout(IDLE, connection.accept()).await;
+        let (request, respond) = match next {
+            Ok(Some(stream)) => stream.map_err(version2::broken)?,
+            Ok(None) => return Ok(()),
+            // A stream that is still going on keeps its connection.
+            Err(_) if Rc::strong_count(&going) > 1 => continue,
+            Err(_) => {
+                connection.graceful_shutdown();
+                return std::future::poll_fn(|cx| connection.poll_closed(cx)).await.map_err(version2::broken);
+            }
+        };
+        let (gate, via, going) = (Rc::clone(&gate), Rc::clone(&via), Rc::clone(&going));
+        tokio::task::spawn_local(async move {
+            let _ = serve_stream(&gate, &via, request, respond).await;
+            drop(going);
+        });
+    }
+}
+
+async fn serve_stream(
+    gate: &Rc<Gate>,
+    via: &Via,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) -> io::Result<()> {
+    let answer = Answer::Version2(respond);
+    let (parts, body) = request.into_parts();
+    let head = match head_of(&parts, body.is_end_stream()) {
+        Ok(head) => head,
+        Err(why) => {
+            let denial = Denial::new(Guard::Framing, why);
+            let denial =
+                Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
+            let reply = problem::denied(&denial, "", gate.run(), 400);
+            return answer.reply(reply, After::KeepAlive).await.map(drop);
+        }
+    };
+    handle(gate, via, Request { head, body: Incoming::Version2(body) }, answer).await.map(drop)
+}
+
+/// A head of HTTP/2 as one of ours: `:authority` is its `Host`, and a `host` field beside it must say the same.
+fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'static str> {
+    let method = Method::parse(parts.method.as_str()).ok_or("the method is not one in upper case")?;
+    if method.as_str() == "CONNECT" {
+        return Err("CONNECT is for the proxy at port 8081");
+    }
+    let target = parts.uri.path_and_query().ok_or("there is no path")?.as_str().to_owned();
+    let mut fields = version2::fields(&parts.headers);
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    match (authority, fields.values("host").count()) {
+        (None, 1) => {}
+        (Some(authority), 0) => fields.push("host", authority.as_bytes()),
+        (Some(authority), 1) if fields.text("host") == Some(authority) => {}
+        _ => return Err("there must be exactly one authority"),
+    }
+    let fields: Fields = fields;
+    let length = fields.text("content-length").and_then(|text| text.parse().ok());
+    let body = match length {
+        _ if ended => BodyLength::None,
+        Some(size) => BodyLength::Sized(size),
+        None => BodyLength::Chunked,
+    };
+    Ok(RequestHead { method, target, fields, body, version: Version::Http2, keep_alive: true })
+}

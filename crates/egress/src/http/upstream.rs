@@ -1,0 +1,240 @@
+//! One request to an upstream and what comes back, over either version of HTTP.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use policy::Scheme;
+
+use super::fields::Fields;
+use super::head::{BodyLength, Buffered};
+use super::incoming::{Framing, Incoming};
+use super::outgoing::{Frame, Outgoing};
+use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
+use super::{chunk, version2};
+use crate::exchange::{Exchange, Ready};
+use crate::gate::Gate;
+use crate::inject::Sending;
+use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
+
+/// How long a kept connection may take to answer before another is opened.
+const IDLE: Duration = Duration::from_secs(120);
+/// How long a session may take to have room for another stream.
+const ROOM: Duration = Duration::from_secs(30);
+
+/// Whether a request may be sent over a connection that was used before: it may have been closed by now, and that is
+/// only found out by sending, which must then be repeatable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    Allowed,
+    Not,
+}
+
+/// A request that is on its way.
+pub(super) enum Sent {
+    /// Its head is written; an answer may have begun.
+    Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
+    /// Its stream is open.
+    Version2 { body: Option<h2::SendStream<Bytes>>, response: ResponseFuture },
+}
+
+/// Finds or opens a connection and sends the head of a request over it.
+pub(super) async fn send(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    sending: &Sending,
+    body: BodyLength,
+    offer: Offer,
+    kept: Kept,
+) -> io::Result<Sent> {
+    if offer == Offer::Version2
+        && let Some(session) = gate.pool().session(exchange, sending.scheme)
+    {
+        match send_2(session, sending, body).await {
+            Ok(sent) => return Ok(sent),
+            Err(_) => gate.pool().forget(exchange, sending.scheme), // it has ended; nothing of the request was taken
+        }
+    }
+    if kept == Kept::Allowed
+        && let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme)
+    {
+        let wire = head_1(sending, body, None);
+        if write(&mut writer, &wire).await.is_ok() && reader.fill(IDLE).await.is_ok_and(|n| n > 0) {
+            exchange.record().count(wire.len() as u64, 0);
+            return Ok(Sent::Version1 { reader, writer, waiting: Vec::new() });
+        }
+    }
+    match Link::over(Upstream::open(exchange, sending.scheme, offer, gate.trust()).await?).await? {
+        Link::Version1(reader, writer) => {
+            let waiting = head_1(sending, body, None);
+            exchange.record().count(waiting.len() as u64, 0);
+            Ok(Sent::Version1 { reader, writer, waiting })
+        }
+        Link::Version2(session) => {
+            gate.pool().share(exchange, sending.scheme, &session);
+            send_2(session, sending, body).await
+        }
+    }
+}
+
+pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Result<()> {
+    use tokio::io::AsyncWriteExt;
+    writer.write_all(octets).await?;
+    writer.flush().await
+}
+
+async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength) -> io::Result<Sent> {
+    let ready = tokio::time::timeout(ROOM, session.ready()).await;
+    let mut session =
+        ready.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(version2::broken)?;
+    let uri = http::Uri::builder()
+        .scheme(sending.scheme.as_str())
+        .authority(sending.authority.as_str())
+        .path_and_query(sending.origin_form.as_str())
+        .build()
+        .map_err(io::Error::other)?;
+    let mut request = http::Request::builder()
+        .method(sending.method.as_str())
+        .uri(uri)
+        .body(())
+        .map_err(io::Error::other)?;
+    let mut fields = sending.fields.clone();
+    if let BodyLength::Sized(size) = body {
+        fields.push("content-length", size.to_string().as_bytes());
+    }
+    if sending.fields.text("content-type").is_some_and(|kind| kind.starts_with("application/grpc")) {
+        fields.set("te", b"trailers"); // gRPC asks for it, and it names this hop alone
+    }
+    *request.headers_mut() = version2::header_map(&fields)?;
+    let none = body == BodyLength::None;
+    let (response, stream) = session.send_request(request, none).map_err(version2::broken)?;
+    Ok(Sent::Version2 { body: (!none).then_some(stream), response })
+}
+
+/// The request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
+pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
+    let Sending { method, authority, origin_form, fields, .. } = sending;
+    let mut out = Vec::with_capacity(512);
+    out.extend(format!("{method} {origin_form} HTTP/1.1\r\nhost: {authority}\r\n").bytes());
+    fields.write(&mut out);
+    match body {
+        BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => {
+            out.extend(b"content-length: 0\r\n");
+        }
+        BodyLength::None => {}
+        BodyLength::Sized(size) => out.extend(format!("content-length: {size}\r\n").bytes()),
+        BodyLength::Chunked => out.extend(b"transfer-encoding: chunked\r\n"),
+    }
+    if let Some(protocol) = upgrade {
+        out.extend(format!("connection: upgrade\r\nupgrade: {protocol}\r\n").bytes());
+    }
+    out.extend(b"\r\n");
+    out
+}
+
+/// How a body of a known length is framed on its way out.
+pub(super) fn outgoing(
+    writer: &mut UpstreamWriter,
+    body: BodyLength,
+    waiting: Vec<u8>,
+) -> Outgoing<'_, UpstreamWriter> {
+    let frame = if body == BodyLength::Chunked { Frame::Chunked } else { Frame::Bare };
+    Outgoing::Version1 { writer, frame, waiting }
+}
+
+/// Where an answer comes from.
+pub(super) enum Coming<'a> {
+    Version1(&'a mut Buffered<UpstreamReader>),
+    Version2(ResponseFuture),
+}
+
+/// An answer's head, and its body still to be read.
+pub(super) struct Arrived<'a> {
+    pub(super) head: ResponseHead,
+    pub(super) length: ResponseBody,
+    pub(super) body: Incoming<'a, UpstreamReader>,
+}
+
+impl<'a> Coming<'a> {
+    /// The next interim head, if one comes before the answer.
+    pub(super) async fn answer(
+        self,
+        method: &str,
+        mut interim: impl AsyncFnMut(ResponseHead) -> io::Result<()>,
+    ) -> io::Result<Arrived<'a>> {
+        match self {
+            Self::Version1(reader) => loop {
+                let head = ResponseHead::read(reader).await?;
+                if head.status < 200 && head.status != 101 {
+                    interim(head).await?; // 100 Continue, 103 Early Hints
+                    continue;
+                }
+                let length = head.body(method).map_err(io::Error::other)?;
+                let framing = match length {
+                    ResponseBody::Framed(length) => Framing::of(length, chunk::From::Upstream),
+                    ResponseBody::ToEnd => Framing::ToEnd,
+                };
+                return Ok(Arrived { head, length, body: Incoming::Version1 { reader, framing } });
+            },
+            Self::Version2(mut response) => {
+                let arrived = async {
+                    loop {
+                        match poll_fn(|cx| poll_response(&mut response, cx)).await {
+                            Next::Interim(head) => interim(head).await?,
+                            Next::Answer(arrived) => return arrived,
+                        }
+                    }
+                };
+                let arrived = tokio::time::timeout(FIRST_OCTET, arrived).await;
+                let (parts, stream) =
+                    arrived.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.into_parts();
+                let head = ResponseHead::of_version_2(&parts);
+                let length = if stream.is_end_stream() {
+                    ResponseBody::Framed(BodyLength::None)
+                } else {
+                    match head.body(method).map_err(io::Error::other)? {
+                        ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
+                        framed => framed,
+                    }
+                };
+                Ok(Arrived { head, length, body: Incoming::Version2(stream) })
+            }
+        }
+    }
+}
+
+/// What a stream brings next.
+enum Next {
+    Interim(ResponseHead),
+    Answer(io::Result<http::Response<h2::RecvStream>>),
+}
+
+fn poll_response(response: &mut ResponseFuture, cx: &mut Context<'_>) -> Poll<Next> {
+    if let Poll::Ready(Some(Ok(early))) = response.poll_informational(cx) {
+        return Poll::Ready(Next::Interim(ResponseHead::of_version_2(&early.into_parts().0)));
+    }
+    Pin::new(response).poll(cx).map(|answer| Next::Answer(answer.map_err(version2::broken)))
+}
+
+/// Gives a connection back for the next request.
+pub(super) fn keep(
+    gate: &Gate,
+    exchange: &Exchange<Ready>,
+    scheme: Scheme,
+    reader: Buffered<UpstreamReader>,
+    writer: UpstreamWriter,
+) {
+    if reader.ahead.is_empty() {
+        gate.pool().keep(exchange, scheme, Link::Version1(reader, writer));
+    }
+}
+
+/// Trailers that may go on.
+pub(super) fn passed_on(mut trailers: Fields) -> Fields {
+    trailers.leave_hop();
+    trailers
+}

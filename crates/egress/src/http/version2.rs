@@ -1,0 +1,140 @@
+//! What HTTP/2 is to the rest: heads from and to its own types, data under flow control, bounds against floods.
+
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::fields::Fields;
+
+/// Streams at once on one connection, and what is held of each (RFC 9113 §5.1.2).
+pub(super) const MOST_STREAMS: u32 = 100;
+/// The largest head, in octets as RFC 9113 §6.5.2 counts them; CONTINUATION frames are counted with it.
+pub(super) const LARGEST_HEAD: u32 = 16 * 1024;
+/// Streams that the peer began and reset before they were looked at: more is an attack (CVE-2023-44487).
+pub(super) const MOST_RESET: usize = 20;
+/// Windows of one stream and of one connection.
+pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
+pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The largest head of a response.
+pub(super) const LARGEST_RESPONSE_HEAD: u32 = 64 * 1024;
+/// How long the first frames may take.
+const PREFACE: Duration = Duration::from_secs(10);
+/// What may wait to be written on a stream.
+pub(super) const SEND_BUFFER: usize = 64 * 1024;
+
+/// The next piece of data, its room given back to the sender.
+pub(super) async fn next_data(stream: &mut RecvStream, stalled: Duration) -> io::Result<Option<Bytes>> {
+    let next = tokio::time::timeout(stalled, stream.data()).await;
+    match next.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
+        None => Ok(None),
+        Some(Ok(piece)) => {
+            stream.flow_control().release_capacity(piece.len()).map_err(broken)?;
+            Ok(Some(piece))
+        }
+        Some(Err(error)) => Err(broken(error)),
+    }
+}
+
+/// What came after the data.
+pub(super) async fn trailers(stream: &mut RecvStream) -> io::Result<Fields> {
+    let map = stream.trailers().await.map_err(broken)?;
+    Ok(map.as_ref().map(fields).unwrap_or_default())
+}
+
+/// Sends a piece as the reader gives room for it.
+pub(super) async fn send_data(
+    stream: &mut SendStream<Bytes>,
+    mut piece: Bytes,
+    stalled: Duration,
+) -> io::Result<()> {
+    while !piece.is_empty() {
+        stream.reserve_capacity(piece.len());
+        if stream.capacity() == 0 {
+            let room = tokio::time::timeout(stalled, poll_fn(|cx| stream.poll_capacity(cx))).await;
+            match room.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(broken(error)),
+                None => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+        let room = stream.capacity().min(piece.len());
+        stream.send_data(piece.split_to(room), false).map_err(broken)?;
+    }
+    Ok(())
+}
+
+/// Ends a stream.
+pub(super) fn end(stream: &mut SendStream<Bytes>, trailers: &Fields) -> io::Result<()> {
+    if trailers.is_empty() {
+        return stream.send_data(Bytes::new(), true).map_err(broken);
+    }
+    stream.send_trailers(header_map(trailers)?).map_err(broken)
+}
+
+/// Fields of HTTP/2 as ours.
+pub(super) fn fields(map: &HeaderMap) -> Fields {
+    Fields::new(
+        map.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect(),
+    )
+}
+
+/// Our fields as those of HTTP/2.
+pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    for (name, value) in fields.iter() {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
+        map.append(name, HeaderValue::from_bytes(value).map_err(io::Error::other)?);
+    }
+    Ok(map)
+}
+
+/// An error of HTTP/2 as one of input and output.
+pub(super) fn broken(error: h2::Error) -> io::Error {
+    match error.is_io() {
+        true => error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()),
+        false => io::Error::new(io::ErrorKind::ConnectionReset, error),
+    }
+}
+
+/// Begins to serve a connection.
+pub(super) async fn serve(
+    stream: super::stream::AgentStream,
+) -> io::Result<h2::server::Connection<super::stream::AgentStream, Bytes>> {
+    let handshake = h2::server::Builder::new()
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(LARGEST_HEAD)
+        .max_pending_accept_reset_streams(MOST_RESET)
+        .max_local_error_reset_streams(Some(MOST_RESET))
+        .max_concurrent_reset_streams(MOST_RESET)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER)
+        .handshake(stream);
+    tokio::time::timeout(PREFACE, handshake)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        .map_err(broken)
+}
+
+/// Begins a connection to an upstream; what keeps it going is a task of its own.
+pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2::client::SendRequest<Bytes>> {
+    let handshake = h2::client::Builder::new()
+        .enable_push(false)
+        .max_header_list_size(LARGEST_RESPONSE_HEAD)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER)
+        .handshake(upstream);
+    let (send, connection) = tokio::time::timeout(PREFACE, handshake)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        .map_err(broken)?;
+    tokio::task::spawn_local(async move {
+        let _ = connection.await;
+    });
+    Ok(send)
+}

@@ -1,0 +1,183 @@
+//! The platform, as a sidecar knows it: whom to ask for a credential. One protocol for all of them: HTTP, a run token as
+//! bearer, `/internal/credentials/{providerId}` (S0.23, S0.47).
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use credential::{Credential, Secret, Value};
+use policy::ProviderId;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use crate::upstream;
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The largest answer.
+const LARGEST: usize = 256 * 1024;
+
+/// Why there is no credential.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// The platform has none.
+    #[error("there is none")]
+    Absent,
+    /// The platform said no.
+    #[error("the platform answered {0}")]
+    Refused(u16),
+    /// The platform could not be asked.
+    #[error("the platform cannot be reached: {0}")]
+    Unreachable(#[from] io::Error),
+    /// The answer is not what it should be. Its text is not repeated: it may hold the credential.
+    #[error("the platform's answer cannot be used: {0}")]
+    Malformed(&'static str),
+}
+
+/// A platform, and what gives a right to ask it.
+pub(crate) struct Platform {
+    token: Secret,
+    place: Place,
+}
+
+/// Where a platform is.
+enum Place {
+    /// At the other end of an inherited socket, which is handed over before there is a runtime and taken up at the first
+    /// question.
+    Inherited { socket: Cell<Option<StdUnixStream>>, link: Mutex<Option<UnixStream>> },
+    /// At an address that whoever configured the sidecar gave.
+    Address(SocketAddr),
+}
+
+impl std::fmt::Debug for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Platform(…)")
+    }
+}
+
+/// What the platform answers.
+#[derive(Deserialize)]
+struct Answer {
+    fields: BTreeMap<String, Zeroizing<String>>,
+}
+
+impl Platform {
+    /// The platform at the other end of an inherited socket.
+    pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
+        Self { token, place: Place::Inherited { socket: Cell::new(Some(socket)), link: Mutex::new(None) } }
+    }
+
+    /// The platform at `http://ADDRESS:PORT`. It is on a network of the platform's own; its name would have to be trusted to a
+    /// resolver, so it is an address.
+    pub(crate) fn at(address: &str, token: Secret) -> Result<Self, &'static str> {
+        let rest = address.strip_prefix("http://").ok_or("platformApiUrl begins with http://")?;
+        let address =
+            rest.trim_end_matches('/').parse().map_err(|_| "platformApiUrl names an address and a port")?;
+        Ok(Self { token, place: Place::Address(address) })
+    }
+
+    /// Asks for a provider's credential.
+    pub(crate) async fn credential(&self, provider: &ProviderId) -> Result<Credential, FetchError> {
+        let (status, body) = self.ask("GET", &format!("/internal/credentials/{provider}")).await?;
+        match status {
+            200 => {}
+            404 => return Err(FetchError::Absent),
+            other => return Err(FetchError::Refused(other)),
+        }
+        let answer: Answer = serde_json::from_slice(&body)
+            .map_err(|_| FetchError::Malformed("it is not the JSON it should be"))?;
+        let mut credential = Credential::default();
+        for (name, value) in answer.fields {
+            let name = name.parse().map_err(|_| FetchError::Malformed("a field has no proper name"))?;
+            let value = Value::new(Secret::new(value.as_bytes().to_vec()))
+                .map_err(|_| FetchError::Malformed("a value is empty, too long or holds a line break"))?;
+            credential.set(name, value);
+        }
+        Ok(credential)
+    }
+
+    /// Asks for earlier runs.
+    pub(crate) async fn run_history(&self, query: &str) -> Result<(u16, Vec<u8>), FetchError> {
+        let question = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let (status, body) = self.ask("GET", &format!("/internal/run-history{question}")).await?;
+        Ok((status, body.to_vec()))
+    }
+
+    /// Tells that a fresh credential was refused upstream. There is nobody to tell if it fails.
+    pub(crate) async fn report_refused(&self, provider: &ProviderId) {
+        let _ = self.ask("POST", &format!("/internal/credentials/{provider}/refused")).await;
+    }
+
+    async fn ask(&self, method: &str, path: &str) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+        let mut request = Zeroizing::new(
+            format!(
+                "{method} {path} HTTP/1.1\r\nhost: platform\r\ncontent-length: 0\r\nauthorization: Bearer "
+            )
+            .into_bytes(),
+        );
+        request.extend(self.token.expose());
+        request.extend(b"\r\n\r\n");
+        let exchange = async {
+            match &self.place {
+                Place::Inherited { socket, link } => {
+                    let mut link = link.lock().await;
+                    if let Some(socket) = socket.take() {
+                        socket.set_nonblocking(true)?;
+                        *link = Some(UnixStream::from_std(socket)?);
+                    }
+                    let link = link.as_mut().ok_or(io::Error::from(io::ErrorKind::NotConnected))?;
+                    link.write_all(&request).await?;
+                    read_answer(link).await
+                }
+                Place::Address(address) => {
+                    let mut link = upstream::dial_platform(*address).await?;
+                    link.write_all(&request).await?;
+                    read_answer(&mut link).await
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER, exchange).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+}
+
+/// Reads an answer that has a length. The platform is ours and speaks plainly.
+async fn read_answer(link: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+    let mut read = BytesMut::with_capacity(8 * 1024);
+    loop {
+        let mut fields = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut fields);
+        let parsed = response.parse(&read).map_err(|_| FetchError::Malformed("its head cannot be read"))?;
+        if let httparse::Status::Complete(head) = parsed {
+            let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+            let length =
+                length.and_then(|h| std::str::from_utf8(h.value).ok()).and_then(|t| t.parse::<usize>().ok());
+            let length =
+                length.filter(|l| *l <= LARGEST).ok_or(FetchError::Malformed("it has no usable length"))?;
+            let status = response.code.unwrap_or(0);
+            while read.len() < head + length {
+                fill(link, &mut read).await?;
+            }
+            let body = Zeroizing::new(read[head..head + length].to_vec());
+            zeroize::Zeroize::zeroize(&mut read[..]);
+            return Ok((status, body));
+        }
+        fill(link, &mut read).await?;
+    }
+}
+
+async fn fill(link: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> Result<(), FetchError> {
+    if read.len() > LARGEST {
+        return Err(FetchError::Malformed("it is too large"));
+    }
+    if link.read_buf(read).await? == 0 {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The authority of one run: made when its sidecar starts, trusted inside its sandbox only, gone with it. Its key never
+//! leaves the sidecar's memory.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use policy::Host;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::provider;
+
+/// The name of every run's authority. It is fixed, because directories of authorities are indexed by a hash of it.
+const NAME: &str = "Lockgate run authority";
+/// How far the clocks of a host and of what runs in it may be apart, and how long the longest run could be.
+const BEFORE: Duration = Duration::from_secs(24 * 3600);
+const AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How many hosts' configurations are kept.
+const MOST_HOSTS: usize = 256;
+
+/// What keeps an authority from being made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// A key or certificate could not be made.
+    #[error("make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// The server's side of TLS could not be set up.
+    #[error("set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The authority of one run.
+#[derive(Debug)]
+pub struct RunAuthority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    pem: String,
+    /// One key serves all leaves: they are of one run, and a key takes longer to make than a certificate.
+    leaf_key: KeyPair,
+}
+
+impl RunAuthority {
+    /// Makes an authority with a new key.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn make() -> Result<Self, AuthorityError> {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        let leaf_key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named(NAME);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        valid_now(&mut params);
+        let certificate = params.self_signed(&key)?;
+        let pem = certificate.pem();
+        Ok(Self { certificate: certificate.der().clone(), pem, issuer: Issuer::new(params, key), leaf_key })
+    }
+
+    /// Its certificate, for those who are to trust it.
+    #[must_use]
+    pub fn certificate_pem(&self) -> &str {
+        &self.pem
+    }
+
+    fn leaf(&self, host: &Host) -> Result<CertificateDer<'static>, AuthorityError> {
+        let mut params = CertificateParams::default();
+        let text = host.to_string();
+        params.subject_alt_names = vec![match host {
+            Host::Name(name) => SanType::DnsName(name.as_str().try_into()?),
+            Host::Address(address) => SanType::IpAddress(*address),
+        }];
+        // A common name holds 64 characters (RFC 5280, ub-common-name); nobody looks at it.
+        params.distinguished_name = named(if text.len() <= 64 { &text } else { "lockgate" });
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        valid_now(&mut params);
+        Ok(params.signed_by(&self.leaf_key, &self.issuer)?.der().clone())
+    }
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn valid_now(params: &mut CertificateParams) {
+    let now = SystemTime::now();
+    params.not_before = (now - BEFORE).into();
+    params.not_after = (now + AFTER).into();
+}
+
+/// The server's side of TLS for each host, made at first need.
+#[derive(Debug)]
+pub(crate) struct Leaves {
+    authority: RunAuthority,
+    configs: RefCell<HashMap<Host, Arc<ServerConfig>>>,
+}
+
+impl Leaves {
+    pub(crate) fn of(authority: RunAuthority) -> Self {
+        Self { authority, configs: RefCell::default() }
+    }
+
+    /// The configuration that shows a certificate for a host.
+    pub(crate) fn config(&self, host: &Host) -> Result<Arc<ServerConfig>, AuthorityError> {
+        if let Some(config) = self.configs.borrow().get(host) {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(self.make(host)?);
+        let mut configs = self.configs.borrow_mut();
+        if configs.len() >= MOST_HOSTS {
+            configs.clear();
+        }
+        configs.insert(host.clone(), Arc::clone(&config));
+        Ok(config)
+    }
+
+    fn make(&self, host: &Host) -> Result<ServerConfig, AuthorityError> {
+        let chain = vec![self.authority.leaf(host)?, self.authority.certificate.clone()];
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.authority.leaf_key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.ignore_client_order = true;
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+        config.send_tls13_tickets = 1;
+        Ok(config)
+    }
+}

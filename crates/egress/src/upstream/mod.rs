@@ -1,0 +1,11 @@
+//! Connections to the outside: dialled to pinned addresses, verified, and kept for the next request of the same run.
+
+mod dial;
+mod pool;
+mod stream;
+mod trust;
+
+pub(crate) use dial::{dial, dial_platform};
+pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
+pub(crate) use stream::Upstream;
+pub(crate) use trust::{Offer, Trust};

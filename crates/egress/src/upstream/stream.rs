@@ -1,0 +1,90 @@
+//! A connection to an upstream that carries requests.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use policy::{Host, Scheme};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::dial::{CONNECT, dial};
+use super::trust::{Offer, Trust};
+use crate::exchange::{Exchange, Ready};
+
+/// A connection that carries HTTP to an upstream.
+pub(crate) enum Upstream {
+    /// In the clear.
+    Plain(TcpStream),
+    /// Over TLS, the certificate verified for the granted name.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Upstream {
+    /// Opens a connection for requests. With `https` not one octet of a request is sent before the upstream's
+    /// certificate was verified for the granted host (C04).
+    pub(crate) async fn open(
+        exchange: &mut Exchange<Ready>,
+        scheme: Scheme,
+        offer: Offer,
+        trust: &Trust,
+    ) -> io::Result<Self> {
+        let stream = dial(exchange).await?;
+        if scheme == Scheme::Http {
+            return Ok(Self::Plain(stream));
+        }
+        let name = match exchange.grant().host() {
+            Host::Name(name) => ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?,
+            Host::Address(address) => ServerName::from(*address),
+        };
+        let connector = TlsConnector::from(trust.config(offer)?);
+        let tls = tokio::time::timeout(CONNECT, connector.connect(name, stream)).await;
+        Ok(Self::Tls(Box::new(tls.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)))
+    }
+
+    /// Whether the other side chose HTTP/2.
+    pub(crate) fn chose_version_2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+
+    fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream),
+            Self::Tls(stream) => Pin::new(stream),
+        }
+    }
+}
+
+/// What is read and written.
+trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
+
+impl AsyncRead for Upstream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.pinned().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Upstream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.pinned().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned().poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,325 @@
+//! Providers: outside services with a credential. A provider says where its credential is good and how it is put into a
+//! request; the credential itself is never here.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{AllowConfig, is_false};
+use crate::error::ConfigError;
+use crate::reach::Reach;
+use crate::rule::{AllowRule, At, RuleName};
+use crate::target::Target;
+
+/// `[[provider]]`: an outside service with a credential.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// Its name, as in `creds set NAME`.
+    #[serde(default)]
+    pub id: String,
+    /// What it is, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// Where its credential is good: exact URLs, or prefixes that end in `*`.
+    pub authorized_uris: Vec<String>,
+    /// The methods it may be used with; all if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub methods: Option<Vec<String>>,
+    /// Lets `%2F` stand inside a segment of the path.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub encoded_slash: bool,
+    /// The addresses of its one exact host, which may be private ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<String>>,
+    /// The variables that hold its placeholder inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<OneOrMany<String>>,
+    /// How the credential is put into a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inject: Option<OneOrMany<InjectConfig>>,
+    /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+    /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm: Option<LlmFormat>,
+}
+
+/// A value, or a list of them.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    /// One.
+    One(T),
+    /// A list.
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    /// All of them.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// `inject`: exactly one of `header`, `query` and `basic`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct InjectConfig {
+    /// The header it is put into, with `value` as its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The query parameter it is put into, with `value` as its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// `USER:PASSWORD` for basic authentication, as in `x-access-token:{{access_token}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<String>,
+    /// The content, as in `Bearer {{access_token}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The part of the authorized URIs that this is for; all of them if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// A model API.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum LlmFormat {
+    /// The Messages API.
+    Anthropic,
+    /// Chat Completions and Responses.
+    OpenAi,
+}
+
+/// The name of a provider (REQUIREMENTS, literal behaviour): `gmail`, or `@vendor/gmail`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProviderId(Arc<str>);
+
+impl ProviderId {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ProviderId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const LONGEST: usize = 128;
+        let inner = |part: &str| part.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        let begins = |part: &str| part.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let name = match text.strip_prefix('@').map(|rest| rest.split_once('/')) {
+            None => Some(text),
+            Some(Some((scope, name))) if begins(scope) && inner(scope) => Some(name),
+            Some(_) => None,
+        };
+        match name {
+            Some(name) if begins(name) && inner(name) && !name.ends_with('-') && text.len() <= LONGEST => {
+                Ok(Self(text.into()))
+            }
+            _ => Err(
+                "a provider is named in lower-case letters, digits and hyphens, as `gmail` or `@vendor/gmail`",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ProviderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where in a request a credential is put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A header, by its name in lower case.
+    Header(String),
+    /// A query parameter.
+    Query(String),
+    /// The `Authorization` header, as basic authentication.
+    Basic,
+}
+
+/// How a credential is put into a request.
+#[derive(Clone, Debug)]
+pub struct Injection {
+    place: Place,
+    value: String,
+    at: Option<Reach>,
+}
+
+impl Injection {
+    /// Where it goes.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What goes there, with `{{…}}` for the credential's fields; for basic authentication `USER:PASSWORD`.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    fn covers(&self, target: &Target) -> bool {
+        self.at.as_ref().is_none_or(|reach| reach.covers(target))
+    }
+}
+
+/// A compiled provider.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    id: ProviderId,
+    pub(crate) rules: Vec<AllowRule>,
+    injections: Vec<Injection>,
+    first_uri: String,
+    env: Vec<String>,
+    pub(crate) pinned: bool,
+    llm: Option<LlmFormat>,
+}
+
+impl Provider {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &ProviderId {
+        &self.id
+    }
+
+    /// How its credential is put into a request for this target: by the first that covers it.
+    #[must_use]
+    pub fn injection(&self, target: &Target) -> Option<&Injection> {
+        self.injections.iter().find(|injection| injection.covers(target))
+    }
+
+    /// The first of its authorized URIs, as it was written.
+    #[must_use]
+    pub fn first_uri(&self) -> &str {
+        &self.first_uri
+    }
+
+    /// The variables that hold its placeholder inside.
+    #[must_use]
+    pub fn environment(&self) -> &[String] {
+        &self.env
+    }
+
+    /// The model API it speaks, if it is one.
+    #[must_use]
+    pub fn llm(&self) -> Option<LlmFormat> {
+        self.llm
+    }
+
+    pub(crate) fn compile(at: &At<'_>, config: &ProviderConfig) -> Result<Self, ConfigError> {
+        let id: ProviderId =
+            config.id.parse().map_err(|why| at.error("id", format!("`{}`: {why}", config.id)))?;
+        if config.authorized_uris.is_empty() {
+            return Err(
+                at.error("authorized_uris", "the list is empty: the credential would be good nowhere")
+            );
+        }
+        let name = RuleName::new(format!("provider {id}"));
+        let rule = |uri: &String| {
+            let allow = AllowConfig {
+                url: Some(uri.clone()),
+                methods: config.methods.clone(),
+                encoded_slash: config.encoded_slash,
+                addresses: config.addresses.clone(),
+                ..AllowConfig::default()
+            };
+            AllowRule::compile(at, &allow, name.clone())
+        };
+        let rules = config.authorized_uris.iter().map(rule).collect::<Result<_, _>>()?;
+        let inject = config.inject.as_ref().map_or(&[][..], OneOrMany::as_slice);
+        let injections = inject.iter().map(|i| compile_injection(at, i)).collect::<Result<_, _>>()?;
+        let env = config.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();
+        if let Some(bad) = env.iter().find(|name| !is_variable(name)) {
+            return Err(at.error("env", format!("`{}` is not a variable's name", bad.escape_default())));
+        }
+        let first_uri = config.authorized_uris[0].clone();
+        let pinned = config.pinned.unwrap_or(true);
+        Ok(Self { id, rules, injections, first_uri, env, pinned, llm: config.llm })
+    }
+}
+
+fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
+    let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
+    let (place, value) = match (&config.header, &config.query, &config.basic) {
+        (Some(header), None, None) => (Place::Header(header_name(at, header)?), &config.value),
+        (None, Some(query), None) => {
+            if query.is_empty() || !query.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b)) {
+                return Err(bad("query", "a parameter is named in letters, digits and `-._~`"));
+            }
+            (Place::Query(query.clone()), &config.value)
+        }
+        (None, None, Some(basic)) if basic.contains(':') && config.value.is_none() => {
+            (Place::Basic, &config.basic)
+        }
+        (None, None, Some(_)) => return Err(bad("basic", "write it as USER:PASSWORD, without `value`")),
+        _ => return Err(bad("", "give one of `header`, `query` and `basic`")),
+    };
+    let value = value.as_ref().ok_or_else(|| bad("value", "is missing, as in `Bearer {{access_token}}`"))?;
+    if !value.contains("{{") || value.contains(['\r', '\n', '\0']) {
+        return Err(bad("value", "it must name a field of the credential, as in `Bearer {{access_token}}`"));
+    }
+    let field = format!("{}.inject.at", at.field);
+    let within = At { origin: at.origin, field: &field, width: at.width };
+    let reach = config.at.as_ref().map(|url| Reach::from_url(&within, url)).transpose()?;
+    Ok(Injection { place, value: value.clone(), at: reach })
+}
+
+/// A header that may carry a credential: not one that frames or routes a request.
+fn header_name(at: &At<'_>, text: &str) -> Result<String, ConfigError> {
+    const NOT: &[&str] = &[
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "upgrade",
+        "te",
+        "trailer",
+        "keep-alive",
+        "proxy-connection",
+        "expect",
+        "content-encoding",
+    ];
+    let name = text.to_ascii_lowercase();
+    let token = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+    if token && !NOT.contains(&name.as_str()) {
+        Ok(name)
+    } else {
+        Err(at.error("inject.header", format!("`{}` cannot carry a credential", text.escape_default())))
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_held_to_their_form() {
+        for good in ["gmail", "@acme/gmail", "a", "a-b"] {
+            assert!(good.parse::<ProviderId>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "@/a", "@acme/", "a/b", "a b", "@a/b/c", "a.b", "\u{e9}"] {
+            assert!(bad.parse::<ProviderId>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The platform of a run without a server: this process answers its sidecar's questions for credentials, over a socket the
+//! sidecar inherited. The protocol is the server's: HTTP, `/internal/credentials/{providerId}`, a run token as bearer.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use credential::{Secret, Vault};
+use policy::{Policy, ProviderId};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::record::RunRecord;
+use crate::state::StateDirectory;
+
+/// The largest question.
+const LARGEST: usize = 8 * 1024;
+
+/// The answering side.
+pub(crate) struct Platform {
+    socket: OwnedFd,
+    token: Secret,
+    providers: Vec<ProviderId>,
+    vault: Vault,
+    history: History,
+    read: Vec<u8>,
+}
+
+/// What may be told of earlier runs: those of the same workspace.
+pub(crate) struct History {
+    pub(crate) directory: StateDirectory,
+    pub(crate) workspace: PathBuf,
+}
+
+impl History {
+    /// The latest runs, without what they ran: `limit` in the query, 10 if not said, 50 at most.
+    fn tell(&self, query: &str) -> Vec<u8> {
+        let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse::<usize>().ok());
+        let records = RunRecord::list(&self.directory).unwrap_or_default();
+        let here = records.iter().filter(|record| record.workspace == self.workspace);
+        let told = here.take(limit.unwrap_or(10).min(50)).map(|record| {
+            serde_json::json!({
+                "id": record.id, "status": record.state, "startedAt": record.started, "endedAt": record.ended,
+                "exitCode": record.outcome.as_ref().map(|outcome| outcome.exit_code),
+            })
+        });
+        let data: Vec<serde_json::Value> = told.collect();
+        serde_json::to_vec(&serde_json::json!({"object": "list", "data": data})).unwrap_or_default()
+    }
+}
+
+/// What an answer holds.
+enum Answer {
+    Status(u16),
+    Fields(Zeroizing<Vec<u8>>),
+}
+
+impl Platform {
+    /// Makes the pair: this side, and what the sidecar gets.
+    pub(crate) fn pair(
+        vault: Vault,
+        policy: &Policy,
+        history: History,
+    ) -> Result<(Self, (OwnedFd, Secret)), Error> {
+        let plumbing =
+            |errno: rustix::io::Errno| Error::Plumbing { what: "make a socket", source: errno.into() };
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(plumbing)?;
+        let mut random = [0; 32];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(plumbing)?;
+        let token = Secret::new(random.iter().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
+        let providers = policy.providers().map(|provider| provider.id().clone()).collect();
+        let platform = Self { socket, token: token.clone(), providers, vault, history, read: Vec::new() };
+        Ok((platform, (theirs, token)))
+    }
+
+    /// Where questions come in.
+    pub(crate) fn questions(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Waits for a question; whether one can still come.
+    pub(crate) fn wait(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR))
+    }
+
+    /// Reads what there is and answers every whole question; whether the sidecar may still ask.
+    pub(crate) fn answer(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return false,
+            Ok((length, _)) => self.read.extend(&buffer[..length]),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
+            Err(_) => return false,
+        }
+        while let Some(end) = self.read.windows(4).position(|w| w == b"\r\n\r\n") {
+            let question: Vec<u8> = self.read.drain(..end + 4).collect();
+            if self.send(&self.judge(&question)).is_err() {
+                return false;
+            }
+        }
+        self.read.len() < LARGEST
+    }
+
+    fn judge(&self, question: &[u8]) -> Answer {
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let mut request = httparse::Request::new(&mut fields);
+        if !matches!(request.parse(question), Ok(httparse::Status::Complete(_))) {
+            return Answer::Status(400);
+        }
+        let bearer = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case("authorization"));
+        let token = bearer.and_then(|h| h.value.strip_prefix(b"Bearer ")).unwrap_or_default();
+        if !self.token.matches(token) {
+            return Answer::Status(401);
+        }
+        let rest = request.path.and_then(|path| path.strip_prefix("/internal/credentials/"));
+        let history = request.path.and_then(|path| path.strip_prefix("/internal/run-history"));
+        match (request.method, rest) {
+            (Some("GET"), None) if history.is_some() => {
+                let query = history.unwrap_or_default().trim_start_matches('?');
+                Answer::Fields(Zeroizing::new(self.history.tell(query)))
+            }
+            (Some("GET"), Some(id)) => self.credential(id),
+            (Some("POST"), Some(rest)) if rest.ends_with("/refused") => Answer::Status(204),
+            _ => Answer::Status(404),
+        }
+    }
+
+    /// Only what the run declared is given out (C15).
+    fn credential(&self, id: &str) -> Answer {
+        if !self.providers.iter().any(|declared| declared.as_str() == id) {
+            return Answer::Status(403);
+        }
+        match self.vault.get(id) {
+            Ok(Some(credential)) => {
+                let mut body = Zeroizing::new(br#"{"fields":{"#.to_vec());
+                for (index, name) in credential.names().enumerate() {
+                    let value = credential.field(name.as_str()).map_or(&[][..], Secret::expose);
+                    let Ok(text) = std::str::from_utf8(value) else { return Answer::Status(500) };
+                    let separator = if index == 0 { "" } else { "," };
+                    body.extend(format!("{separator}\"{name}\":").bytes());
+                    let quoted = Zeroizing::new(serde_json::to_string(text).unwrap_or_default());
+                    body.extend(quoted.bytes());
+                }
+                body.extend(b"}}");
+                Answer::Fields(body)
+            }
+            Ok(None) => Answer::Status(404),
+            Err(_) => Answer::Status(500),
+        }
+    }
+
+    fn send(&self, answer: &Answer) -> io::Result<()> {
+        let (status, body) = match answer {
+            Answer::Status(status) => (*status, &[][..]),
+            Answer::Fields(body) => (200, body.as_slice()),
+        };
+        let mut out = Zeroizing::new(
+            format!(
+                "HTTP/1.1 {status} -\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            )
+            .into_bytes(),
+        );
+        out.extend(body);
+        let mut rest = out.as_slice();
+        while !rest.is_empty() {
+            let sent = rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL)?;
+            rest = &rest[sent..];
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! The person's own vault: where it lies, and the keys that open it.
+//!
+//! The keys are those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one that is made
+//! at first use and kept beside the audit's, readable by its owner only.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use credential::{Credential, FieldName, Keyring, Rotation, Secret, Value, Vault};
+use policy::{ProviderId, RunSpec};
+use sandbox::Caller;
+
+use crate::error::Error;
+use crate::state::{StateDirectory, make_directory, state};
+use crate::value_source::ValueSource;
+
+/// The variable that holds keys, as the existing platform calls it. S1.18
+const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
+const KEY: &str = "vault.key";
+
+/// A credential in the vault, without its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCredential {
+    /// The provider.
+    pub provider: String,
+    /// The names of its fields.
+    pub fields: Vec<String>,
+    /// When it was changed last, RFC 3339 UTC.
+    pub updated: String,
+}
+
+/// The vault of a person.
+#[derive(Debug)]
+pub struct Credentials(Vault);
+
+impl Credentials {
+    /// Opens the vault; its key is made if there is none.
+    ///
+    /// # Errors
+    /// When a key cannot be read or made.
+    pub fn open(caller: &Caller, directory: &StateDirectory) -> Result<Self, Error> {
+        Ok(Self(Vault::open(directory.vault(), keyring(caller, directory)?)?))
+    }
+
+    /// Stores one field of a provider's credential.
+    ///
+    /// # Errors
+    /// When the value cannot be read, is not fit for a credential, or cannot be stored.
+    pub fn set(&self, provider: &ProviderId, field: Option<&str>, source: &ValueSource) -> Result<(), Error> {
+        let field = match field {
+            Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
+            None => FieldName::access_token(),
+        };
+        let value = Value::new(source.read()?).map_err(|e| Error::Value { why: e.to_string() })?;
+        Ok(self.0.set_field(provider.as_str(), field, value)?)
+    }
+
+    /// Removes a provider's credential; whether there was one.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, provider: &ProviderId) -> Result<bool, Error> {
+        Ok(self.0.remove(provider.as_str())?)
+    }
+
+    /// Every credential, by provider.
+    ///
+    /// # Errors
+    /// When the vault cannot be read.
+    pub fn list(&self) -> Result<Vec<StoredCredential>, Error> {
+        let entry = |entry: credential::Entry| StoredCredential {
+            provider: entry.id,
+            fields: entry.fields.iter().map(ToString::to_string).collect(),
+            updated: entry.updated,
+        };
+        Ok(self.0.list()?.into_iter().map(entry).collect())
+    }
+
+    /// Encrypts every record's key with the first of the keys.
+    ///
+    /// # Errors
+    /// When the vault cannot be read.
+    pub fn rotate(&self) -> Result<Rotation, Error> {
+        Ok(self.0.rotate()?)
+    }
+
+    /// Whether a value can be decrypted: what it is, is not told.
+    ///
+    /// # Errors
+    /// When the record is damaged or of another key.
+    pub fn check(&self, provider: &ProviderId) -> Result<Option<Vec<(String, usize)>>, Error> {
+        let lengths = |credential: Credential| {
+            let length = |name: &FieldName| credential.field(name.as_str()).map_or(0, |s| s.expose().len());
+            credential.names().map(|name| (name.to_string(), length(name))).collect()
+        };
+        Ok(self.0.get(provider.as_str())?.map(lengths))
+    }
+
+    pub(crate) fn into_vault(self) -> Vault {
+        self.0
+    }
+}
+
+/// Refuses a run that declares a provider without a credential: what it needs would fail in the middle of its work.
+pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
+    let stored = Vault::ids(&directory.vault())?;
+    match spec.policy.providers().find(|p| !stored.iter().any(|id| id == p.id().as_str())) {
+        None => Ok(()),
+        Some(missing) => Err(Error::NoCredential { provider: missing.id().to_string() }),
+    }
+}
+
+fn keyring(caller: &Caller, directory: &StateDirectory) -> Result<Keyring, Error> {
+    let bad = |place: &str| {
+        let place = place.to_owned();
+        move |e: credential::EnvelopeError| Error::VaultKey { place, why: e.to_string() }
+    };
+    if let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) {
+        return Keyring::parse(text).map_err(bad(VARIABLE));
+    }
+    let path = directory.keys().join(KEY);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let text = Secret::from_text(text);
+            let text = std::str::from_utf8(text.expose()).unwrap_or_default();
+            Keyring::parse(text.trim()).map_err(bad(&path.display().to_string()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(directory),
+        Err(source) => Err(state(&path, source)),
+    }
+}
+
+fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
+    make_directory(&directory.keys())?;
+    let path = directory.keys().join(KEY);
+    let (ring, text) = Keyring::generate()
+        .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })?;
+    // Whole or not at all, and the first of two processes wins: written beside, then linked into place.
+    let beside = directory.keys().join(format!("{KEY}.{}", rustix::process::getpid().as_raw_nonzero()));
+    let stored = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text.expose()).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::hard_link(&beside, &path));
+    let _ = std::fs::remove_file(&beside);
+    match stored {
+        Ok(()) => Ok(ring),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = std::fs::read_to_string(&path).map_err(|source| state(&path, source))?;
+            Keyring::parse(text.trim())
+                .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })
+        }
+        Err(source) => Err(state(&path, source)),
+    }
+}

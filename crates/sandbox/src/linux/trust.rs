@@ -1,0 +1,60 @@
+//! Trust inside: the run's own authority beside those of the host, where programs look for them. A sandbox may clear its
+//! environment, so the system's places hold it too, and not only the variables that name our files.
+
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use sys::mount::{self, Flags};
+
+use super::etc::{OURS, lay_over};
+use super::root::{BASE, Root, relative};
+use crate::environment::{AUTHORITY, BUNDLE};
+
+/// A directory of authorities, indexed by a hash of their names, as OpenSSL looks at.
+const DIRECTORY: &str = "/etc/ssl/certs";
+/// The hash of the name that every run's authority has, as `openssl x509 -subject_hash` prints it.
+const HASHED: &str = "9ae90c74.0";
+/// The largest bundle of the host's that is read.
+const LARGEST: u64 = 8 << 20;
+
+/// Lets programs trust an authority, given as PEM.
+pub(super) fn trust(root: &Root, authority: &[u8], bundle: Option<&Path>) -> io::Result<()> {
+    root.file(Path::new(AUTHORITY), authority)?;
+    let mut all = match bundle {
+        Some(bundle) => read(root, bundle)?,
+        None => Vec::new(),
+    };
+    all.push(b'\n');
+    all.extend(authority);
+    root.file(Path::new(BUNDLE), &all)?;
+    index(root, authority)?;
+    // After the index, which would cover it.
+    bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle, &all))
+}
+
+fn read(root: &Root, path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = openat2(root.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let mut content = Vec::new();
+    std::fs::File::from(file).take(LARGEST).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Lays a directory with one more entry over the host's index. A kernel that cannot leaves the bundle and the variables.
+fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
+    let Ok(theirs) = root.open(Path::new(DIRECTORY)) else { return Ok(()) };
+    let ours = Path::new(OURS).join("certs");
+    root.directory(&ours, 0o755)?;
+    root.file(&ours.join(HASHED), authority)?;
+    let below = |path: &Path| format!("{BASE}/{}", relative(path).display());
+    let layers = format!("{}:{}", below(&ours), below(Path::new(DIRECTORY)));
+    let layers = CString::new(layers).map_err(io::Error::other)?;
+    let flags = Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC);
+    match mount::make(c"overlay", &[(c"lowerdir", layers.as_c_str())], flags) {
+        Ok(tree) => mount::attach(tree.as_fd(), theirs.as_fd(), c""),
+        Err(_) => Ok(()),
+    }
+}

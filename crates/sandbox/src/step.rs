@@ -1,0 +1,108 @@
+//! The steps of a plan: what is done to make a sandbox, each with the words by which an error names it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use policy::{ByteSize, MountMode, WorkspaceMode};
+
+/// A host path that becomes visible inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible {
+    /// What is shown.
+    pub source: Source,
+    /// Where it is shown.
+    pub target: PathBuf,
+    /// How it may be used.
+    pub mode: MountMode,
+}
+
+/// Where something visible comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A path of the host, opened without following links.
+    Host(PathBuf),
+}
+
+/// One step in the making of a `linux` sandbox, in the order of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opens everything that is shown, before anything is covered.
+    OpenSources,
+    /// Mounts the private root, with room for this many octets and files.
+    MountRoot {
+        /// Octets.
+        size: ByteSize,
+        /// Files and directories.
+        inodes: u64,
+    },
+    /// Shows a system directory of the host, read-only.
+    ShowSystem(PathBuf),
+    /// Repeats a link of the host's root.
+    Link(PathBuf, PathBuf),
+    /// Makes a private directory.
+    Directory(PathBuf, u32),
+    /// Shows `/etc` read-only, with files of ours over it.
+    ShowEtc,
+    /// Lets programs trust the run's authority, beside those that the host trusts.
+    TrustAuthority(Option<PathBuf>),
+    /// Mounts the process file system of the sandbox's own processes.
+    MountProc,
+    /// Makes `/dev` with the harmless devices.
+    MakeDevices,
+    /// Shows the workspace.
+    ShowWorkspace(PathBuf, WorkspaceMode),
+    /// Shows a path of the host.
+    Show(Visible),
+    /// Copies a path of the host.
+    Copy(PathBuf, PathBuf),
+    /// Makes what the host would later execute or trust read-only.
+    Protect,
+    /// Makes the private root the root.
+    EnterRoot,
+    /// Gives the host its name.
+    SetHostname,
+    /// Makes every address local, redirects TCP, and binds the listeners.
+    WireNetwork,
+    /// Gives up identities and capabilities for good.
+    DropPrivileges,
+    /// Restricts file access by Landlock.
+    Landlock,
+    /// Installs the system-call filter.
+    Seccomp,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenSources => f.write_str("open what the sandbox is shown"),
+            Self::MountRoot { size, inodes } => write!(f, "mount the private root ({size}, {inodes} files)"),
+            Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
+            Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
+            Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
+            Self::ShowEtc => {
+                f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
+            }
+            Self::TrustAuthority(_) => f.write_str("trust the run's own authority"),
+            Self::MountProc => f.write_str("mount /proc"),
+            Self::MakeDevices => f.write_str("make /dev"),
+            Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
+                write!(f, "show the workspace {} for reading and writing", path.display())
+            }
+            Self::ShowWorkspace(path, WorkspaceMode::ReadOnly) => {
+                write!(f, "show the workspace {} read-only", path.display())
+            }
+            Self::Show(Visible { source: Source::Host(path), target, mode }) => {
+                let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
+                write!(f, "show {} at {} {how}", path.display(), target.display())
+            }
+            Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),
+            Self::Protect => f.write_str("protect what the host would execute or trust"),
+            Self::EnterRoot => f.write_str("enter the private root"),
+            Self::SetHostname => f.write_str("set the host name"),
+            Self::WireNetwork => f.write_str("redirect the network to the sidecar"),
+            Self::DropPrivileges => f.write_str("drop privileges"),
+            Self::Landlock => f.write_str("restrict files by Landlock"),
+            Self::Seccomp => f.write_str("install the system-call filter"),
+        }
+    }
+}
