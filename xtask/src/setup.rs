@@ -1,10 +1,11 @@
-//! `cargo xtask setup`: what the tests and benchmarks need, from the distribution, cargo and pip.
+//! `cargo xtask setup`: what the tests and benchmarks need, from the distribution, cargo, pip and npm.
 //!
 //! As root, where there is apt-get, it installs what is missing, and an installation that fails is an error. Elsewhere it
 //! must change nothing outside the target directory and cargo's own folder: it lists what is missing and succeeds, so
 //! that tests run what they can.
 
 mod account;
+mod agents;
 mod cargo_tools;
 mod packages;
 mod python;
@@ -41,6 +42,7 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
     absent.extend(account::prepare(rights)?);
     cargo_tools::prepare(&workspace.root)?;
     absent.extend(python::prepare(&workspace.target, rights)?);
+    absent.extend(agents::prepare(&workspace.target, rights)?);
     for line in &absent {
         eprintln!("    {line}");
     }

@@ -64,3 +64,17 @@ pub(crate) fn plain(text: &str) -> String {
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{line}")
 }
+
+/// What a run used of models, in one line.
+pub(crate) fn models(used: &egress::ModelUse) -> String {
+    let cost = policy::MicroUsd::new(used.cost_micro_usd);
+    let cached = if used.cached_tokens > 0 { format!(" and {} from a cache", used.cached_tokens) } else { String::new() };
+    let unpriced = used.unpriced.as_ref().map(|model| format!(", and no price of `{}` is known", plain(model)));
+    format!(
+        "{} requests to models: {} tokens in{cached}, {} out, {cost}{}",
+        used.requests,
+        used.input_tokens,
+        used.output_tokens,
+        unpriced.unwrap_or_default()
+    )
+}

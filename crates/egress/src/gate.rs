@@ -9,13 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use credential::{Placeholder, Secret};
-use policy::{Policy, ProviderId, RunId, Scrub};
+use policy::{Policy, ProviderId, RunId, Scrub, Spending};
 
 use crate::audit::{Audit, SigningKey};
 use crate::credentials::Credentials;
 use crate::dns::Names;
 use crate::http::Unsearchable;
-use crate::notice::Notices;
+use crate::llm::Ledger;
+use crate::notice::{Notices, Summary};
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
 use crate::upstream::{Pool, Trust};
@@ -62,6 +63,8 @@ impl Files {
 pub struct GateOptions {
     /// The rules.
     pub policy: Policy,
+    /// What may be spent on models.
+    pub spending: Spending,
     /// The run it serves.
     pub run: RunId,
     /// What was opened before it was shut in.
@@ -138,6 +141,7 @@ pub struct Gate {
     pool: Pool,
     leaves: Option<Leaves>,
     credentials: Credentials,
+    ledger: RefCell<Ledger>,
     names: RefCell<Names>,
     audit: RefCell<Audit>,
     notices: RefCell<Notices>,
@@ -149,7 +153,7 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, run, files, answers, audit, notices, authority, wallet } = options;
+        let GateOptions { policy, spending, run, files, answers, audit, notices, authority, wallet } = options;
         let Wallet { platform, generation, placeholders, configure_once } = wallet;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         Ok(Rc::new(Self {
@@ -160,6 +164,7 @@ impl Gate {
             leaves: authority.map(Leaves::of),
             credentials: Credentials::new(platform, generation, placeholders, configure_once)
                 .map_err(GateError::Platform)?,
+            ledger: RefCell::new(Ledger::new(spending)),
             names: RefCell::default(),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
@@ -195,6 +200,10 @@ impl Gate {
         &self.credentials
     }
 
+    pub(crate) fn ledger(&self) -> &RefCell<Ledger> {
+        &self.ledger
+    }
+
     /// What is done with an answer that cannot be searched for a credential.
     pub(crate) fn unsearchable(&self) -> Unsearchable {
         match self.policy.scrub() {
@@ -219,6 +228,7 @@ impl Gate {
     pub fn close(&self) {
         let mut audit = self.audit.borrow_mut();
         audit.close();
-        self.notices.borrow_mut().close(audit.summary());
+        let summary = Summary { models: self.ledger.borrow().used(), ..audit.summary() };
+        self.notices.borrow_mut().close(summary);
     }
 }

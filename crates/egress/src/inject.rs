@@ -80,6 +80,11 @@ pub(crate) async fn inject(
     }
 }
 
+/// Whether a request asks a model for something, and is counted.
+pub(crate) fn is_asking(provider: &Provider, method: &Method) -> bool {
+    provider.llm().is_some() && method.as_str() == "POST"
+}
+
 /// Makes a request anew with the credential as it is now; nothing if that is the one that was refused.
 pub(crate) async fn inject_again(
     exchange: &mut Exchange<Ready>,
@@ -121,6 +126,9 @@ async fn prepare(
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     let held = gate.credentials().of(provider.id()).await?;
+    if is_asking(provider, &sending.method) {
+        gate.ledger().borrow_mut().admit()?;
+    }
     // What comes back is searched for the credential: it must come whole, and not packed.
     sending.fields.set("accept-encoding", b"identity");
     for name in ["range", "if-range", "sec-websocket-extensions"] {

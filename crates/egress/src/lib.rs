@@ -18,6 +18,7 @@ mod exchange;
 mod gate;
 mod http;
 mod inject;
+mod llm;
 mod notice;
 mod platform;
 mod resolve;
@@ -30,6 +31,7 @@ pub use audit::{Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, ve
 pub use check::{Verdict, check};
 pub use gate::{Files, Gate, GateError, GateOptions, PlatformPlace, Wallet};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
+pub use llm::ModelUse;
 pub use notice::{Notice, Summary, Told, tell_authority};
 pub use resolve::Answers;
 pub use serve::{Listeners, bind, bind_socket, bind_udp, serve};

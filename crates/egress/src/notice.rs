@@ -9,6 +9,7 @@ use policy::{Denial, Plane};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::llm::ModelUse;
 use crate::tls::RunAuthority;
 
 /// How many different denials are told. An agent that makes up names must not fill memory or a terminal.
@@ -32,7 +33,7 @@ pub struct Notice {
 }
 
 /// What a sidecar's exchanges came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Exchanges that were let through.
     pub allowed: u64,
@@ -40,6 +41,9 @@ pub struct Summary {
     pub denied: u64,
     /// Exchanges that were let through and failed.
     pub failed: u64,
+    /// What was used of models, if anything was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub models: Option<ModelUse>,
 }
 
 /// What a sidecar tells whoever watches it.

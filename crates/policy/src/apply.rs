@@ -31,6 +31,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     apply_env(&named, config, spec)?;
     spec.tools.extend(config.tools.iter().cloned());
     apply_places(&named, config, spec)?;
+    spec.spending.apply(&named, &config.llm)?;
     apply_egress(origin, config, spec)
 }
 

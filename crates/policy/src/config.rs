@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::llm::LlmConfig;
 use crate::provider::ProviderConfig;
 use crate::rule::Scrub;
 
@@ -51,6 +52,9 @@ pub struct RunConfig {
     /// Outside services of one's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider: Vec<ProviderConfig>,
+    /// What a run may spend on models.
+    #[serde(default, skip_serializing_if = "LlmConfig::is_empty")]
+    pub llm: LlmConfig,
     /// Where requests may go.
     #[serde(default, skip_serializing_if = "EgressConfig::is_empty")]
     pub egress: EgressConfig,

@@ -99,6 +99,7 @@ impl Layers {
             mounts: Vec::new(),
             copies: Vec::new(),
             tools: Vec::new(),
+            spending: crate::Spending::default(),
             policy: Policy::default(),
             notices: Vec::new(),
         };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::llm::Spending;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
 use crate::quantity::{ByteSize, CpuCount, Span};
 use crate::rule::Policy;
@@ -117,6 +118,8 @@ pub struct RunSpec {
     pub copies: Vec<CopyIn>,
     /// Toolchains of the caller's home, by name.
     pub tools: Vec<String>,
+    /// What it may spend on models.
+    pub spending: Spending,
     /// Where requests may go.
     pub policy: Policy,
     /// What was changed on the way from the wish to the spec, each a sentence for the person.

@@ -5,6 +5,7 @@ use crate::apply::{apply_limits, parse_backend};
 use crate::config::{EgressDefault, RunConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
+use crate::llm::{LlmConfig, Spending};
 use crate::rule::{Policy, Scrub};
 use crate::spec::{Enforcement, RunSpec};
 
@@ -52,6 +53,8 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (!config.mount.is_empty(), "mount"),
         (!config.copy.is_empty(), "copy"),
         (egress.default == Some(EgressDefault::OpenInternet), "egress.default"),
+        (!config.llm.price.is_empty(), "llm.price"),
+        (raises(&config.llm, &so_far.spending), "llm.budget"),
         (!config.providers.is_empty(), "providers"),
         (!config.provider.is_empty(), "provider"),
         (!egress.allow.is_empty(), "egress.allow"),
@@ -59,6 +62,18 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (egress.scrub == Some(Scrub::BestEffort), "egress.scrub"),
     ];
     Ok(rows.into_iter().filter_map(|(wider, name)| wider.then_some(name)).collect())
+}
+
+/// Whether a budget would be larger than the one so far. None at all is the largest.
+fn raises(config: &LlmConfig, so_far: &Spending) -> bool {
+    let mut asked = Spending::default();
+    let unreadable = asked.apply("project", config).is_err();
+    let more = |asked: Option<u64>, so_far: Option<u64>| asked.zip(so_far).is_some_and(|(asked, so_far)| asked > so_far);
+    let micros = |spending: &Spending| spending.budget.usd.map(crate::llm::MicroUsd::micros);
+    unreadable
+        || more(asked.budget.requests, so_far.budget.requests)
+        || more(asked.budget.tokens, so_far.budget.tokens)
+        || more(micros(&asked), micros(so_far))
 }
 
 /// Brings the merged spec back under the limits of a managed layer.
@@ -77,6 +92,9 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
     if spec.limits != wish {
         spec.notices.push(format!("limits are held to those of {path}"));
     }
+    let mut spending = Spending::default();
+    spending.apply(path, &layer.config.llm)?;
+    spec.spending.hold_to(&spending.budget);
     if let Some(backend) = &layer.config.backend {
         let managed = parse_backend(path, backend)?;
         if managed != spec.backend {

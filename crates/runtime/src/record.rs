@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use egress::ModelUse;
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,9 @@ pub struct Outcome {
     pub denied: u64,
     /// Exchanges that were let through and failed.
     pub failed: u64,
+    /// What it used of models, if it used any. S1.28
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub models: Option<ModelUse>,
 }
 
 /// One run.

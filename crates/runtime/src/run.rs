@@ -178,6 +178,7 @@ fn live(
     let errand = Errand {
         run: plan.run.clone(),
         policy: spec.policy.clone(),
+        spending: spec.spending.clone(),
         identity: plan.identity,
         bundle: caller.variable("SSL_CERT_FILE").map(str::to_owned),
         audit: append(&book.state.audit(&plan.run))?,
@@ -330,7 +331,7 @@ impl Book {
 }
 
 fn outcome(lived: &Lived, command: &str) -> Outcome {
-    let summary = lived.summary.unwrap_or_default();
+    let summary = lived.summary.clone().unwrap_or_default();
     let usage = lived.usage.unwrap_or_default();
     let (exit_code, text) = match lived.end {
         End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
@@ -353,6 +354,6 @@ fn outcome(lived: &Lived, command: &str) -> Outcome {
             (NOT_EXECUTABLE, format!("`{command}` cannot be executed: {why}"))
         }
     };
-    let Summary { allowed, denied, failed } = summary;
-    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed }
+    let Summary { allowed, denied, failed, models } = summary;
+    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed, models }
 }

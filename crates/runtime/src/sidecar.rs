@@ -8,7 +8,7 @@ use credential::{Placeholder, Secret};
 use egress::{
     Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
-use policy::{Policy, ProviderId, RunId};
+use policy::{Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Sidecar};
 
 use crate::error::Error;
@@ -17,6 +17,7 @@ use crate::error::Error;
 pub(crate) struct Errand {
     pub(crate) run: RunId,
     pub(crate) policy: Policy,
+    pub(crate) spending: Spending,
     pub(crate) identity: Identity,
     pub(crate) bundle: Option<String>,
     pub(crate) audit: File,
@@ -78,6 +79,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     sandbox::confine_sidecar(errand.identity).map_err(plumbing("shut the sidecar in"))?;
     let gate = Gate::open(GateOptions {
         policy: errand.policy.clone(),
+        spending: errand.spending.clone(),
         run: errand.run.clone(),
         files,
         answers: None,

@@ -12,7 +12,7 @@ use credential::{Placeholder, Secret};
 use egress::{
     Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
-use policy::{Policy, RunId};
+use policy::{Policy, RunId, Spending};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -31,6 +31,8 @@ const CONFIGURE: &str = "CONFIG_SECRET";
 pub struct Standalone {
     /// The rules.
     pub policy: Policy,
+    /// What may be spent on models.
+    pub spending: Spending,
     /// Where the explicit proxy listens.
     pub forward: SocketAddr,
     /// Where the gateway listens.
@@ -90,6 +92,7 @@ pub fn serve_standalone(
     };
     let gate = Gate::open(GateOptions {
         policy: sidecar.policy,
+        spending: sidecar.spending,
         run: sidecar.run,
         files,
         answers: None,

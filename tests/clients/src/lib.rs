@@ -1,6 +1,8 @@
 //! What the tests of real clients share: a site (a small internet, a workspace, a state directory), a run in it, and what
 //! came of it. The product is only ever used by its command line; nothing here knows how it works.
 
+mod beside;
+mod canary;
 mod ended;
 mod gate;
 mod needs;
@@ -8,6 +10,8 @@ mod policies;
 mod run;
 mod site;
 
+pub use beside::{Beside, Left};
+pub use canary::Canary;
 pub use ended::{Ended, run_to_end};
 pub use gate::{Answer, ask};
 pub use needs::{Need, home_has, product, ready};

@@ -4,10 +4,13 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lockgate_world::World;
 
-use crate::needs::{Need, ready};
+use crate::beside::Beside;
+use crate::ended::{Ended, run_to_end};
+use crate::needs::{Need, product, ready};
 use crate::run::Run;
 
 /// A world, and the folders of a caller in it.
@@ -99,6 +102,60 @@ impl Site {
     fn own(&self, path: &Path) {
         let owner = fs::metadata(self.world.folder()).expect("the world's folder");
         chown(path, Some(owner.uid()), Some(owner.gid())).expect("the folder's owner");
+    }
+
+    /// Makes a new folder of the caller's, outside the workspace, and gives its path.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[must_use]
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let count = fs::read_dir(self.outside()).map(Iterator::count).unwrap_or(0);
+        let path = self.outside().join(format!("{name}-{count}"));
+        fs::create_dir(&path).expect("a folder in the world's own");
+        self.own(&path);
+        path
+    }
+
+    /// Stores one field of a provider's credential in the caller's vault.
+    ///
+    /// # Panics
+    /// When the product does not take it.
+    pub fn keep(&self, provider: &str, field: &str, value: &str) {
+        let ended = self.store(provider, field, value);
+        assert!(ended.code == 0, "{ended}");
+    }
+
+    /// Tries to store one field of a provider's credential.
+    #[must_use]
+    pub fn store(&self, provider: &str, field: &str, value: &str) -> Ended {
+        let from = self.file(&format!("value-{provider}-{field}"), value);
+        let ended = self.lockgate(&["creds", "set", provider, "--field", field, "--from-file", &from.to_string_lossy()]);
+        fs::remove_file(from).expect("a file of this test's");
+        ended
+    }
+
+    /// Runs the product's command line in the small internet, to its end.
+    ///
+    /// # Panics
+    /// When it is not built, which `ready` rules out.
+    #[must_use]
+    pub fn lockgate(&self, words: &[&str]) -> Ended {
+        let mut command = self.world.command(product().expect("`ready` was asked first"));
+        command.args(words).current_dir(self.workspace()).env("XDG_STATE_HOME", self.state());
+        run_to_end(&mut command, Duration::from_secs(60))
+    }
+
+    /// A sidecar alone, with this policy.
+    #[must_use]
+    pub fn beside(&self, policy: &str) -> Beside<'_> {
+        Beside::new(self, policy)
+    }
+
+    /// The requests that servers got, as they came.
+    #[must_use]
+    pub fn requests(&self) -> Vec<lockgate_world::Record> {
+        self.visits().into_iter().filter(|record| record.event == "request").collect()
     }
 
     /// A run with nothing allowed.

@@ -32,7 +32,7 @@ pub(crate) enum Answer {
 
 /// Names whose servers live at the web address: examples, and public services whose protocols the world speaks. Those of
 /// packages are in [`PUBLIC`].
-const WEB_NAMES: [&str; 18] = [
+const WEB_NAMES: [&str; 19] = [
     "example.com",
     "api.example.com",
     "files.example.com",
@@ -47,6 +47,7 @@ const WEB_NAMES: [&str; 18] = [
     "sub.example.org",
     "deep.sub.example.org",
     "github.com",
+    "api.github.com",
     "protocols.example",
     "api.anthropic.com",
     "api.openai.com",

@@ -62,6 +62,7 @@ const NEEDS: &[Need] = &[
     need("openssl", Sign::Program("openssl"), "TLS clients"),
     need("nodejs", Sign::Program("node"), "Node clients"),
     need("npm", Sign::Program("npm"), "Node clients"),
+    need("gh", Sign::Program("gh"), "GitHub's own client"),
     need("strace", Sign::Program("strace"), "counting system calls"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
 ];

@@ -70,6 +70,7 @@ fn one(policy: &Policy, method: &Method, target: &str) -> Done {
 fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Gate>, anyhow::Error> {
     let options = GateOptions {
         policy: policy.clone(),
+        spending: policy::Spending::default(),
         run: runtime::new_run_id()?,
         files: Files::open(None),
         answers: resolves.map(Answers::Given),

@@ -53,6 +53,9 @@ fn sum_up(finished: &Finished, denied: &[String]) {
     if outcome.exit_code != 0 && !outcome.summary.starts_with("exited") || outcome.summary.contains(';') {
         output::tell(&outcome.summary);
     }
+    if let Some(models) = &outcome.models {
+        output::tell(&output::models(models));
+    }
     if outcome.denied > 0 {
         let mut names = denied.iter().take(SUMMED_UP).cloned().collect::<Vec<_>>().join(", ");
         if denied.len() > SUMMED_UP {

@@ -95,6 +95,9 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
             if let Some(peak) = outcome.memory_peak {
                 output::data(&format!("memory     {} at most", policy::ByteSize::from_bytes(peak)))?;
             }
+            if let Some(models) = &outcome.models {
+                output::data(&format!("models     {}", output::models(models)))?;
+            }
             let (allowed, denied, failed) = (outcome.allowed, outcome.denied, outcome.failed);
             output::data(&format!("requests   {allowed} allowed, {denied} denied, {failed} failed"))?;
         }

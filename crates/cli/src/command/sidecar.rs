@@ -36,6 +36,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     }
     let standalone = Standalone {
         policy: spec.policy,
+        spending: spec.spending,
         forward,
         gateway,
         gateway_socket: arguments.gateway_socket,

@@ -116,7 +116,7 @@ impl Audit {
 
     /// What the exchanges so far came to.
     pub(crate) fn summary(&self) -> Summary {
-        self.summary
+        self.summary.clone()
     }
 
     /// Adds a record to the chain.

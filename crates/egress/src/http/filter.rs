@@ -11,12 +11,14 @@ use policy::{Denial, Guard};
 use super::fields::{Fields, trim};
 use super::head::BodyLength;
 use super::response::{ResponseBody, ResponseHead};
+use crate::llm::{Meter, Metered};
 
 /// The filter of one answer.
 pub(super) struct Filter {
     unpack: Unpack,
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
+    meter: Option<Meter>,
     masked: u64,
 }
 
@@ -40,7 +42,7 @@ pub(crate) enum Unsearchable {
 impl Filter {
     /// A filter for an answer to a request that held no credential.
     pub(super) fn none() -> Self {
-        Self { unpack: Unpack::Plain, scrubber: None, needles: None, masked: 0 }
+        Self { unpack: Unpack::Plain, scrubber: None, needles: None, meter: None, masked: 0 }
     }
 
     /// A filter that masks what `needles` stand for. The head is changed to what will be sent.
@@ -53,6 +55,7 @@ impl Filter {
             unpack: Unpack::Plain,
             scrubber: Some(Scrubber::new(needles)),
             needles: Some(needles.clone()),
+            meter: None,
             masked: 0,
         };
         filter.fields(&mut head.fields);
@@ -66,6 +69,16 @@ impl Filter {
             }
         }
         Ok(filter)
+    }
+
+    /// Has the tokens counted that the answer says it took.
+    pub(super) fn meter(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// What was counted, of as much as has passed.
+    pub(super) fn metered(&mut self) -> Option<Metered> {
+        self.meter.take().map(Meter::end)
     }
 
     /// Masks the values of fields: a head's, or a trailer section's.
@@ -95,6 +108,9 @@ impl Filter {
             Some(unpacked) => scrubber.push(&unpacked, &mut out),
             None => scrubber.push(&piece, &mut out),
         }
+        if let Some(meter) = &mut self.meter {
+            meter.piece(&out);
+        }
         Ok(out.into())
     }
 
@@ -107,6 +123,9 @@ impl Filter {
         }
         scrubber.finish(&mut out);
         self.masked += scrubber.found();
+        if let Some(meter) = &mut self.meter {
+            meter.piece(&out);
+        }
         Ok(out.into())
     }
 

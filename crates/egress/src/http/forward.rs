@@ -20,7 +20,7 @@ use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
-use crate::inject::{Sending, inject_again};
+use crate::inject::{Sending, inject_again, is_asking};
 use crate::upstream::Offer;
 
 /// What is asked of an exchange beside its request.
@@ -145,6 +145,8 @@ async fn relay<'a>(
         unsearchable: gate.unsearchable(),
         refresh: job.refresh,
         most: job.terms.most,
+        meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method)))),
+        ledger: gate.ledger(),
     };
     let flow = Flow::of(exchange.record(), 0);
     let mut halves = None;

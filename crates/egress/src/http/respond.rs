@@ -1,10 +1,11 @@
 //! An answer on its way to the agent: searched for the credential that was part of its request, and cut where that was asked.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 
 use bytes::{Bytes, BytesMut};
 use credential::Needles;
+use policy::LlmFormat;
 
 use super::answer::Answer;
 use super::filter::{Filter, Unsearchable};
@@ -12,6 +13,7 @@ use super::head::BodyLength;
 use super::problem::After;
 use super::response::{ResponseBody, ResponseHead};
 use super::upstream::{self, Arrived, Coming};
+use crate::llm::{Ledger, Meter};
 
 /// The status of an upstream that does not know the credential.
 const UNAUTHORIZED: u16 = 401;
@@ -27,6 +29,9 @@ pub(super) struct Handling<'a> {
     pub(super) refresh: bool,
     /// How much of the body is given back.
     pub(super) most: Option<usize>,
+    /// The model API it came from, and whether a use is to be told.
+    pub(super) meter: Option<(LlmFormat, bool)>,
+    pub(super) ledger: &'a RefCell<Ledger>,
 }
 
 /// What became of an answer.
@@ -77,6 +82,10 @@ pub(super) async fn respond<'a>(
         }
         Some(Err(denial)) => return Err(io::Error::other(denial.to_string())),
     };
+    if let Some((format, asked)) = handling.meter {
+        let expected = asked && (200..300).contains(&status);
+        filter.meter(Meter::of(format, head.fields.text("content-type"), expected));
+    }
     let mut reusable = length != ResponseBody::ToEnd && head.keep_alive;
     let mut gathered = None;
     if let Some(most) = handling.most
@@ -108,6 +117,9 @@ pub(super) async fn respond<'a>(
         let mut trailers = upstream::passed_on(body.trailers().await?);
         filter.fields(&mut trailers);
         out.end(trailers).await?;
+    }
+    if let Some(metered) = filter.metered() {
+        handling.ledger.borrow_mut().charge(&metered);
     }
     if filter.masked() > 0 {
         note = Some(format!("the credential came back, and was masked {} times", filter.masked()));

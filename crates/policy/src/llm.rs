@@ -1,0 +1,228 @@
+//! What a run may spend on models: a budget, and what tokens cost.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Number;
+use crate::error::ConfigError;
+
+const PRICES: &str = include_str!("../../../profiles/prices.toml");
+
+/// `[llm]`: what a run may spend on models.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct LlmConfig {
+    /// Checked before a request is sent; what is over ends in 429.
+    #[serde(default, skip_serializing_if = "BudgetConfig::is_empty")]
+    pub budget: BudgetConfig,
+    /// What models cost, before the prices that ship with the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub price: Vec<PriceConfig>,
+}
+
+impl LlmConfig {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `llm.budget`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetConfig {
+    /// Requests to models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Tokens, in and out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// US dollars, as in `2.50`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usd: Option<Number>,
+}
+
+impl BudgetConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `[[llm.price]]`: US dollars a million tokens.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct PriceConfig {
+    /// The model's name, or its beginning and `*`.
+    pub model: String,
+    /// A million tokens in.
+    pub input: f64,
+    /// A million tokens in that were cached; as `input` if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<f64>,
+    /// A million tokens out.
+    pub output: f64,
+}
+
+/// An amount of money: millionths of a US dollar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MicroUsd(u64);
+
+impl MicroUsd {
+    /// So many millionths of a dollar.
+    #[must_use]
+    pub fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// In millionths of a dollar.
+    #[must_use]
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for MicroUsd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:04} USD", self.0 / 1_000_000, self.0 % 1_000_000 / 100)
+    }
+}
+
+/// How many tokens were used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// In, and not cached.
+    pub input: u64,
+    /// In, from a cache.
+    pub cached: u64,
+    /// Out.
+    pub output: u64,
+}
+
+impl Tokens {
+    /// All of them.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.input.saturating_add(self.cached).saturating_add(self.output)
+    }
+}
+
+/// The compiled budget. A limit that is not given is none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Requests to models.
+    pub requests: Option<u64>,
+    /// Tokens, in and out.
+    pub tokens: Option<u64>,
+    /// Money.
+    pub usd: Option<MicroUsd>,
+}
+
+/// What a run may spend, and what it is charged.
+#[derive(Clone, Debug, Default)]
+pub struct Spending {
+    /// The limits.
+    pub budget: Budget,
+    prices: Vec<PriceConfig>,
+}
+
+impl Spending {
+    /// What so many tokens of a model cost; nothing if no price is known.
+    #[must_use]
+    pub fn cost(&self, model: &str, tokens: Tokens) -> Option<MicroUsd> {
+        let price = self.prices.iter().find(|price| covers(&price.model, model))?;
+        let cached = price.cached.unwrap_or(price.input);
+        // Dollars a million tokens are millionths of a dollar a token. Rounded up: a budget is never overdrawn by it.
+        let part = |tokens: u64, price: f64| tokens as f64 * price;
+        let micros = part(tokens.input, price.input) + part(tokens.cached, cached) + part(tokens.output, price.output);
+        Some(MicroUsd(micros.ceil() as u64))
+    }
+
+    /// Applies one layer: a budget takes the place of an earlier one field by field, prices come before earlier ones.
+    pub(crate) fn apply(&mut self, origin: &str, config: &LlmConfig) -> Result<(), ConfigError> {
+        let BudgetConfig { requests, tokens, usd } = &config.budget;
+        self.budget.requests = requests.or(self.budget.requests);
+        self.budget.tokens = tokens.or(self.budget.tokens);
+        if let Some(usd) = usd {
+            self.budget.usd = Some(dollars(&usd.text()).ok_or_else(|| {
+                ConfigError::new(origin, "llm.budget.usd", format!("`{}` is not an amount, as in 2.50", usd.text()))
+            })?);
+        }
+        for (index, price) in config.price.iter().enumerate() {
+            let fair = |amount: f64| amount.is_finite() && (0.0..1e6).contains(&amount);
+            if !fair(price.input) || !fair(price.output) || !price.cached.is_none_or(fair) || price.model.is_empty() {
+                let field = format!("llm.price[{index}]");
+                return Err(ConfigError::new(origin, field, "a price is US dollars a million tokens, and names a model"));
+            }
+        }
+        if self.prices.is_empty() {
+            self.prices = shipped().map_err(|why| ConfigError::new("prices", "", why))?;
+        }
+        self.prices.splice(0..0, config.price.iter().cloned());
+        Ok(())
+    }
+
+    /// Holds it under the limits of a managed layer.
+    pub(crate) fn hold_to(&mut self, most: &Budget) {
+        fn least<T: Ord + Copy>(own: Option<T>, most: Option<T>) -> Option<T> {
+            match (own, most) {
+                (Some(own), Some(most)) => Some(own.min(most)),
+                (own, most) => own.or(most),
+            }
+        }
+        self.budget.requests = least(self.budget.requests, most.requests);
+        self.budget.tokens = least(self.budget.tokens, most.tokens);
+        self.budget.usd = least(self.budget.usd, most.usd);
+    }
+}
+
+/// The prices that ship with the program.
+fn shipped() -> Result<Vec<PriceConfig>, String> {
+    #[derive(Deserialize)]
+    struct Data {
+        price: Vec<PriceConfig>,
+    }
+    toml::from_str::<Data>(PRICES).map(|data| data.price).map_err(|e| e.to_string())
+}
+
+fn covers(pattern: &str, model: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => model.starts_with(start),
+        None => model == pattern,
+    }
+}
+
+/// `12`, `12.5` and `12.3456`, in millionths.
+fn dollars(text: &str) -> Option<MicroUsd> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > 6 {
+        return None;
+    }
+    let micros = format!("{part:0<6}").parse::<u64>().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros).map(MicroUsd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_to_the_millionth() {
+        assert_eq!(dollars("2.50"), Some(MicroUsd(2_500_000)));
+        assert_eq!(dollars("0.000001"), Some(MicroUsd(1)));
+        for bad in ["", "-1", "1e3", ".5", "1.2345678", "1,5", "99999999999999999999"] {
+            assert_eq!(dollars(bad), None, "{bad}");
+        }
+        assert_eq!(MicroUsd(1_234_567).to_string(), "1.2345 USD");
+    }
+
+    #[test]
+    fn the_first_price_that_covers_a_model_counts() {
+        let mut spending = Spending::default();
+        let own = PriceConfig { model: "claude-x".into(), input: 1.0, cached: None, output: 2.0 };
+        spending.apply("test", &LlmConfig { price: vec![own], ..LlmConfig::default() }).unwrap();
+        let tokens = Tokens { input: 100, cached: 0, output: 10 };
+        assert_eq!(spending.cost("claude-x", tokens), Some(MicroUsd(120)));
+        assert_eq!(spending.cost("nobody-knows", tokens), None);
+        assert!(spending.cost("claude-sonnet-4-5", tokens).is_some());
+    }
+}

@@ -1,0 +1,120 @@
+//! A sidecar alone in the small internet, with every plane it can serve and a vault of the caller's, and a shell script beside
+//! it. It is for tests of what the gate does, where the sandbox around it would only take time.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::ended::{Ended, run_to_end};
+use crate::needs::product;
+use crate::site::Site;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Starts the sidecar, waits until it listens, says the script, and ends it. What the script finds: `$OUT/ca.pem`,
+/// `$OUT/gate.sock`, `$sidecar`, the placeholders by their names, and `via`, `gate`, `await`.
+const SCRIPT: &str = r#"
+"$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 \
+    --gateway-socket "$OUT/gate.sock" --ca "$OUT/ca.pem" --env-file "$OUT/env" --audit "$OUT/audit.jsonl" 2>"$OUT/sidecar.err" & sidecar=$!
+await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 500 ] || { echo "never: $1" >&2; cat "$OUT/sidecar.err" >&2; exit 9; }; sleep 0.02; done; }
+await 'grep -q "proxy at" "$OUT/sidecar.err"'
+. "$OUT/env"
+unset SSL_CERT_FILE
+via() { curl -sS --max-time 20 --cacert "$OUT/ca.pem" -x http://127.0.0.1:8081 "$@"; }
+gate() { curl -sS --max-time 40 "$@"; }
+proxy() { to=$1; by=$2; shift 2; gate -H "X-Provider: $by" -H "X-Target: $to" "$@" http://127.0.0.1:8080/proxy; }
+script() {
+:
+"#;
+const END: &str = r#"
+}
+script; code=$?
+kill -0 $sidecar || { echo "the sidecar is gone" >&2; exit 8; }
+kill $sidecar; wait $sidecar; exit $code
+"#;
+
+/// A sidecar that has not started.
+pub struct Beside<'site> {
+    site: &'site Site,
+    policy: String,
+    environment: Vec<(String, String)>,
+}
+
+/// What the script said, and where the sidecar left its files.
+pub struct Left {
+    /// What became of the script.
+    pub ended: Ended,
+    /// The folder of the sidecar's files.
+    pub folder: PathBuf,
+}
+
+impl<'site> Beside<'site> {
+    pub(crate) fn new(site: &'site Site, policy: &str) -> Self {
+        Self { site, policy: policy.to_owned(), environment: Vec::new() }
+    }
+
+    /// Sets a variable of the sidecar's environment; the script has it too.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs a script beside it. The script fails by a status of its own, or when the sidecar has gone.
+    ///
+    /// # Panics
+    /// When there is no room, or the script does not end well.
+    #[must_use]
+    pub fn script(&self, text: &str) -> Left {
+        let left = self.attempt(text);
+        assert!(left.ended.code == 0, "{}\n--- sidecar\n{}", left.ended, left.words());
+        left
+    }
+
+    /// The same, whatever becomes of the script.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[must_use]
+    pub fn attempt(&self, text: &str) -> Left {
+        let folder = self.site.folder("sidecar");
+        self.site.file(&format!("{}/policy.toml", folder.file_name().unwrap_or_default().display()), &self.policy);
+        let mut command: Command = self.site.world().command("/bin/sh");
+        command.args(["-uc", &format!("{SCRIPT}{text}{END}")]).current_dir(self.site.workspace());
+        command.env("PRODUCT", product().expect("`ready` was asked first")).env("OUT", &folder);
+        command.env("XDG_STATE_HOME", self.site.state()).envs(self.environment.iter().cloned());
+        Left { ended: run_to_end(&mut command, LIMIT), folder }
+    }
+}
+
+impl Left {
+    /// The records of its audit.
+    ///
+    /// # Panics
+    /// When there is none, or a line of it is no record.
+    #[must_use]
+    pub fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.folder.join("audit.jsonl")).expect("an audit");
+        text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
+    }
+
+    /// How many records of the audit have `guard` as the reason of their denial.
+    #[must_use]
+    pub fn denials(&self, guard: &str) -> usize {
+        self.audit().iter().filter(|record| record["guard"] == guard).count()
+    }
+
+    /// What the sidecar said on stderr.
+    #[must_use]
+    pub fn words(&self) -> String {
+        fs::read_to_string(self.folder.join("sidecar.err")).unwrap_or_default()
+    }
+
+    /// What the script said, line by line.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.ended.stdout.lines()
+    }
+}

@@ -1,0 +1,155 @@
+//! A secret that exists nowhere else, and the search for it in every form in which it could be told. A test that finds it in
+//! no place has also to show that it was where it belonged.
+
+use std::fs::File;
+use std::io::Read;
+
+/// RFC 4648 §4 and §5.
+const ALPHABETS: [&[u8; 64]; 2] = [
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
+];
+/// What a credential may be made of; the second also of what encodings change.
+const PLAIN: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const ROUGH: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef0123456789+/=&<>'!*(). ";
+const LENGTH: usize = 40;
+/// The probe of the conformance tests undoes this mask.
+const MASK: u8 = 0x5a;
+/// A part of this length is taken for a leak: chance does not make it.
+const TELLING: usize = 8;
+
+/// One random secret of 40 octets.
+#[derive(Clone, Debug)]
+pub struct Canary(String);
+
+impl Canary {
+    /// Draws one of letters and digits.
+    ///
+    /// # Panics
+    /// When the machine gives no random octets.
+    #[must_use]
+    pub fn draw() -> Self {
+        Self::of(PLAIN)
+    }
+
+    /// Draws one that JSON, HTML, percent-encoding and base64 write differently.
+    ///
+    /// # Panics
+    /// As [`Canary::draw`].
+    #[must_use]
+    pub fn draw_rough() -> Self {
+        // Each of the characters that matter, and no white space at an end, which a header would lose.
+        let drawn = Self::of(ROUGH).0;
+        Self(format!("q+/<&>'=\"{}z", &drawn[..LENGTH - 10]))
+    }
+
+    fn of(alphabet: &[u8]) -> Self {
+        let mut random = [0u8; LENGTH];
+        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).expect("random octets");
+        Self(random.iter().map(|octet| char::from(alphabet[usize::from(*octet) % alphabet.len()])).collect())
+    }
+
+    /// The secret itself.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The secret so that a search for it does not find this.
+    #[must_use]
+    pub fn masked(&self) -> String {
+        self.0.bytes().map(|octet| format!("{:02x}", octet ^ MASK)).collect()
+    }
+
+    /// The form in which it is found, if it is: whole in any encoding, or eight octets of it as they are.
+    #[must_use]
+    pub fn found_in(&self, text: impl AsRef<[u8]>) -> Option<String> {
+        let text = text.as_ref();
+        let holds = |form: &[u8]| text.windows(form.len()).any(|window| window == form);
+        if let Some((name, _)) = self.forms().into_iter().find(|(_, form)| holds(form)) {
+            return Some(name.to_owned());
+        }
+        let mut parts = self.0.as_bytes().windows(TELLING);
+        parts.find(|part| holds(part)).map(|part| format!("a part, {}", String::from_utf8_lossy(part)))
+    }
+
+    /// Nothing of it is there.
+    ///
+    /// # Panics
+    /// When it is; the message says in which form.
+    pub fn is_not_in(&self, place: &str, text: impl AsRef<[u8]>) {
+        let found = self.found_in(text.as_ref());
+        assert!(found.is_none(), "{place} holds the credential ({found:?}): {}", shown(text.as_ref()));
+    }
+
+    /// Every form worth looking for, none of them shorter than eight octets.
+    fn forms(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let octets = self.0.as_bytes();
+        let join = |form: fn(&u8) -> String| octets.iter().map(form).collect::<String>().into_bytes();
+        let mut forms = vec![
+            ("plain", octets.to_vec()),
+            ("hex", join(|octet| format!("{octet:02x}"))),
+            ("hex", join(|octet| format!("{octet:02X}"))),
+            ("percent", join(|octet| format!("%{octet:02x}"))),
+            ("percent", join(|octet| format!("%{octet:02X}"))),
+            ("percent", join(|octet| if octet.is_ascii_alphanumeric() { char::from(*octet).into() } else { format!("%{octet:02X}") })),
+            ("JSON", join(|octet| format!("\\u{:04x}", u32::from(*octet)))),
+        ];
+        for alphabet in ALPHABETS {
+            forms.extend((0..3).map(|lead| ("base64", base64_core(octets, lead, alphabet))));
+        }
+        forms
+    }
+}
+
+/// The characters of base64 that hold bits of the secret alone, `lead` octets standing before it.
+fn base64_core(secret: &[u8], lead: usize, alphabet: &[u8; 64]) -> Vec<u8> {
+    let shifted: Vec<u8> = std::iter::repeat_n(0, lead).chain(secret.iter().copied()).collect();
+    let text = base64(&shifted, alphabet);
+    let start = [0, 2, 3][lead];
+    let end = text.len() - usize::from(!shifted.len().is_multiple_of(3));
+    text[start..end].to_vec()
+}
+
+/// Without padding.
+fn base64(octets: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
+    let groups = octets.chunks(3).flat_map(|group| {
+        let bits = group.iter().fold(0_u32, |bits, octet| bits << 8 | u32::from(*octet)) << (8 * (3 - group.len()));
+        let letter = move |at: usize| alphabet[(bits >> (18 - 6 * at)) as usize & 63];
+        (0..=group.len()).map(letter)
+    });
+    groups.collect()
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take(4000).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_in_every_form() {
+        for canary in [Canary::draw(), Canary::draw_rough()] {
+            let text = canary.text();
+            assert_eq!(text.len(), LENGTH);
+            for lead in ["", "a", "ab", "abc"] {
+                let whole = base64(format!("{lead}{text} and more").as_bytes(), ALPHABETS[0]);
+                assert!(canary.found_in(&whole).is_some(), "behind {lead:?}");
+            }
+            for form in canary.forms() {
+                assert!(canary.found_in([b"<", form.1.as_slice(), b">"].concat()).is_some(), "{}", form.0);
+            }
+            assert!(canary.found_in(&text[20..30]).is_some());
+            assert_eq!(canary.found_in(&text[..TELLING - 1]), None);
+            assert_eq!(canary.found_in(canary.masked()), None);
+        }
+    }
+
+    #[test]
+    fn base64_is_the_one_of_the_rfc() {
+        assert_eq!(base64(b"foobar", ALPHABETS[0]), b"Zm9vYmFy");
+        assert_eq!(base64(b"fooba", ALPHABETS[0]), b"Zm9vYmE");
+    }
+}

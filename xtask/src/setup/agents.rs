@@ -1,0 +1,113 @@
+//! The agents and model libraries of the client tests, for Node, in a folder of the target directory.
+//!
+//! Each is pinned. No package's install script runs: the one that matters, which puts Claude Code's program in its place, is
+//! run by name. Nothing is installed outside that folder.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Rights;
+use crate::bounded::Bounded;
+
+/// The folder, beneath the target directory and beside the virtual environment.
+const AGENTS: &str = "agents";
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Written last, so that an interrupted installation is made anew; a changed list is too.
+const STAMP: &str = "lockgate-packages.txt";
+/// The newest that run on Node 20, which is the oldest that the tests run with.
+const PACKAGES: [&str; 5] = [
+    "@anthropic-ai/claude-code@2.1.330",
+    "@openai/codex@0.169.0",
+    "@earendil-works/pi-coding-agent@0.74.2",
+    "@anthropic-ai/sdk@1.12.0",
+    "openai@6.49.0",
+];
+/// What shows that all of them came; a platform's own program is optional to npm, and may be left out without a word.
+const PROGRAMS: [&str; 3] = ["claude", "codex", "pi"];
+const CLAUDE_INSTALLER: &str = "node_modules/@anthropic-ai/claude-code/install.cjs";
+
+/// A peer may be older than a package asks for: Claude Code wants a newer Node for its installer, and none to run.
+const FLAGS: [&str; 7] = [
+    "install",
+    "--ignore-scripts",
+    "--no-audit",
+    "--no-fund",
+    "--no-package-lock",
+    "--engine-strict=false",
+    "--loglevel=error",
+];
+
+/// Makes the folder if it is not complete.
+pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {
+    let folder = target.join(AGENTS);
+    if is_complete(&folder) {
+        return Ok(None);
+    }
+    match (make(&folder), rights) {
+        (Ok(()), _) => Ok(None),
+        (Err(error), Rights::Root) => Err(error),
+        (Err(error), Rights::User) => {
+            Ok(Some(format!("missing: {} (agents): {error:#}", PACKAGES.join(", "))))
+        }
+    }
+}
+
+fn is_complete(folder: &Path) -> bool {
+    let stamped = fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == stamp());
+    stamped && PROGRAMS.iter().all(|name| folder.join("node_modules/.bin").join(name).exists())
+}
+
+fn make(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).context("failed to remove the old agents")?;
+    }
+    fs::create_dir_all(folder).context("failed to make a folder for the agents")?;
+    // Without one of its own npm looks for the next above.
+    fs::write(folder.join("package.json"), "{ \"private\": true }\n").context("failed to write package.json")?;
+    Bounded::new("npm", &[&FLAGS[..], &PACKAGES[..]].concat(), LIMIT).within(folder).run()?;
+    Bounded::new("node", &[CLAUDE_INSTALLER], LIMIT).within(folder).run()?;
+    for name in PROGRAMS {
+        let program = folder.join("node_modules/.bin").join(name);
+        let shown = program.to_str().context("the target directory's path is no UTF-8")?;
+        // Whether it is a program that this machine can run; what it may want to keep goes into the folder.
+        Bounded::new(shown, &["--version"], Duration::from_secs(60)).env("HOME", folder).stdout()?;
+    }
+    fs::write(folder.join(STAMP), stamp()).context("failed to write the list of agents")
+}
+
+fn stamp() -> String {
+    PACKAGES.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_counts_only_when_it_was_finished_with_this_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join("node_modules/.bin");
+        fs::create_dir_all(&programs).unwrap();
+        PROGRAMS.iter().for_each(|name| fs::write(programs.join(name), "").unwrap());
+        assert!(!is_complete(folder.path()));
+        fs::write(folder.path().join(STAMP), "openai@1.0.0").unwrap();
+        assert!(!is_complete(folder.path()));
+        fs::write(folder.path().join(STAMP), stamp()).unwrap();
+        assert!(is_complete(folder.path()));
+        fs::remove_file(programs.join("codex")).unwrap();
+        assert!(!is_complete(folder.path()));
+    }
+
+    #[test]
+    fn every_version_is_exact() {
+        let exact = |package: &&str| {
+            let version = package.rsplit_once('@').map_or("", |(_, version)| version);
+            version.split('.').count() == 3 && version.split('.').all(|part| part.parse::<u32>().is_ok())
+        };
+        assert!(PACKAGES.iter().all(|package| exact(&package)), "{PACKAGES:?}");
+    }
+}
