@@ -88,6 +88,9 @@ pub(crate) struct Spec {
     /// An outside service whose credential is put into requests: anthropic, openai, github, …
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Vec<String>,
+    /// The declared proxy that everything goes through; `direct` for none
+    #[arg(long, value_name = "ID")]
+    pub(crate) proxy: Option<String>,
     /// What makes the sandbox: linux or process
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,

@@ -68,8 +68,13 @@ pub(crate) fn data(line: &str) -> std::io::Result<()> {
 /// What a run used of models, in one line.
 pub(crate) fn models(used: &egress::ModelUse) -> String {
     let cost = policy::MicroUsd::new(used.cost_micro_usd);
-    let cached = if used.cached_tokens > 0 { format!(" and {} from a cache", used.cached_tokens) } else { String::new() };
-    let unpriced = used.unpriced.as_ref().map(|model| format!(", and no price of `{}` is known", plain(model)));
+    let cached = if used.cached_tokens > 0 {
+        format!(" and {} from a cache", used.cached_tokens)
+    } else {
+        String::new()
+    };
+    let unpriced =
+        used.unpriced.as_ref().map(|model| format!(", and no price of `{}` is known", plain(model)));
     format!(
         "{} requests to models: {} tokens in{cached}, {} out, {cost}{}",
         used.requests,

@@ -6,8 +6,9 @@
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use policy::{Denial, Grant, Guard};
+use policy::{Denial, Grant, Guard, Proxy};
 
 use crate::audit::Record;
 use crate::credentials::Held;
@@ -28,6 +29,7 @@ pub(crate) struct Granted(Grant);
 pub(crate) struct Resolved {
     grant: Grant,
     found: Vec<IpAddr>,
+    proxy: Option<Arc<Proxy>>,
 }
 
 /// Every address has been judged. The only state that can be dialled.
@@ -35,6 +37,8 @@ pub(crate) struct Resolved {
 pub(crate) struct Pinned {
     grant: Grant,
     addresses: Vec<PinnedAddr>,
+    /// The proxy it goes through instead of to one of the addresses.
+    proxy: Option<Arc<Proxy>>,
     reached: Option<PinnedAddr>,
 }
 
@@ -174,18 +178,36 @@ impl Exchange<Granted> {
 
     /// Goes through the stages that are left up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
-        self.resolve(gate.answers()).await?.guard()
+        let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
+        self.resolve(gate.answers(), proxy).await?.guard()
+    }
+
+    /// The same, through a proxy that the request itself names.
+    pub(crate) async fn pin_through(
+        self,
+        gate: &Gate,
+        proxy: Arc<Proxy>,
+    ) -> Result<Exchange<Pinned>, Denial> {
+        self.resolve(gate.answers(), Some(proxy)).await?.guard()
     }
 
     /// Finds the addresses of the host, unless the rule itself gives them.
-    pub(crate) async fn resolve(mut self, answers: &Answers) -> Result<Exchange<Resolved>, Denial> {
+    pub(crate) async fn resolve(
+        mut self,
+        answers: &Answers,
+        proxy: Option<Arc<Proxy>>,
+    ) -> Result<Exchange<Resolved>, Denial> {
         let grant = self.stage.0;
         let found = match grant.addresses() {
             Some(given) => Ok(given.to_vec()),
             None => answers.of(grant.host()).await,
         };
         match found {
-            Ok(found) => Ok(Exchange { stage: Resolved { grant, found }, record: self.record }),
+            Ok(found) => Ok(Exchange { stage: Resolved { grant, found, proxy }, record: self.record }),
+            // Behind a proxy the names of the world need not resolve here; the proxy is asked by name (S1.44).
+            Err(denial) if proxy.is_some() && denial.guard == Guard::NoAddress => {
+                Ok(Exchange { stage: Resolved { grant, found: Vec::new(), proxy }, record: self.record })
+            }
             Err(denial) => {
                 self.record.rule(grant.rule().as_str());
                 Err(self.record.deny(denial.with_rule(grant.rule().as_str())))
@@ -197,7 +219,13 @@ impl Exchange<Granted> {
 impl Exchange<Resolved> {
     /// Judges every address, every time (E14).
     pub(crate) fn guard(self) -> Result<Exchange<Pinned>, Denial> {
-        let Resolved { grant, found } = self.stage;
+        let Resolved { grant, found, proxy } = self.stage;
+        if proxy.is_some() && found.is_empty() {
+            return Ok(Exchange {
+                stage: Pinned { grant, addresses: Vec::new(), proxy, reached: None },
+                record: self.record,
+            });
+        }
         let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
         let vetted =
             grant.vet(&found).and_then(|()| match found.iter().find(|ip| !named(ip) && is_own(**ip)) {
@@ -211,8 +239,10 @@ impl Exchange<Resolved> {
             return Err(self.record.deny(denial.with_rule(grant.rule().as_str())));
         }
         let port = grant.port().number();
-        let addresses = found.into_iter().map(|ip| PinnedAddr(SocketAddr::new(ip, port))).collect();
-        Ok(Exchange { stage: Pinned { grant, addresses, reached: None }, record: self.record })
+        // What goes through a proxy is dialled by the proxy: the addresses have been judged and are not used.
+        let direct = found.into_iter().filter(|_| proxy.is_none());
+        let addresses = direct.map(|ip| PinnedAddr(SocketAddr::new(ip, port))).collect();
+        Ok(Exchange { stage: Pinned { grant, addresses, proxy, reached: None }, record: self.record })
     }
 }
 
@@ -278,6 +308,16 @@ impl<S: Reach> Exchange<S> {
     pub(crate) fn reach(&mut self, address: PinnedAddr) {
         self.stage.pinned_mut().reached = Some(address);
         self.record.reached(address.0);
+    }
+
+    /// The proxy it goes through.
+    pub(crate) fn proxy(&self) -> Option<&Arc<Proxy>> {
+        self.stage.pinned().proxy.as_ref()
+    }
+
+    /// Notes that the proxy answered.
+    pub(crate) fn reach_through(&mut self, proxy: &str) {
+        self.record.reached_through(proxy);
     }
 
     /// Which of them answered.

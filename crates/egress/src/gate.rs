@@ -153,7 +153,8 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, spending, run, files, answers, audit, notices, authority, wallet } = options;
+        let GateOptions { policy, spending, run, files, answers, audit, notices, authority, wallet } =
+            options;
         let Wallet { platform, generation, placeholders, configure_once } = wallet;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         Ok(Rc::new(Self {

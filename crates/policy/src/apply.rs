@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::config::{EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
-use crate::pattern::Width;
+use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
+use crate::proxy::{Proxies, Proxy};
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
 use crate::spec::{Backend, Enforcement, RunSpec, Terminal};
 
@@ -190,6 +191,7 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
         }
         spec.policy.denied_status = status;
     }
+    apply_proxies(&origin.to_string(), config, &mut spec.policy.proxies)?;
     spec.policy.scrub = config.egress.scrub.unwrap_or(spec.policy.scrub);
     let says_default = config.egress.default.is_some() || rules.default == EgressDefault::OpenInternet;
     if says_default {
@@ -264,4 +266,31 @@ fn compile_providers(origin: &str, config: &RunConfig) -> Result<Vec<Arc<Provide
         providers.push(Arc::new(provider));
     }
     Ok(providers)
+}
+
+/// Proxies are declared by any layer; the last one to choose is heard. S0.54
+fn apply_proxies(origin: &str, config: &RunConfig, proxies: &mut Proxies) -> Result<(), ConfigError> {
+    for (index, declared) in config.proxy.iter().enumerate() {
+        let field = format!("proxy[{index}]");
+        let proxy = Proxy::compile(&At { origin, field: &field, width: Width::AsWritten }, declared)?;
+        proxies.declared.retain(|known| known.id != proxy.id);
+        proxies.declared.push(Arc::new(proxy));
+    }
+    for (index, host) in config.egress.no_proxy.iter().enumerate() {
+        let bad = |why| ConfigError::new(origin, format!("egress.no_proxy[{index}]"), why);
+        proxies.direct.push(HostPattern::parse(host).map_err(bad)?);
+    }
+    match config.egress.proxy.as_deref() {
+        None => {}
+        Some("direct") => proxies.chosen = None,
+        Some(id) => {
+            let known = proxies.declared.iter().find(|proxy| proxy.id == id).cloned();
+            proxies.chosen = Some(known.ok_or_else(|| {
+                let names: Vec<&str> = proxies.declared.iter().map(|proxy| proxy.id.as_str()).collect();
+                ConfigError::new(origin, "egress.proxy", format!("there is no proxy `{id}`"))
+                    .with_hint(format!("the proxies are {}; declare one as [[proxy]]", names.join(", ")))
+            })?);
+        }
+    }
+    Ok(())
 }

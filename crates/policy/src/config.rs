@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::llm::LlmConfig;
 use crate::provider::ProviderConfig;
+use crate::proxy::ProxyConfig;
 use crate::rule::Scrub;
 
 /// One policy file: what a run is, and what it may do.
@@ -52,6 +53,9 @@ pub struct RunConfig {
     /// Outside services of one's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider: Vec<ProviderConfig>,
+    /// Proxies on the way out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy: Vec<ProxyConfig>,
     /// What a run may spend on models.
     #[serde(default, skip_serializing_if = "LlmConfig::is_empty")]
     pub llm: LlmConfig,
@@ -195,6 +199,12 @@ pub struct EgressConfig {
     /// `best-effort` lets it pass and says so in the audit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Scrub>,
+    /// The proxy that everything goes through, by its id; `direct` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// Hosts that are reached without the proxy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_proxy: Vec<String>,
     /// What is allowed. An empty list allows nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<AllowConfig>,

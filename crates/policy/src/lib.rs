@@ -17,6 +17,7 @@ mod pattern;
 mod place;
 mod preset;
 mod provider;
+mod proxy;
 mod quantity;
 mod reach;
 mod rule;
@@ -43,6 +44,7 @@ pub use preset::{Preset, preset_names, provider_names, provider_variables};
 pub use provider::{
     InjectConfig, Injection, LlmFormat, OneOrMany, Place, Provider, ProviderConfig, ProviderId,
 };
+pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};
 pub use rule::{Policy, RuleName, Scrub};
 pub use run_id::{RunId, RunIdError};

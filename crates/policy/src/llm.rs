@@ -132,7 +132,8 @@ impl Spending {
         let cached = price.cached.unwrap_or(price.input);
         // Dollars a million tokens are millionths of a dollar a token. Rounded up: a budget is never overdrawn by it.
         let part = |tokens: u64, price: f64| tokens as f64 * price;
-        let micros = part(tokens.input, price.input) + part(tokens.cached, cached) + part(tokens.output, price.output);
+        let micros =
+            part(tokens.input, price.input) + part(tokens.cached, cached) + part(tokens.output, price.output);
         Some(MicroUsd(micros.ceil() as u64))
     }
 
@@ -143,14 +144,26 @@ impl Spending {
         self.budget.tokens = tokens.or(self.budget.tokens);
         if let Some(usd) = usd {
             self.budget.usd = Some(dollars(&usd.text()).ok_or_else(|| {
-                ConfigError::new(origin, "llm.budget.usd", format!("`{}` is not an amount, as in 2.50", usd.text()))
+                ConfigError::new(
+                    origin,
+                    "llm.budget.usd",
+                    format!("`{}` is not an amount, as in 2.50", usd.text()),
+                )
             })?);
         }
         for (index, price) in config.price.iter().enumerate() {
             let fair = |amount: f64| amount.is_finite() && (0.0..1e6).contains(&amount);
-            if !fair(price.input) || !fair(price.output) || !price.cached.is_none_or(fair) || price.model.is_empty() {
+            if !fair(price.input)
+                || !fair(price.output)
+                || !price.cached.is_none_or(fair)
+                || price.model.is_empty()
+            {
                 let field = format!("llm.price[{index}]");
-                return Err(ConfigError::new(origin, field, "a price is US dollars a million tokens, and names a model"));
+                return Err(ConfigError::new(
+                    origin,
+                    field,
+                    "a price is US dollars a million tokens, and names a model",
+                ));
             }
         }
         if self.prices.is_empty() {

@@ -13,6 +13,7 @@ use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::pattern::{HostPattern, Width};
 use crate::provider::Provider;
+use crate::proxy::Proxies;
 use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 
@@ -49,6 +50,7 @@ pub struct Policy {
     pub(crate) ceiling: Option<Box<Policy>>,
     pub(crate) denied_status: u16,
     pub(crate) scrub: Scrub,
+    pub(crate) proxies: Proxies,
 }
 
 /// What happens to an answer that cannot be searched for the credential that was part of its request.
@@ -73,6 +75,7 @@ impl Default for Policy {
             ceiling: None,
             denied_status: 403,
             scrub: Scrub::Strict,
+            proxies: Proxies::default(),
         }
     }
 }

@@ -57,6 +57,9 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (raises(&config.llm, &so_far.spending), "llm.budget"),
         (!config.providers.is_empty(), "providers"),
         (!config.provider.is_empty(), "provider"),
+        (!config.proxy.is_empty(), "proxy"),
+        (egress.proxy.is_some(), "egress.proxy"),
+        (!egress.no_proxy.is_empty(), "egress.no_proxy"),
         (!egress.allow.is_empty(), "egress.allow"),
         (egress.denied_status.is_some(), "egress.denied_status"),
         (egress.scrub == Some(Scrub::BestEffort), "egress.scrub"),
@@ -68,7 +71,9 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
 fn raises(config: &LlmConfig, so_far: &Spending) -> bool {
     let mut asked = Spending::default();
     let unreadable = asked.apply("project", config).is_err();
-    let more = |asked: Option<u64>, so_far: Option<u64>| asked.zip(so_far).is_some_and(|(asked, so_far)| asked > so_far);
+    let more = |asked: Option<u64>, so_far: Option<u64>| {
+        asked.zip(so_far).is_some_and(|(asked, so_far)| asked > so_far)
+    };
     let micros = |spending: &Spending| spending.budget.usd.map(crate::llm::MicroUsd::micros);
     unreadable
         || more(asked.budget.requests, so_far.budget.requests)

@@ -10,6 +10,7 @@ mod error;
 mod key;
 mod live;
 mod platform;
+mod proxy_url;
 mod record;
 mod relay;
 mod run;

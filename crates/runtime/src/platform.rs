@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use credential::{Secret, Vault};
+use credential::{Credential, Secret, Vault};
 use policy::{Policy, ProviderId};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::proxy_url;
 use crate::record::RunRecord;
 use crate::state::StateDirectory;
 
@@ -24,6 +25,8 @@ pub(crate) struct Platform {
     token: Secret,
     providers: Vec<ProviderId>,
     vault: Vault,
+    /// What the environment holds of a proxy's user.
+    proxy: Option<Credential>,
     history: History,
     read: Vec<u8>,
 }
@@ -62,6 +65,7 @@ impl Platform {
     pub(crate) fn pair(
         vault: Vault,
         policy: &Policy,
+        proxy: Option<Credential>,
         history: History,
     ) -> Result<(Self, (OwnedFd, Secret)), Error> {
         let plumbing =
@@ -72,8 +76,11 @@ impl Platform {
         let mut random = [0; 32];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(plumbing)?;
         let token = Secret::new(random.iter().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
-        let providers = policy.providers().map(|provider| provider.id().clone()).collect();
-        let platform = Self { socket, token: token.clone(), providers, vault, history, read: Vec::new() };
+        let mut providers: Vec<ProviderId> =
+            policy.providers().map(|provider| provider.id().clone()).collect();
+        providers.extend(policy.proxies().declared().filter_map(|proxy| proxy.credential.clone()));
+        let platform =
+            Self { socket, token: token.clone(), providers, vault, proxy, history, read: Vec::new() };
         Ok((platform, (theirs, token)))
     }
 
@@ -135,7 +142,11 @@ impl Platform {
         if !self.providers.iter().any(|declared| declared.as_str() == id) {
             return Answer::Status(403);
         }
-        match self.vault.get(id) {
+        let found = match &self.proxy {
+            Some(proxy) if id == proxy_url::CREDENTIAL => Ok(Some(proxy.clone())),
+            _ => self.vault.get(id),
+        };
+        match found {
             Ok(Some(credential)) => {
                 let mut body = Zeroizing::new(br#"{"fields":{"#.to_vec());
                 for (index, name) in credential.names().enumerate() {

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::key::audit_key;
 use crate::live::{Alive, reap_dead};
 use crate::platform::{History, Platform};
+use crate::proxy_url;
 use crate::record::{Outcome, RunRecord, RunState, now};
 use crate::sidecar::{self, Errand, Purse};
 use crate::state::{StateDirectory, append, make_directory};
@@ -97,7 +98,8 @@ fn provide(
 ) -> Result<(Purse, Option<Platform>, Additions), Error> {
     let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
     let mut purse = Purse::default();
-    if spec.policy.providers().next().is_none() {
+    let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
+    if spec.policy.providers().next().is_none() && !known_proxy {
         return Ok((purse, None, additions));
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
@@ -112,7 +114,7 @@ fn provide(
     purse.generation = Some(vault.generation_file()?);
     let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
     let history = History { directory: state.clone(), workspace };
-    let (platform, theirs) = Platform::pair(vault, &spec.policy, history)?;
+    let (platform, theirs) = Platform::pair(vault, &spec.policy, proxy_url::credential(caller), history)?;
     purse.platform = Some(theirs);
     Ok((purse, Some(platform), additions))
 }

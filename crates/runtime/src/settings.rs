@@ -8,6 +8,7 @@ use policy::{Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::proxy_url;
 use crate::state::{StateDirectory, make_directory, replace};
 
 /// The machine's managed policy.
@@ -48,7 +49,8 @@ impl Settings {
     /// The first file or value that is wrong.
     pub fn load(request: &SettingsRequest, caller: &Caller, state: &StateDirectory) -> Result<Self, Error> {
         let (layers, project) = Self::layers(request, caller, state)?;
-        let spec = layers.compile()?;
+        let mut spec = layers.compile()?;
+        proxy_url::fall_back(&mut spec.policy, caller)?;
         Ok(Self { layers, spec, project })
     }
 

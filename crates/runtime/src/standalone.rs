@@ -17,6 +17,7 @@ use sandbox::Caller;
 
 use crate::error::Error;
 use crate::platform::{History, Platform};
+use crate::proxy_url;
 use crate::run::placeholders;
 use crate::state::{StateDirectory, state};
 use crate::vault::Credentials;
@@ -129,11 +130,12 @@ fn wallet(
     let mut wallet = Wallet { placeholders, configure_once: secret(CONFIGURE), ..Wallet::default() };
     if let (Some(token), Some(address)) = (secret(TOKEN), caller.variable(PLATFORM)) {
         wallet.platform = Some((PlatformPlace::Address(address.to_owned()), token));
-    } else if wallet.configure_once.is_none() && policy.providers().next().is_some() {
+    } else if wallet.configure_once.is_none() {
         let vault = Credentials::open(caller, directory)?.into_vault();
         wallet.generation = Some(vault.generation_file()?);
         let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
-        let (mut platform, (socket, token)) = Platform::pair(vault, policy, history)?;
+        let (mut platform, (socket, token)) =
+            Platform::pair(vault, policy, proxy_url::credential(caller), history)?;
         wallet.platform = Some((PlatformPlace::Inherited(UnixStream::from(socket)), token));
         // It ends with this process, or when the sidecar closes its side.
         std::thread::spawn(move || while platform.wait() && platform.answer() {});

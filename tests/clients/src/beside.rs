@@ -25,6 +25,7 @@ await 'grep -q "proxy at" "$OUT/sidecar.err"'
 unset SSL_CERT_FILE
 via() { curl -sS --max-time 20 --cacert "$OUT/ca.pem" -x http://127.0.0.1:8081 "$@"; }
 gate() { curl -sS --max-time 40 "$@"; }
+code() { key=$1; shift; printf '%s=%s\n' "$key" "$("$@" -o /dev/null -w '%{http_code}')"; }
 proxy() { to=$1; by=$2; shift 2; gate -H "X-Provider: $by" -H "X-Target: $to" "$@" http://127.0.0.1:8080/proxy; }
 script() {
 :
@@ -81,7 +82,8 @@ impl<'site> Beside<'site> {
     #[must_use]
     pub fn attempt(&self, text: &str) -> Left {
         let folder = self.site.folder("sidecar");
-        self.site.file(&format!("{}/policy.toml", folder.file_name().unwrap_or_default().display()), &self.policy);
+        self.site
+            .file(&format!("{}/policy.toml", folder.file_name().unwrap_or_default().display()), &self.policy);
         let mut command: Command = self.site.world().command("/bin/sh");
         command.args(["-uc", &format!("{SCRIPT}{text}{END}")]).current_dir(self.site.workspace());
         command.env("PRODUCT", product().expect("`ready` was asked first")).env("OUT", &folder);
@@ -111,6 +113,16 @@ impl Left {
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.folder.join("sidecar.err")).unwrap_or_default()
+    }
+
+    /// What the script said of `key`, in a line `key=…`.
+    ///
+    /// # Panics
+    /// When it said nothing of it.
+    #[must_use]
+    pub fn said(&self, key: &str) -> &str {
+        let found = self.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("nothing was said of {key}: {}", self.ended))
     }
 
     /// What the script said, line by line.

@@ -11,7 +11,7 @@ const ALPHABETS: [&[u8; 64]; 2] = [
 ];
 /// What a credential may be made of; the second also of what encodings change.
 const PLAIN: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-const ROUGH: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef0123456789+/=&<>'!*(). ";
+const ROUGH: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef0123456789+/=&<>'!*().";
 const LENGTH: usize = 40;
 /// The probe of the conformance tests undoes this mask.
 const MASK: u8 = 0x5a;
@@ -92,7 +92,16 @@ impl Canary {
             ("hex", join(|octet| format!("{octet:02X}"))),
             ("percent", join(|octet| format!("%{octet:02x}"))),
             ("percent", join(|octet| format!("%{octet:02X}"))),
-            ("percent", join(|octet| if octet.is_ascii_alphanumeric() { char::from(*octet).into() } else { format!("%{octet:02X}") })),
+            (
+                "percent",
+                join(|octet| {
+                    if octet.is_ascii_alphanumeric() {
+                        char::from(*octet).into()
+                    } else {
+                        format!("%{octet:02X}")
+                    }
+                }),
+            ),
             ("JSON", join(|octet| format!("\\u{:04x}", u32::from(*octet)))),
         ];
         for alphabet in ALPHABETS {
@@ -114,7 +123,8 @@ fn base64_core(secret: &[u8], lead: usize, alphabet: &[u8; 64]) -> Vec<u8> {
 /// Without padding.
 fn base64(octets: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     let groups = octets.chunks(3).flat_map(|group| {
-        let bits = group.iter().fold(0_u32, |bits, octet| bits << 8 | u32::from(*octet)) << (8 * (3 - group.len()));
+        let bits =
+            group.iter().fold(0_u32, |bits, octet| bits << 8 | u32::from(*octet)) << (8 * (3 - group.len()));
         let letter = move |at: usize| alphabet[(bits >> (18 - 6 * at)) as usize & 63];
         (0..=group.len()).map(letter)
     });

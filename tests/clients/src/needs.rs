@@ -49,6 +49,28 @@ pub fn product() -> Result<PathBuf, String> {
         .ok_or_else(|| "`lockgate` is not built; build it, or name it in LOCKGATE_BIN".to_owned())
 }
 
+/// Another program of the same build, where the product is or where this test was built; nothing, after saying so, where it
+/// is not built.
+///
+/// # Panics
+/// When it is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
+#[must_use]
+pub(crate) fn beside_product(name: &str) -> Option<PathBuf> {
+    let variable = format!("LOCKGATE_{}_BIN", name.to_uppercase().replace('-', "_"));
+    let named = env::var_os(variable).map(PathBuf::from);
+    let own = env::current_exe().ok();
+    let folders = product().ok().into_iter().chain(own).flat_map(|path| {
+        path.ancestors().skip(1).take(2).map(|folder| folder.join(name)).collect::<Vec<_>>()
+    });
+    let found = named.into_iter().chain(folders).find(|path| path.is_file());
+    if found.is_none() {
+        let reason = format!("`{name}` is not built");
+        assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "this test cannot run: {reason}");
+        eprintln!("skipped: {reason}");
+    }
+    found
+}
+
 /// The path below the home of whoever runs the tests, if it is there.
 #[must_use]
 pub fn home_has(path: &str) -> Option<PathBuf> {

@@ -10,7 +10,7 @@ use lockgate_world::World;
 
 use crate::beside::Beside;
 use crate::ended::{Ended, run_to_end};
-use crate::needs::{Need, product, ready};
+use crate::needs::{Need, beside_product, product, ready};
 use crate::run::Run;
 
 /// A world, and the folders of a caller in it.
@@ -92,6 +92,23 @@ impl Site {
         self.write(self.workspace().join(name), &content, 0o755)
     }
 
+    /// Puts the world's HTTP/2 client into the workspace, and gives its path; nothing, after saying so, where it is not built.
+    #[must_use]
+    pub fn h2_client(&self) -> Option<PathBuf> {
+        self.own_program("h2-client")
+    }
+
+    /// The same for the probe of the conformance tests.
+    #[must_use]
+    pub fn probe(&self) -> Option<PathBuf> {
+        self.own_program("probe")
+    }
+
+    fn own_program(&self, name: &str) -> Option<PathBuf> {
+        let from = beside_product(name)?;
+        Some(self.program(name, &from.to_string_lossy()))
+    }
+
     fn write(&self, path: PathBuf, content: &[u8], mode: u32) -> PathBuf {
         fs::write(&path, content).expect("room for a file");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its owner");
@@ -130,7 +147,15 @@ impl Site {
     #[must_use]
     pub fn store(&self, provider: &str, field: &str, value: &str) -> Ended {
         let from = self.file(&format!("value-{provider}-{field}"), value);
-        let ended = self.lockgate(&["creds", "set", provider, "--field", field, "--from-file", &from.to_string_lossy()]);
+        let ended = self.lockgate(&[
+            "creds",
+            "set",
+            provider,
+            "--field",
+            field,
+            "--from-file",
+            &from.to_string_lossy(),
+        ]);
         fs::remove_file(from).expect("a file of this test's");
         ended
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::Rights;
 use crate::bounded::Bounded;
@@ -67,14 +67,18 @@ fn make(folder: &Path) -> Result<()> {
     }
     fs::create_dir_all(folder).context("failed to make a folder for the agents")?;
     // Without one of its own npm looks for the next above.
-    fs::write(folder.join("package.json"), "{ \"private\": true }\n").context("failed to write package.json")?;
+    fs::write(folder.join("package.json"), "{ \"private\": true }\n")
+        .context("failed to write package.json")?;
     Bounded::new("npm", &[&FLAGS[..], &PACKAGES[..]].concat(), LIMIT).within(folder).run()?;
     Bounded::new("node", &[CLAUDE_INSTALLER], LIMIT).within(folder).run()?;
     for name in PROGRAMS {
         let program = folder.join("node_modules/.bin").join(name);
         let shown = program.to_str().context("the target directory's path is no UTF-8")?;
         // Whether it is a program that this machine can run; what it may want to keep goes into the folder.
-        Bounded::new(shown, &["--version"], Duration::from_secs(60)).env("HOME", folder).stdout()?;
+        let asked =
+            Bounded::new(shown, &["--version"], Duration::from_secs(60)).env("HOME", folder).output()?;
+        let words = String::from_utf8_lossy(&asked.stderr);
+        ensure!(asked.status.success(), "`{name} --version` ended with {}: {}", asked.status, words.trim());
     }
     fs::write(folder.join(STAMP), stamp()).context("failed to write the list of agents")
 }

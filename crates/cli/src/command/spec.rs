@@ -29,6 +29,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         providers: spec.provider.clone(),
         ..RunConfig::default()
     };
+    config.egress.proxy.clone_from(&spec.proxy);
     config.limits.memory.clone_from(&spec.memory);
     config.limits.cpus = spec.cpus.clone().map(Number::Text);
     config.limits.pids = spec.pids;

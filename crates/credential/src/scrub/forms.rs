@@ -24,7 +24,7 @@ pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
 }
 
 /// RFC 3986 as it should be, `encodeURIComponent` (ECMA-262 §19.2.6), forms (a space is `+`), and every octet encoded.
-fn percents(secret: &[u8], case: HexCase) -> [Zeroizing<Vec<u8>>; 4] {
+fn percents(secret: &[u8], case: HexCase) -> [Zeroizing<Vec<u8>>; 7] {
     let component = |octet| is_unreserved(octet) || b"!*'()".contains(&octet);
     let mut form = percent(secret, case, |octet| is_unreserved(octet) || octet == b' ');
     form.iter_mut().filter(|octet| **octet == b' ').for_each(|octet| *octet = b'+');
@@ -33,6 +33,10 @@ fn percents(secret: &[u8], case: HexCase) -> [Zeroizing<Vec<u8>>; 4] {
         percent(secret, case, component),
         form,
         percent(secret, case, |_| false),
+        // As addresses are written: by ECMAScript's encodeURI, by the URL standard in a path or query, and spaces alone.
+        percent(secret, case, |octet| is_unreserved(octet) || b";,/?:@&=+$!*'()#[]".contains(&octet)),
+        percent(secret, case, |octet| (0x21..0x7f).contains(&octet) && !br#""<>"#.contains(&octet)),
+        percent(secret, case, |octet| octet != b' '),
     ]
 }
 

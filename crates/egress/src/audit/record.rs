@@ -60,6 +60,12 @@ impl Record {
         self.entry.outcome = "allowed".into();
     }
 
+    /// Notes the proxy it went through.
+    pub(crate) fn reached_through(&mut self, proxy: &str) {
+        self.entry.address = Some(format!("proxy {proxy}"));
+        self.entry.outcome = "allowed".into();
+    }
+
     /// Notes whose credential was put into it.
     pub(crate) fn provider(&mut self, provider: &policy::ProviderId) {
         self.entry.provider = Some(provider.to_string());

@@ -27,7 +27,7 @@ pub(crate) struct Ahead {
 }
 
 /// What is read and written.
-trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl AgentStream {

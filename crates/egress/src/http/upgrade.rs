@@ -40,7 +40,7 @@ pub(super) async fn websocket(
         return Err(io::ErrorKind::Unsupported.into());
     };
     let opened = async {
-        let upstream = Upstream::open(&mut exchange, sending.scheme, Offer::Version1, gate.trust()).await?;
+        let upstream = Upstream::open(gate, &mut exchange, sending.scheme, Offer::Version1).await?;
         let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         };

@@ -68,7 +68,7 @@ pub(super) async fn send(
             return Ok(Sent::Version1 { reader, writer, waiting: Vec::new() });
         }
     }
-    match Link::over(Upstream::open(exchange, sending.scheme, offer, gate.trust()).await?).await? {
+    match Link::over(Upstream::open(gate, exchange, sending.scheme, offer).await?).await? {
         Link::Version1(reader, writer) => {
             let waiting = head_1(sending, body, None);
             exchange.record().count(waiting.len() as u64, 0);

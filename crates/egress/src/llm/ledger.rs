@@ -56,7 +56,10 @@ impl Ledger {
             return over(format!("the run's budget of {most} requests to models is used up"));
         }
         if let Some(most) = budget.tokens.filter(|most| self.used.tokens() >= *most) {
-            return over(format!("the run's budget of {most} tokens is used up: {} were used", self.used.tokens()));
+            return over(format!(
+                "the run's budget of {most} tokens is used up: {} were used",
+                self.used.tokens()
+            ));
         }
         if let Some(most) = budget.usd {
             let spent = MicroUsd::new(self.used.cost_micro_usd);
@@ -64,11 +67,15 @@ impl Ledger {
                 return over(format!("the run's budget of {most} is used up: {spent} were spent"));
             }
             if let Some(model) = &self.used.unpriced {
-                return over(format!("the run has a budget in USD, and no price of `{model}` is known; name one in [[llm.price]]"));
+                return over(format!(
+                    "the run has a budget in USD, and no price of `{model}` is known; name one in [[llm.price]]"
+                ));
             }
         }
         if (budget.tokens.is_some() || budget.usd.is_some()) && self.unmetered > 0 {
-            return over("the run has a budget of tokens, and an answer did not tell how many it took".into());
+            return over(
+                "the run has a budget of tokens, and an answer did not tell how many it took".into(),
+            );
         }
         self.used.requests += 1;
         Ok(())

@@ -158,6 +158,13 @@ mod tests {
         assert_eq!(found.tokens, Some(Tokens { input: 60, cached: 40, output: 7 }));
         let stream = b"data: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt-y\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\ndata: [DONE]\n";
         let found = metered(LlmFormat::OpenAi, "text/event-stream", stream, 7);
-        assert_eq!(found, Metered { tokens: Some(Tokens { input: 3, cached: 0, output: 4 }), model: Some("gpt-y".into()), expected: true });
+        assert_eq!(
+            found,
+            Metered {
+                tokens: Some(Tokens { input: 3, cached: 0, output: 4 }),
+                model: Some("gpt-y".into()),
+                expected: true
+            }
+        );
     }
 }

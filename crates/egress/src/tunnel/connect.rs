@@ -13,7 +13,7 @@ use super::{agree, copy, open, transparent};
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::http::{After, AgentStream, Buffered, Via, serve_requests};
-use crate::upstream;
+use crate::upstream::{self, Dialled};
 
 /// What the agent has spoken so far, which decides how it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) async fn after_connect(
     mut agent: Buffered<TcpStream>,
     target: &str,
 ) -> io::Result<()> {
-    let upstream = match upstream::dial(&mut exchange).await {
+    let upstream = match upstream::dial(gate, &mut exchange).await {
         Ok(upstream) => upstream,
         Err(error) => {
             exchange.record().fail(&error.to_string());
@@ -82,7 +82,7 @@ pub(super) async fn carry_any(
     mut exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,
 ) -> io::Result<()> {
-    match upstream::dial(&mut exchange).await {
+    match upstream::dial(gate, &mut exchange).await {
         Ok(upstream) => {
             carry_both(gate, Plane::Transparent, exchange, agent, upstream, transparent::IDLE).await
         }
@@ -92,6 +92,7 @@ pub(super) async fn carry_any(
 
 /// A redirected connection that carries TLS.
 pub(super) async fn carry_tls(
+    gate: &Gate,
     exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,
     name: Option<&str>,
@@ -100,15 +101,16 @@ pub(super) async fn carry_tls(
         let denial = exchange.refuse(denial);
         return refuse(agent, &denial, Some(Spoken::Tls)).await;
     }
-    carry_other(exchange, agent).await
+    carry_other(gate, exchange, agent).await
 }
 
 /// A redirected connection whose first octets have been judged.
 pub(super) async fn carry_other(
+    gate: &Gate,
     mut exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,
 ) -> io::Result<()> {
-    match upstream::dial(&mut exchange).await {
+    match upstream::dial(gate, &mut exchange).await {
         Ok(upstream) => copy::both_ways(exchange, agent, upstream, transparent::IDLE).await,
         Err(error) => unreachable(exchange, agent, &error).await,
     }
@@ -129,7 +131,7 @@ async fn carry_both(
     plane: Plane,
     exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
-    upstream: TcpStream,
+    upstream: Dialled,
     idle: Duration,
 ) -> io::Result<()> {
     let only_tls = exchange.grant().carriage() == Carriage::Tls;

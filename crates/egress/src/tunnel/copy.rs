@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, SpliceFlags};
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
+use crate::upstream::Dialled;
 
 /// The size of the shared buffer.
 const BUFFER: usize = 64 * 1024;
@@ -30,7 +31,7 @@ thread_local! {
 pub(super) async fn both_ways(
     mut exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
-    mut upstream: TcpStream,
+    mut upstream: Dialled,
     idle: Duration,
 ) -> io::Result<()> {
     let _ = agent.reader.set_nodelay(true);
@@ -41,14 +42,30 @@ pub(super) async fn both_ways(
     let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());
-    let outcome = tokio::select! {
-        outcome = async {
-            tokio::try_join!(
-                one_way(&agent.reader, &upstream, &flow.sent, &moved),
-                one_way(&upstream, &agent.reader, &flow.received, &moved),
-            )
-        } => outcome.map(drop),
-        () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+    let outcome = match upstream {
+        Dialled::Tcp(upstream) => tokio::select! {
+            outcome = async {
+                tokio::try_join!(
+                    one_way(&agent.reader, &upstream, &flow.sent, &moved),
+                    one_way(&upstream, &agent.reader, &flow.received, &moved),
+                )
+            } => outcome.map(drop),
+            () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+        },
+        // Inside a proxy's TLS the octets have to pass by here.
+        Dialled::Tls(upstream) => {
+            let (from_upstream, to_upstream) = tokio::io::split(upstream);
+            let (from_agent, to_agent) = agent.reader.into_split();
+            tokio::select! {
+                outcome = async {
+                    tokio::try_join!(
+                        through(from_agent, to_upstream, &flow.sent, &moved),
+                        through(from_upstream, to_agent, &flow.received, &moved),
+                    )
+                } => outcome.map(drop),
+                () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        }
     };
     drop(flow);
     if let Err(error) = &outcome
@@ -57,6 +74,26 @@ pub(super) async fn both_ways(
         exchange.record().fail("nothing moved for too long");
     }
     outcome
+}
+
+/// Copies one way between any two streams.
+async fn through(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    count: &Cell<u64>,
+    moved: &Cell<Instant>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..read]).await?;
+        to.flush().await?;
+        count.set(count.get() + read as u64);
+        moved.set(Instant::now());
+    }
 }
 
 /// Ends when nothing has moved for `idle`.

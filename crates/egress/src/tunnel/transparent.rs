@@ -85,11 +85,11 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     match (granted.grant().carriage(), carried) {
         (Carriage::Opened, carried) => open::open(&gate, Plane::Transparent, granted, agent, carried).await,
         (_, Carried::Tls(name)) => match granted.pin(&gate).await {
-            Ok(exchange) => connect::carry_tls(exchange, agent, name.as_deref()).await,
+            Ok(exchange) => connect::carry_tls(&gate, exchange, agent, name.as_deref()).await,
             Err(denial) => connect::refuse(agent, &denial, spoken).await,
         },
         (Carriage::Any, _) => match granted.pin(&gate).await {
-            Ok(exchange) => connect::carry_other(exchange, agent).await,
+            Ok(exchange) => connect::carry_other(&gate, exchange, agent).await,
             Err(denial) => connect::refuse(agent, &denial, spoken).await,
         },
         _ => {

@@ -1,25 +1,69 @@
 //! The one place that dials, and it dials pinned addresses only.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use policy::Port;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
+use super::cascade;
 use crate::exchange::{Exchange, PinnedAddr, Reach};
+use crate::gate::Gate;
+use crate::http::Duplex;
 
 /// How long all attempts to connect may take together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// How long one address may take while another is left.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// Opens a TCP connection to the first pinned address that answers.
-pub(crate) async fn dial<S: Reach>(exchange: &mut Exchange<S>) -> io::Result<TcpStream> {
+/// A connection that has been dialled: to the host itself, or through a proxy.
+pub(crate) enum Dialled {
+    /// In the clear as far as the network is concerned.
+    Tcp(TcpStream),
+    /// Inside the TLS of a proxy.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Opens a connection to the first pinned address that answers, or through the proxy on the way.
+pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
+    let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
+    if let Some(proxy) = exchange.proxy().cloned() {
+        let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
+        let through = cascade::through(gate, &proxy, &host, port);
+        let stream = tokio::time::timeout(CONNECT, through).await.map_err(timed_out)??;
+        exchange.reach_through(&proxy.id);
+        return Ok(stream);
+    }
     let addresses = exchange.addresses().to_vec();
     let dialled = tokio::time::timeout(CONNECT, dial_each(&addresses)).await;
-    let (stream, address) = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let (stream, address) = dialled.map_err(timed_out)??;
     exchange.reach(address);
-    Ok(stream)
+    Ok(Dialled::Tcp(stream))
+}
+
+/// Opens a connection to a proxy that this machine's keeper declared.
+pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in found {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a proxy is declared by whoever keeps this machine, not by the agent"
+        )]
+        match tokio::time::timeout(ATTEMPT, TcpStream::connect((*address, port.number()))).await {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
 }
 
 /// Opens a connection to the platform, at the address that whoever configured the sidecar gave.
@@ -47,4 +91,45 @@ async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAdd
         }
     }
     Err(last)
+}
+
+impl Dialled {
+    fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
+        match self {
+            Self::Tcp(stream) => Pin::new(stream),
+            Self::Tls(stream) => Pin::new(stream),
+        }
+    }
+
+    /// Waits until the other side has said something.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Tls(stream) => stream.get_ref().0.readable().await,
+        }
+    }
+}
+
+impl AsyncRead for Dialled {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.pinned().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Dialled {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.pinned().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned().poll_shutdown(cx)
+    }
 }

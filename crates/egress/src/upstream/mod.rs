@@ -1,11 +1,12 @@
 //! Connections to the outside: dialled to pinned addresses, verified, and kept for the next request of the same run.
 
+mod cascade;
 mod dial;
 mod pool;
 mod stream;
 mod trust;
 
-pub(crate) use dial::{dial, dial_platform};
+pub(crate) use dial::{Dialled, dial, dial_platform};
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
 pub(crate) use stream::Upstream;
 pub(crate) use trust::{Offer, Trust};

@@ -7,32 +7,33 @@ use std::task::{Context, Poll};
 use policy::{Host, Scheme};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::dial::{CONNECT, dial};
-use super::trust::{Offer, Trust};
+use super::dial::{CONNECT, Dialled, dial};
+use super::trust::Offer;
 use crate::exchange::{Exchange, Ready};
+use crate::gate::Gate;
+use crate::http::Duplex;
 
 /// A connection that carries HTTP to an upstream.
 pub(crate) enum Upstream {
     /// In the clear.
-    Plain(TcpStream),
+    Plain(Dialled),
     /// Over TLS, the certificate verified for the granted name.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Dialled>>),
 }
 
 impl Upstream {
     /// Opens a connection for requests. With `https` not one octet of a request is sent before the upstream's
     /// certificate was verified for the granted host (C04).
     pub(crate) async fn open(
+        gate: &Gate,
         exchange: &mut Exchange<Ready>,
         scheme: Scheme,
         offer: Offer,
-        trust: &Trust,
     ) -> io::Result<Self> {
-        let stream = dial(exchange).await?;
+        let stream = dial(gate, exchange).await?;
         if scheme == Scheme::Http {
             return Ok(Self::Plain(stream));
         }
@@ -40,7 +41,7 @@ impl Upstream {
             Host::Name(name) => ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?,
             Host::Address(address) => ServerName::from(*address),
         };
-        let connector = TlsConnector::from(trust.config(offer)?);
+        let connector = TlsConnector::from(gate.trust().config(offer)?);
         let tls = tokio::time::timeout(CONNECT, connector.connect(name, stream)).await;
         Ok(Self::Tls(Box::new(tls.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)))
     }
@@ -60,10 +61,6 @@ impl Upstream {
         }
     }
 }
-
-/// What is read and written.
-trait Duplex: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl AsyncRead for Upstream {
     fn poll_read(

@@ -15,6 +15,8 @@ pub(super) struct Ask {
     pub(super) target: String,
     pub(super) substitute_body: bool,
     pub(super) most: usize,
+    /// The proxy to go through.
+    pub(super) proxy: Option<String>,
 }
 
 impl Ask {
@@ -28,7 +30,8 @@ impl Ask {
             None => MAX_RESPONSE_SIZE,
             Some(text) => text.parse::<usize>().map_err(|_| "Invalid X-Max-Response-Size")?,
         };
+        let proxy = fields.text("x-proxy").map(str::to_owned);
         let most = most.clamp(1, ABSOLUTE_MAX_RESPONSE_SIZE);
-        Ok(Self { provider, target: target.to_owned(), substitute_body, most })
+        Ok(Self { provider, target: target.to_owned(), substitute_body, most, proxy })
     }
 }

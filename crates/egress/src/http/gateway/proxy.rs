@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use policy::{Denial, Guard, Plane, Target};
 
 use super::ask::Ask;
 use super::{left, refusal, template, whole};
-use crate::exchange::{self, Asked, Exchange, Ready};
+use crate::exchange::{Asked, Exchange, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
@@ -46,7 +47,19 @@ pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
     let method = request.head.method.clone();
     let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
     asked.provider = Some(ask.provider.clone());
-    let pinned = match exchange::pin(gate, method.as_str(), ask.target.clone(), asked.clone()).await {
+    let granted = Exchange::begin(gate, method.as_str(), ask.target.clone(), asked.clone()).authorize(gate);
+    let pinned =
+        match (granted, &ask.proxy) {
+            (Err(denial), _) => Err(denial),
+            (Ok(exchange), None) => exchange.pin(gate).await,
+            // S1.19. An agent chooses among those that are declared: any other would be a way around the policy.
+            (Ok(exchange), Some(wanted)) => match gate.policy().proxies().named(wanted) {
+                Some(proxy) => exchange.pin_through(gate, Arc::clone(proxy)).await,
+                None => Err(exchange
+                    .refuse(Denial::new(Guard::NotAuthorized, "X-Proxy names no proxy that is declared"))),
+            },
+        };
+    let pinned = match pinned {
         Ok(exchange) => exchange,
         Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
     };

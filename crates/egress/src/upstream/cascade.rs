@@ -1,0 +1,160 @@
+//! Through a proxy of the keeper's: `CONNECT`, in the clear or over TLS, or SOCKS 5. The name that was granted is what the proxy
+//! is asked for; whether it could be dialled directly has been judged before, as far as it resolves here.
+
+use std::io;
+
+use credential::Credential;
+use data_encoding::BASE64;
+use policy::{Host, Port, Proxy, ProxyScheme};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+use super::dial::{Dialled, dial_proxy};
+use super::trust::Offer;
+use crate::gate::Gate;
+
+/// The largest answer to a `CONNECT`.
+const LARGEST: usize = 16 * 1024;
+
+/// Opens a connection to a host through a proxy.
+pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
+    let refused =
+        |why: String| io::Error::new(io::ErrorKind::ConnectionRefused, format!("proxy {}: {why}", proxy.id));
+    let credential = match &proxy.credential {
+        Some(id) => Some(gate.credentials().of(id).await.map_err(|denial| refused(denial.reason))?),
+        None => None,
+    };
+    let credential = credential.as_ref().map(|held| held.credential());
+    let found = gate.answers().of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
+    let mut stream = dial_proxy(&found, proxy.port).await?;
+    match proxy.scheme {
+        ProxyScheme::Http => {
+            connect(&mut stream, host, port, credential).await.map_err(refused)?;
+            Ok(Dialled::Tcp(stream))
+        }
+        ProxyScheme::Https => {
+            let name = match &proxy.host {
+                Host::Name(name) => {
+                    ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?
+                }
+                Host::Address(address) => ServerName::from(*address),
+            };
+            let connector = TlsConnector::from(gate.trust().config(Offer::Version1)?);
+            let mut stream = connector.connect(name, stream).await?;
+            connect(&mut stream, host, port, credential).await.map_err(refused)?;
+            Ok(Dialled::Tls(Box::new(stream)))
+        }
+        ProxyScheme::Socks5 => {
+            socks5(&mut stream, host, port, credential).await.map_err(refused)?;
+            Ok(Dialled::Tcp(stream))
+        }
+    }
+}
+
+/// The user and the password of a proxy.
+fn user(credential: &Credential) -> (&[u8], &[u8]) {
+    let field = |name: &str| credential.field(name).map_or(&[][..], |secret| secret.expose());
+    (field("username"), field("password"))
+}
+
+async fn connect(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    host: &Host,
+    port: Port,
+    credential: Option<&Credential>,
+) -> Result<(), String> {
+    let mut head =
+        Zeroizing::new(format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n").into_bytes());
+    if let Some(credential) = credential {
+        let (user, password) = user(credential);
+        let both = Zeroizing::new([user, b":", password].concat());
+        let encoded = Zeroizing::new(BASE64.encode(&both));
+        head.extend(b"proxy-authorization: Basic ");
+        head.extend(encoded.bytes());
+        head.extend(b"\r\n");
+    }
+    head.extend(b"\r\n");
+    stream.write_all(&head).await.map_err(|e| e.to_string())?;
+    stream.flush().await.map_err(|e| e.to_string())?;
+    // An octet at a time: what follows the head belongs to the connection.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= LARGEST {
+            return Err("its answer is too large".into());
+        }
+        answer.push(stream.read_u8().await.map_err(|e| e.to_string())?);
+    }
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut fields);
+    match (response.parse(&answer), response.code) {
+        (Ok(httparse::Status::Complete(_)), Some(200..=299)) => Ok(()),
+        (Ok(_), Some(code)) => Err(format!("it answered {code}")),
+        _ => Err("its answer cannot be read".into()),
+    }
+}
+
+/// RFC 1928, with the user and password of RFC 1929.
+async fn socks5(
+    stream: &mut TcpStream,
+    host: &Host,
+    port: Port,
+    credential: Option<&Credential>,
+) -> Result<(), String> {
+    const NO_AUTHENTICATION: u8 = 0;
+    const USER_AND_PASSWORD: u8 = 2;
+    let text = |e: io::Error| e.to_string();
+    let method = if credential.is_some() { USER_AND_PASSWORD } else { NO_AUTHENTICATION };
+    stream.write_all(&[5, 1, method]).await.map_err(text)?;
+    let mut chosen = [0; 2];
+    stream.read_exact(&mut chosen).await.map_err(text)?;
+    if chosen != [5, method] {
+        return Err("it wants another way to authenticate".into());
+    }
+    if let Some(credential) = credential {
+        let (user, password) = user(credential);
+        let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
+        else {
+            return Err("its user or password is longer than 255 octets".into());
+        };
+        let message = Zeroizing::new([&[1, user_length][..], user, &[password_length], password].concat());
+        stream.write_all(&message).await.map_err(text)?;
+        stream.read_exact(&mut chosen).await.map_err(text)?;
+        if chosen[1] != 0 {
+            return Err("it refused user and password".into());
+        }
+    }
+    let mut request = vec![5, 1, 0];
+    match host {
+        Host::Name(name) => {
+            let length = u8::try_from(name.as_str().len()).map_err(|_| "the name is too long".to_owned())?;
+            request.extend([3, length]);
+            request.extend(name.as_str().bytes());
+        }
+        Host::Address(std::net::IpAddr::V4(v4)) => {
+            request.push(1);
+            request.extend(v4.octets());
+        }
+        Host::Address(std::net::IpAddr::V6(v6)) => {
+            request.push(4);
+            request.extend(v6.octets());
+        }
+    }
+    request.extend(port.number().to_be_bytes());
+    stream.write_all(&request).await.map_err(text)?;
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await.map_err(text)?;
+    if head[1] != 0 {
+        return Err(format!("it refused the connection with code {}", head[1]));
+    }
+    let rest = match head[3] {
+        1 => 4,
+        4 => 16,
+        3 => usize::from(stream.read_u8().await.map_err(text)?),
+        _ => return Err("its answer cannot be read".into()),
+    };
+    let mut bound = vec![0; rest + 2];
+    stream.read_exact(&mut bound).await.map(drop).map_err(text)
+}

@@ -1,0 +1,160 @@
+//! Proxies that stand between the sidecar and the world. They are the keeper's of this machine, not the agent's: an agent
+//! may choose among those that are declared, and name no other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::hostname::Host;
+use crate::pattern::HostPattern;
+use crate::provider::ProviderId;
+use crate::rule::At;
+use crate::target::{Authority, Port};
+use crate::{ConfigError, Policy};
+
+/// `[[proxy]]`: a proxy on the way out.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyConfig {
+    /// Its name, as in `egress.proxy`.
+    pub id: String,
+    /// Where it is: `http://`, `https://` or `socks5://`, a host and a port, and nothing else.
+    pub url: String,
+    /// The credential by which it knows us, as in `creds set NAME`: its fields `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProxyScheme {
+    /// `CONNECT`, in the clear.
+    Http,
+    /// `CONNECT`, over TLS.
+    Https,
+    /// RFC 1928.
+    Socks5,
+}
+
+/// A compiled proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Its name.
+    pub id: String,
+    /// How it is spoken to.
+    pub scheme: ProxyScheme,
+    /// Where it is.
+    pub host: Host,
+    /// The port there.
+    pub port: Port,
+    /// The credential by which it knows us.
+    pub credential: Option<ProviderId>,
+}
+
+impl Proxy {
+    /// Reads `scheme://host:port`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once("://").ok_or("write it as http://host:port")?;
+        let (scheme, default) = match scheme {
+            "http" => (ProxyScheme::Http, 80),
+            "https" => (ProxyScheme::Https, 443),
+            "socks5" | "socks5h" => (ProxyScheme::Socks5, 1080),
+            other => return Err(format!("`{}` is not http, https or socks5", other.escape_default())),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let Authority { host, port } = Authority::parse(rest).map_err(|denial| denial.reason)?;
+        let port = port.or(Port::new(default)).ok_or("it has no port")?;
+        Ok(Self { id: id.to_owned(), scheme, host, port, credential })
+    }
+
+    pub(crate) fn compile(at: &At<'_>, config: &ProxyConfig) -> Result<Self, ConfigError> {
+        if config.id.is_empty() || config.url.contains('@') {
+            let why = "a proxy has an id, and its url no user: name a `credential`, whose fields are username and password";
+            return Err(at.error("url", why));
+        }
+        let credential = config
+            .credential
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .map_err(|e: &str| at.error("credential", e))?;
+        Self::parse(&config.id, &config.url, credential).map_err(|why| at.error("url", why))
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            ProxyScheme::Http => "http",
+            ProxyScheme::Https => "https",
+            ProxyScheme::Socks5 => "socks5",
+        };
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
+    }
+}
+
+/// The proxies of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    pub(crate) declared: Vec<Arc<Proxy>>,
+    pub(crate) chosen: Option<Arc<Proxy>>,
+    pub(crate) direct: Vec<HostPattern>,
+}
+
+impl Proxies {
+    /// The proxy on the way to a host, if one is. S0.54
+    #[must_use]
+    pub fn on_the_way_to(&self, host: &Host) -> Option<&Arc<Proxy>> {
+        self.chosen.as_ref().filter(|_| !self.direct.iter().any(|pattern| pattern.matches(host)))
+    }
+
+    /// A declared proxy, by its name or its address.
+    #[must_use]
+    pub fn named(&self, text: &str) -> Option<&Arc<Proxy>> {
+        let text = text.trim_end_matches('/');
+        self.declared.iter().find(|proxy| proxy.id == text || proxy.to_string() == text)
+    }
+
+    /// All of them.
+    pub fn declared(&self) -> impl Iterator<Item = &Arc<Proxy>> {
+        self.declared.iter()
+    }
+}
+
+impl Policy {
+    /// The proxies of the run.
+    #[must_use]
+    pub fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
+    /// Takes a proxy that the environment names, where nothing else chose one. S1.29
+    pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
+        if self.proxies.chosen.is_none() {
+            self.proxies.direct.extend(direct);
+            let proxy = Arc::new(proxy);
+            self.proxies.declared.push(Arc::clone(&proxy));
+            self.proxies.chosen = Some(proxy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_proxies_are_read() {
+        let read = |url| Proxy::parse("p", url, None).map(|p| p.to_string());
+        assert_eq!(read("http://proxy.example:3128/"), Ok("http://proxy.example:3128".into()));
+        assert_eq!(read("socks5h://10.0.0.1"), Ok("socks5://10.0.0.1:1080".into()));
+        for bad in ["proxy.example", "ftp://a", "http://u@a", "http://a:0", "http://a/b", "http://"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

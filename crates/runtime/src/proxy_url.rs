@@ -1,0 +1,93 @@
+//! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is taken where the policy chooses none (S0.54, S1.29).
+//! A user and password in it stay with this process, which gives them to the sidecar as any other credential.
+
+use credential::{Credential, Secret, Value};
+use policy::{HostPattern, Policy, Proxy};
+use sandbox::Caller;
+
+use crate::error::Error;
+
+const VARIABLE: &str = "PROXY_URL";
+const DIRECT: &str = "NO_PROXY";
+/// The name under which its user and password are asked for.
+pub(crate) const CREDENTIAL: &str = "proxy-url";
+
+/// Takes the environment's proxy, if there is one and nothing else was chosen.
+pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
+    let Some(url) = caller.variable(VARIABLE).filter(|url| !url.is_empty()) else { return Ok(()) };
+    let (address, user) = split(url);
+    let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
+    let proxy = Proxy::parse(VARIABLE, &address, credential).map_err(bad)?;
+    policy.fall_back_to(proxy, direct(caller));
+    Ok(())
+}
+
+/// Its user and password.
+pub(crate) fn credential(caller: &Caller) -> Option<Credential> {
+    let (_, user) = split(caller.variable(VARIABLE)?);
+    let (name, password) = user?.split_once(':').map(|(n, p)| (n.to_owned(), p.to_owned()))?;
+    let mut credential = Credential::default();
+    for (field, text) in [("username", name), ("password", password)] {
+        let value = Value::new(Secret::new(percent_decoded(&text))).ok()?;
+        credential.set(field.parse().ok()?, value);
+    }
+    Some(credential)
+}
+
+/// An address without its user, and the user.
+fn split(url: &str) -> (String, Option<&str>) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
+    match rest.rsplit_once('@') {
+        Some((user, rest)) => (format!("{scheme}://{rest}"), Some(user)),
+        None => (url.to_owned(), None),
+    }
+}
+
+/// The hosts of `NO_PROXY`: each with all below it, as is usual.
+fn direct(caller: &Caller) -> Vec<HostPattern> {
+    let list = caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default();
+    let names =
+        list.split(',').map(|name| name.trim().trim_start_matches('.')).filter(|name| !name.is_empty());
+    names
+        .flat_map(|name| [name.to_owned(), format!("**.{name}")])
+        .filter_map(|p| HostPattern::parse(&p).ok())
+        .collect()
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after
+            .get(..2)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        match (first, hex) {
+            (b'%', Some(octet)) => {
+                out.push(octet);
+                rest = &after[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+fn bad(why: String) -> Error {
+    Error::ParseSettings { path: VARIABLE.into(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_is_split_off() {
+        assert_eq!(split("http://a:b%40c@proxy:3128"), ("http://proxy:3128".into(), Some("a:b%40c")));
+        assert_eq!(split("http://proxy:3128"), ("http://proxy:3128".into(), None));
+        assert_eq!(percent_decoded("b%40c%"), b"b@c%");
+    }
+}

@@ -1,0 +1,203 @@
+//! Where in a request a placeholder may stand, and what becomes of one that stands elsewhere: it is replaced whole, or the
+//! request is refused, or, in a body, it goes on as the worthless text it is. S0.49, S0.50, S0.52, S1.21; C07, C08, C09.
+
+use lockgate_clients::{Canary, Left, Need, Site};
+use lockgate_world::Record;
+
+const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::Program("python3")];
+const POLICY: &str = "[[provider]]\nid = \"one\"\n\
+    authorized_uris = [\"https://protocols.example/*\", \"http://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n\
+    inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
+const AT: &str = "https://protocols.example";
+
+fn site() -> Option<(Site, Canary)> {
+    let site = Site::for_test(NEEDS)?;
+    let canary = Canary::draw();
+    site.keep("one", "access_token", canary.text());
+    Some((site, canary))
+}
+
+/// The one request whose target holds `/at-NAME`.
+fn request<'a>(requests: &'a [Record], name: &str) -> &'a Record {
+    let found: Vec<&Record> =
+        requests.iter().filter(|r| r.text("path").contains(&format!("/at-{name}"))).collect();
+    let [one] = found.as_slice() else { panic!("not one request for {name}: {requests:#?}") };
+    one
+}
+
+/// Nothing of a request for `/at-NAME` arrived.
+fn nothing(requests: &[Record], name: &str) {
+    let found = requests.iter().find(|record| record.detail.to_string().contains(&format!("/at-{name}")));
+    assert!(found.is_none(), "{name} arrived: {found:?}");
+}
+
+fn safe(canary: &Canary, left: &Left) {
+    canary.is_not_in("stdout", &left.ended.stdout);
+    canary.is_not_in("stderr", &left.ended.stderr);
+    canary.is_not_in("the audit", format!("{:?}", left.audit()));
+}
+
+#[test]
+fn it_is_redeemed_where_programs_put_their_keys() {
+    // C08: over both versions
+    let Some((site, canary)) = site() else { return };
+    for version in ["--http1.1", "--http2"] {
+        let before = site.requests().len();
+        let left = site.beside(POLICY).script(&format!(
+            r#"v() {{ via {version} -f -o /dev/null "$@"; }}
+            v -H "X-Key: $ONE_TOKEN" {AT}/at-header
+            v -H "X-Key: a $ONE_TOKEN b $ONE_TOKEN" {AT}/at-twice
+            v -H "Authorization: token $ONE_TOKEN" {AT}/at-scheme
+            v -u "me:$ONE_TOKEN" {AT}/at-password
+            v -u "$ONE_TOKEN:x-oauth" {AT}/at-user
+            v "{AT}/at-path/$ONE_TOKEN/end"
+            v "{AT}/at-query?a=$ONE_TOKEN&b=2"
+            v {AT}/at-nowhere"#
+        ));
+        safe(&canary, &left);
+        let requests = &site.requests()[before..];
+        let text = canary.text();
+        let key = |name: &str| request(requests, name).header("x-key").map(str::to_owned);
+        assert_eq!(key("header").as_deref(), Some(text));
+        assert_eq!(key("twice"), Some(format!("a {text} b {text}")));
+        let authorization = |name: &str| request(requests, name).header("authorization").map(str::to_owned);
+        assert_eq!(authorization("scheme"), Some(format!("token {text}")));
+        for (name, words) in [("password", format!("me:{text}")), ("user", format!("{text}:x-oauth"))] {
+            let value = authorization(name).unwrap_or_default();
+            assert!(value.starts_with("Basic ") && canary.found_in(&value).is_some(), "{words}: {value}");
+            // The encoding of exactly these words, neither cut nor longer.
+            assert_eq!(value.len(), 6 + words.len().div_ceil(3) * 4, "{value}");
+        }
+        assert_eq!(request(requests, "path").text("path"), format!("/at-path/{text}/end"));
+        assert_eq!(request(requests, "query").text("path"), format!("/at-query?a={text}&b=2"));
+        // What was redeemed where the agent put it is not put in a second time.
+        assert_eq!(authorization("header"), None);
+        assert_eq!(authorization("nowhere"), Some(format!("Bearer {text}")));
+        assert!(!format!("{requests:?}").contains("lgph_"), "a placeholder went on: {requests:?}");
+    }
+}
+
+#[test]
+fn elsewhere_in_a_head_it_refuses_the_request() {
+    // C08, C09: over both versions
+    let Some((site, canary)) = site() else { return };
+    for version in ["--http1.1", "--http2"] {
+        let left = site.beside(POLICY).script(&format!(
+            r#"v() {{ key=$1; shift; code $key via {version} "$@"; }}
+            stranger=lgph_00000000000000000000000000000000
+            v name -H "$ONE_TOKEN: x" {AT}/at-name
+            v method -X "$ONE_TOKEN" {AT}/at-method
+            v host -H "Host: $ONE_TOKEN" {AT}/at-host
+            v stranger -H "X-Key: $stranger" {AT}/at-stranger
+            v both -H "X-Key: $ONE_TOKEN" -H "X-Other: $stranger" {AT}/at-both
+            v basic -u "me:$stranger" {AT}/at-basic
+            v path "{AT}/at-path/$stranger"
+            v query "{AT}/at-query?x=$stranger"
+            v own -H "Authorization: Bearer mine" {AT}/at-own"#
+        ));
+        safe(&canary, &left);
+        for key in ["name", "method", "host", "stranger", "both", "basic", "path", "query", "own"] {
+            assert!(["400", "403"].contains(&left.said(key)), "{key}: {}", left.ended);
+            nothing(&site.requests(), key);
+        }
+        assert_eq!(left.said("stranger"), "400", "{}", left.ended);
+        assert!(site.world().received_by("web") == 0, "{:?}", site.visits());
+    }
+}
+
+#[test]
+fn written_in_another_way_it_is_whole_or_nothing() {
+    // C08: percent-encoded in a path and a query; as another text of base64.
+    let Some((site, canary)) = site() else { return };
+    let left = site.beside(POLICY).script(&format!(
+        r#"digits=${{ONE_TOKEN#lgph_}}
+        code path via "{AT}/at-path/lgph%5F$digits"
+        code letter via "{AT}/at-letter/%6Cgph_$digits"
+        code query via "{AT}/at-query?x=lgph%5F$digits"
+        code every via "{AT}/at-every/$(printf %s "$ONE_TOKEN" | od -An -tx1 -v | tr -d '\n' | tr ' ' '%')"
+        code unpadded via -H "Authorization: Basic $(printf 'me:%s' "$ONE_TOKEN" | base64 -w0 | tr -d =)" "{AT}/at-unpadded"
+        code broken via -H "Authorization: Basic $(printf 'me:%s' "$ONE_TOKEN" | base64 -w0)!" "{AT}/at-broken""#
+    ));
+    safe(&canary, &left);
+    for key in ["path", "letter", "query", "every", "unpadded", "broken"] {
+        let arrived = site.requests().into_iter().find(|r| r.text("path").contains(&format!("/at-{key}")));
+        match arrived {
+            None => assert!(["400", "403"].contains(&left.said(key)), "{key}: {}", left.ended),
+            Some(record) => {
+                let whole = format!("{} {:?}", record.text("path"), record.header("authorization"));
+                let parts = [canary.text(), &canary.text()[..12], &canary.text()[28..]];
+                let redeemed = parts.iter().all(|part| whole.contains(part));
+                let half = whole.contains("lgph_") && canary.found_in(record.text("path")).is_some();
+                assert!(redeemed && !half, "{key} is half replaced: {record:?}");
+            }
+        }
+    }
+}
+
+/// Says octets over TLS by OpenSSL, in segments a moment apart.
+const SEGMENTS: &str = r#"import os, socket, ssl, sys, time
+raw = socket.create_connection(("127.0.0.1", 8081))
+raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+raw.sendall(b"CONNECT protocols.example:443 HTTP/1.1\r\nHost: protocols.example:443\r\n\r\n")
+assert b" 200 " in raw.recv(4096)
+link = ssl.create_default_context(cafile=os.environ["OUT"] + "/ca.pem").wrap_socket(raw, server_hostname="protocols.example")
+head = sys.argv[1].encode().decode("unicode_escape").encode("latin-1")
+size = int(sys.argv[2])
+for at in range(0, len(head), size):
+    link.sendall(head[at:at + size])
+    time.sleep(0.002)
+link.settimeout(5)
+answer = b""
+try:
+    while piece := link.recv(4096):
+        answer += piece
+except OSError:
+    pass
+print(sys.argv[3] + "=" + (answer[9:12].decode() or "none"))
+"#;
+
+#[test]
+fn split_over_segments_and_in_trailers() {
+    // C08
+    let Some((site, canary)) = site() else { return };
+    let script = site.file("segments.py", SEGMENTS);
+    let left = site.beside(POLICY).script(&format!(
+        r#"say() {{ /usr/bin/python3 {} "$1" $2 $3; }}
+        say "GET /at-segments HTTP/1.1\r\nHost: protocols.example\r\nX-Key: $ONE_TOKEN\r\nConnection: close\r\n\r\n" 7 segments
+        say "POST /at-trailer HTTP/1.1\r\nHost: protocols.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\nX-Key: $ONE_TOKEN\r\n\r\n" 4096 trailer
+        say "POST /at-chunks HTTP/1.1\r\nHost: protocols.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nlgph_\r\n20\r\n${{ONE_TOKEN#lgph_}}\r\n0\r\n\r\n" 4096 chunks"#,
+        script.display()
+    ));
+    safe(&canary, &left);
+    let requests = site.requests();
+    assert_eq!(left.said("segments"), "200", "{}", left.ended);
+    assert_eq!(request(&requests, "segments").header("x-key"), Some(canary.text()));
+    // Neither a credential nor its stand-in ever goes on in a trailer.
+    assert_ne!(left.said("trailer"), "200", "{}", left.ended);
+    let trailers = requests.iter().filter(|record| record.detail["trailers"].to_string().contains("x-key"));
+    assert_eq!(trailers.count(), 0, "{requests:?}");
+    // In a body it is text, whole as it was.
+    assert_eq!(left.said("chunks"), "200", "{}", left.ended);
+    let body = request(&requests, "chunks").text("body");
+    assert!(body.starts_with("lgph_") && body.len() == 37, "{body}");
+}
+
+#[test]
+fn a_trailer_of_http_2_carries_none() {
+    // C08: a trailer is no place to put a key, neither a stand-in nor one of the agent's own.
+    let Some((site, canary)) = site() else { return };
+    let Some(client) = site.h2_client() else { return };
+    let run = site.run().policy(POLICY).bare();
+    for (name, value) in [("x-key", "$ONE_TOKEN"), ("authorization", "Bearer the-agents-own")] {
+        let request = format!(
+            r#"{{\"host\":\"protocols.example\",\"method\":\"POST\",\"path\":\"/echo\",\"data\":[\"a\"],\"trailers\":{{\"{name}\":\"{value}\"}}}}"#
+        );
+        let client = client.display();
+        let ended = run.script(&format!(
+            "WORLD_CA=/.lockgate-etc/authority.pem {client} protocols.example:443 \"{request}\" || true"
+        ));
+        canary.is_not_in("the answer", format!("{ended}"));
+        let with = site.requests().into_iter().find(|r| r.detail["trailers"].to_string().contains(name));
+        assert!(with.is_none(), "a key went on in a trailer: {with:?}");
+    }
+}
