@@ -11,11 +11,13 @@ use policy::{Denial, Guard, ProviderId};
 use crate::gate::PlatformPlace;
 use crate::platform::{FetchError, Platform};
 
-/// A provider's credential, and what to look for in answers so that it stays here.
+/// How many values are looked for at once.
+const MOST_LOOKED_FOR: usize = 64;
+
+/// A provider's credential.
 pub(crate) struct Held {
     provider: ProviderId,
     credential: Credential,
-    needles: Needles,
 }
 
 impl Held {
@@ -33,11 +35,6 @@ impl Held {
         mine.eq(other.credential.names())
             && self.credential.secrets().zip(other.credential.secrets()).all(|(a, b)| a.matches(b.expose()))
     }
-
-    /// Its values in every form in which they are looked for.
-    pub(crate) fn needles(&self) -> &Needles {
-        &self.needles
-    }
 }
 
 impl std::fmt::Debug for Held {
@@ -47,12 +44,14 @@ impl std::fmt::Debug for Held {
 }
 
 /// Where credentials come from, and those that were fetched.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Credentials {
     platform: RefCell<Option<Rc<Platform>>>,
     /// A file whose first octets change whenever a credential does.
     generation: Option<File>,
     held: RefCell<(u64, HashMap<ProviderId, Rc<Held>>)>,
+    /// Every value that was ever held here, to be looked for in every answer that can be read.
+    needles: RefCell<(Vec<Secret>, Needles)>,
     placeholders: HashMap<Placeholder, ProviderId>,
     /// What gives a right to configure this sidecar, until it has been used.
     once: RefCell<Option<Secret>>,
@@ -74,25 +73,34 @@ impl Credentials {
             platform: RefCell::new(platform.map(Rc::new)),
             generation,
             held: RefCell::default(),
+            needles: RefCell::new((Vec::new(), Needles::of([]))),
             placeholders: placeholders.into_iter().collect(),
             once: RefCell::new(once),
         })
     }
 
     /// Whether a bearer may configure this sidecar: the one-time secret, compared in constant time, and not used yet.
-    pub(crate) fn may_configure(&self, bearer: &[u8]) -> Result<(), &'static str> {
-        match &*self.once.borrow() {
+    pub(crate) fn begin_to_configure(&self, bearer: &[u8]) -> Result<Secret, &'static str> {
+        let mut once = self.once.borrow_mut();
+        match once.take() {
             None => Err("Already configured"),
-            Some(once) if once.matches(bearer) => Ok(()),
-            Some(_) => Err("Unauthorized"),
+            Some(secret) if secret.matches(bearer) => Ok(secret),
+            Some(other) => {
+                *once = Some(other);
+                Err("Unauthorized")
+            }
         }
+    }
+
+    /// Gives the right back: what was sent cannot be used.
+    pub(crate) fn configure_later(&self, once: Secret) {
+        *self.once.borrow_mut() = Some(once);
     }
 
     /// Takes up a platform, once and for ever. S0.41
     pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), &'static str> {
         let platform = Platform::at(address, token)?;
         *self.platform.borrow_mut() = Some(Rc::new(platform));
-        *self.once.borrow_mut() = None;
         Ok(())
     }
 
@@ -131,6 +139,7 @@ impl Credentials {
             Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
                 .with_rule(format!("provider {provider}"))
         };
+        let generation = self.held.borrow().0;
         let Some(platform) = self.platform.borrow().clone() else {
             return Err(unavailable("this sidecar has no platform to ask".into()));
         };
@@ -139,10 +148,38 @@ impl Credentials {
                 .with_hint(format!("lockgate creds set {provider}")),
             other => unavailable(other.to_string()),
         })?;
-        let needles = Needles::of(credential.secrets());
-        let held = Rc::new(Held { provider: provider.clone(), credential, needles });
-        self.held.borrow_mut().1.insert(provider.clone(), Rc::clone(&held));
+        self.look_for(&credential);
+        let held = Rc::new(Held { provider: provider.clone(), credential });
+        let mut cache = self.held.borrow_mut();
+        // One that was fetched before a change is used for this request and not kept.
+        if cache.0 == generation {
+            cache.1.insert(provider.clone(), Rc::clone(&held));
+        }
+        drop(cache);
         Ok(held)
+    }
+
+    /// What to look for in answers: what was written at an upstream with one request can be read with another.
+    pub(crate) fn needles(&self) -> Needles {
+        self.needles.borrow().1.clone()
+    }
+
+    fn look_for(&self, credential: &Credential) {
+        let mut needles = self.needles.borrow_mut();
+        let known = |new: &Secret, all: &[Secret]| all.iter().any(|old| old.matches(new.expose()));
+        let mut news = false;
+        for secret in credential.secrets() {
+            if !known(secret, &needles.0) {
+                needles.0.push(secret.clone());
+                news = true;
+            }
+        }
+        // Values that were rotated away long ago make room.
+        let surplus = needles.0.len().saturating_sub(MOST_LOOKED_FOR);
+        needles.0.drain(..surplus);
+        if news {
+            needles.1 = Needles::of(&needles.0);
+        }
     }
 
     /// Tells the platform that a credential was refused upstream even when fresh.

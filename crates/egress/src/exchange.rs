@@ -110,11 +110,6 @@ impl Exchange<Asked> {
         self.record.discard();
     }
 
-    /// Refuses it before the policy is asked.
-    pub(crate) fn refuse(self, denial: Denial) -> Denial {
-        self.record.deny(denial)
-    }
-
     /// Goes through every stage up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         self.authorize(gate)?.pin(gate).await

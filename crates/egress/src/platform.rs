@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -51,7 +52,7 @@ pub(crate) struct Platform {
 enum Place {
     /// At the other end of an inherited socket, which is handed over before there is a runtime and taken up at the first
     /// question.
-    Inherited { socket: Cell<Option<StdUnixStream>>, link: Mutex<Option<UnixStream>> },
+    Inherited { socket: Cell<Option<StdUnixStream>>, link: Rc<Mutex<Option<UnixStream>>> },
     /// At an address that whoever configured the sidecar gave.
     Address(SocketAddr),
 }
@@ -65,13 +66,16 @@ impl std::fmt::Debug for Platform {
 /// What the platform answers.
 #[derive(Deserialize)]
 struct Answer {
+    /// Whose it is, where the platform says so.
+    #[serde(default)]
+    provider: Option<String>,
     fields: BTreeMap<String, Zeroizing<String>>,
 }
 
 impl Platform {
     /// The platform at the other end of an inherited socket.
     pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
-        Self { token, place: Place::Inherited { socket: Cell::new(Some(socket)), link: Mutex::new(None) } }
+        Self { token, place: Place::Inherited { socket: Cell::new(Some(socket)), link: Rc::default() } }
     }
 
     /// The platform at `http://ADDRESS:PORT`. It is on a network of the platform's own; its name would have to be trusted to a
@@ -93,6 +97,9 @@ impl Platform {
         }
         let answer: Answer = serde_json::from_slice(&body)
             .map_err(|_| FetchError::Malformed("it is not the JSON it should be"))?;
+        if answer.provider.is_some_and(|named| named != provider.as_str()) {
+            return Err(FetchError::Malformed("it is about another provider"));
+        }
         let mut credential = Credential::default();
         for (name, value) in answer.fields {
             let name = name.parse().map_err(|_| FetchError::Malformed("a field has no proper name"))?;
@@ -124,27 +131,46 @@ impl Platform {
         );
         request.extend(self.token.expose());
         request.extend(b"\r\n\r\n");
-        let exchange = async {
-            match &self.place {
-                Place::Inherited { socket, link } => {
-                    let mut link = link.lock().await;
-                    if let Some(socket) = socket.take() {
-                        socket.set_nonblocking(true)?;
-                        *link = Some(UnixStream::from_std(socket)?);
-                    }
-                    let link = link.as_mut().ok_or(io::Error::from(io::ErrorKind::NotConnected))?;
-                    link.write_all(&request).await?;
-                    read_answer(link).await
+        match &self.place {
+            Place::Inherited { socket, link } => {
+                if let Some(socket) = socket.take() {
+                    socket.set_nonblocking(true)?;
+                    *link.lock().await = Some(UnixStream::from_std(socket)?);
                 }
-                Place::Address(address) => {
+                // A task of its own: answers are told apart by their order alone, so a question whose asker has given up is
+                // still read to the end of its answer before the next one is put.
+                let asked = tokio::task::spawn_local(ask_over(Rc::clone(link), request));
+                let answer = tokio::time::timeout(ANSWER, asked).await;
+                answer.map_err(timed_out)?.map_err(io::Error::other)?
+            }
+            Place::Address(address) => {
+                let exchange = async {
                     let mut link = upstream::dial_platform(*address).await?;
                     link.write_all(&request).await?;
                     read_answer(&mut link).await
-                }
+                };
+                tokio::time::timeout(ANSWER, exchange).await.map_err(timed_out)?
             }
-        };
-        tokio::time::timeout(ANSWER, exchange).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        }
     }
+}
+
+fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+/// One question and its answer. The link is out of reach while it is in use, and comes back only after a whole answer: an
+/// error of any kind closes it, so that no answer is ever taken for that of another question.
+async fn ask_over(
+    link: Rc<Mutex<Option<UnixStream>>>,
+    request: Zeroizing<Vec<u8>>,
+) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+    let mut link = link.lock().await;
+    let mut stream = link.take().ok_or(io::Error::from(io::ErrorKind::NotConnected))?;
+    stream.write_all(&request).await?;
+    let answer = read_answer(&mut stream).await?;
+    *link = Some(stream);
+    Ok(answer)
 }
 
 /// Reads an answer that has a length. The platform is ours and speaks plainly.

@@ -199,7 +199,27 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     }
     spec.policy.deny.extend(rules.deny.iter().cloned());
     spec.policy.allow.extend(rules.allow.iter().cloned());
-    for provider in &rules.providers {
+    for (index, provider) in rules.providers.iter().enumerate() {
+        let written_out = index >= config.providers.len();
+        let known = preset::is_provider(provider.id().as_str())
+            || spec.policy.providers.iter().any(|known| known.id() == provider.id());
+        if written_out && known && matches!(origin, Origin::Project { .. }) {
+            // The stored credential is known by this name, and would go where the project says.
+            let field = format!("provider[{}].id", index - config.providers.len());
+            let problem = format!(
+                "`{}` is the name of a provider that a project's file cannot give another meaning",
+                provider.id()
+            );
+            return Err(
+                ConfigError::new(&origin.to_string(), field, problem).with_hint("choose another name")
+            );
+        }
+        if provider.may_be_in_the_clear() {
+            spec.notices.push(format!(
+                "the credential of `{}` may go over plain HTTP, where others can read it",
+                provider.id()
+            ));
+        }
         // A later layer's own words about a provider take the place of earlier ones.
         spec.policy.providers.retain(|known| known.id() != provider.id());
         spec.policy.providers.push(Arc::clone(provider));

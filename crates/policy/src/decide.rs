@@ -203,7 +203,19 @@ impl Policy {
             grant.carriage = Carriage::Opened;
         }
         let Some(ceiling) = &self.ceiling else { return Ok(grant) };
-        let most = ceiling.decide(asked).map_err(managed)?;
+        // A managed policy that does not know the provider is asked about the host alone.
+        let mut plain = asked.clone();
+        plain.provider = plain.provider.filter(|id| ceiling.providers.iter().any(|p| p.id() == id));
+        let most = ceiling.decide(&plain).map_err(managed)?;
+        grant.pinned |= most.pinned;
+        if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
+            // What a managed policy says of a provider, no other layer says otherwise.
+            let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&plain), Fit::Full(_)));
+            if !within {
+                let reason = format!("the managed policy authorizes `{}` elsewhere", own.id());
+                return Err(managed(Denial::new(Guard::NotAuthorized, reason)));
+            }
+        }
         // What the managed rule does not open, no other rule opens: not a private address, not another protocol.
         if let Some(addresses) = &grant.addresses {
             most.vet(addresses).map_err(managed)?;
@@ -259,6 +271,12 @@ impl Policy {
         }
     }
 
+    /// What this policy says of the provider that a grant is for.
+    fn provider_like(&self, grant: &Grant) -> Option<&Arc<Provider>> {
+        let id = grant.provider.as_ref()?.id();
+        self.providers.iter().find(|provider| provider.id() == id)
+    }
+
     /// A request that names its provider is judged by that provider's URIs alone. S0.45, S0.46
     fn decide_for(&self, named: &ProviderId, asked: &Asked) -> Result<Grant, Denial> {
         let Some(provider) = self.providers.iter().find(|provider| provider.id() == named) else {
@@ -296,7 +314,7 @@ impl Policy {
 
     fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
         let bound = |provider: &&Arc<Provider>| {
-            provider.pinned && provider.rules.iter().any(|rule| rule.reach.is_at(&asked.host, asked.port))
+            provider.pinned && provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
         };
         let pinned = self.providers.iter().any(|provider| bound(&provider));
         let (host, port) = (asked.host.clone(), asked.port);

@@ -42,7 +42,7 @@ pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{Preset, preset_names, provider_names, provider_variables};
 pub use provider::{
-    InjectConfig, Injection, LlmFormat, OneOrMany, Place, Provider, ProviderConfig, ProviderId,
+    InjectConfig, Injection, LlmFormat, OneOrMany, Place, Placeholders, Provider, ProviderConfig, ProviderId,
 };
 pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};

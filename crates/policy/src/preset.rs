@@ -64,6 +64,11 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
     data()?.provider.into_iter().map(row).collect()
 }
 
+/// Whether a name is that of a built-in provider.
+pub(crate) fn is_provider(name: &str) -> bool {
+    data().is_ok_and(|data| data.provider.contains_key(name))
+}
+
 /// A built-in provider.
 pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<ProviderConfig, ConfigError> {
     let mut all = data()?.provider;

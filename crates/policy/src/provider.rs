@@ -41,6 +41,10 @@ pub struct ProviderConfig {
     /// How the credential is put into a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inject: Option<OneOrMany<InjectConfig>>,
+    /// Where its placeholder may stand: `in-place`, where the provider and programs put keys, or `anywhere` in target, headers
+    /// and, at the gateway, body. The default is `in-place` with an `inject`, and `anywhere` without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placeholders: Option<Placeholders>,
     /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<bool>,
@@ -88,6 +92,16 @@ pub struct InjectConfig {
     /// The part of the authorized URIs that this is for; all of them if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+}
+
+/// Where a placeholder may stand.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placeholders {
+    /// Where the provider and programs put keys.
+    InPlace,
+    /// Where the agent says. A service keeps and shows what it is told, so the agent may have the credential told to others.
+    Anywhere,
 }
 
 /// A model API.
@@ -187,6 +201,7 @@ pub struct Provider {
     first_uri: String,
     env: Vec<String>,
     pub(crate) pinned: bool,
+    placeholders: Placeholders,
     llm: Option<LlmFormat>,
 }
 
@@ -203,6 +218,12 @@ impl Provider {
         self.injections.iter().find(|injection| injection.covers(target))
     }
 
+    /// Where its placeholder may stand.
+    #[must_use]
+    pub fn placeholders(&self) -> Placeholders {
+        self.placeholders
+    }
+
     /// The first of its authorized URIs, as it was written.
     #[must_use]
     pub fn first_uri(&self) -> &str {
@@ -213,6 +234,11 @@ impl Provider {
     #[must_use]
     pub fn environment(&self) -> &[String] {
         &self.env
+    }
+
+    /// Whether its credential is good at an address of plain HTTP.
+    pub(crate) fn may_be_in_the_clear(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.reach.may_be_tls())
     }
 
     /// The model API it speaks, if it is one.
@@ -249,7 +275,10 @@ impl Provider {
         }
         let first_uri = config.authorized_uris[0].clone();
         let pinned = config.pinned.unwrap_or(true);
-        Ok(Self { id, rules, injections, first_uri, env, pinned, llm: config.llm })
+        let injections: Vec<Injection> = injections;
+        let usual = if injections.is_empty() { Placeholders::Anywhere } else { Placeholders::InPlace };
+        let placeholders = config.placeholders.unwrap_or(usual);
+        Ok(Self { id, rules, injections, first_uri, env, pinned, placeholders, llm: config.llm })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::pattern::{HostPattern, Width};
 use crate::provider::Provider;
 use crate::proxy::Proxies;
 use crate::reach::{Fields, Reach};
-use crate::target::{Authority, Scheme};
+use crate::target::{Authority, Port, Scheme};
 
 /// The name of a rule for people: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,12 @@ impl Policy {
             || self.allow.iter().any(|rule| partial(&rule.reach))
             || self.deny.iter().any(|rule| partial(&rule.reach))
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.may_open())
+    }
+
+    /// Whether a deny rule speaks of some of a host's requests.
+    #[must_use]
+    pub fn denies_in_part(&self, host: &Host, port: Port) -> bool {
+        self.deny.iter().any(|rule| rule.reach.is_partial() && rule.reach.is_at(host, port))
     }
 
     /// Each rule as a line a person can read: its effect, its name, what it covers.

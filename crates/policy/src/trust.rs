@@ -97,6 +97,9 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
     if spec.limits != wish {
         spec.notices.push(format!("limits are held to those of {path}"));
     }
+    if layer.config.egress.scrub == Some(Scrub::Strict) {
+        spec.policy.scrub = Scrub::Strict;
+    }
     let mut spending = Spending::default();
     spending.apply(path, &layer.config.llm)?;
     spec.spending.hold_to(&spending.budget);

@@ -17,6 +17,7 @@ mod run;
 mod settings;
 mod sidecar;
 mod standalone;
+mod stash;
 mod state;
 mod value_source;
 mod vault;

@@ -4,17 +4,21 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use credential::{Credential, Secret, Vault};
+use credential::{Secret, Vault};
 use policy::{Policy, ProviderId};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use sandbox::Caller;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::proxy_url;
 use crate::record::RunRecord;
+use crate::stash::Stash;
 use crate::state::StateDirectory;
+use crate::vault::VaultLater;
 
 /// The largest question.
 const LARGEST: usize = 8 * 1024;
@@ -24,12 +28,17 @@ pub(crate) struct Platform {
     socket: OwnedFd,
     token: Secret,
     providers: Vec<ProviderId>,
-    vault: Vault,
-    /// What the environment holds of a proxy's user.
-    proxy: Option<Credential>,
+    /// What credentials come from, opened at the first question.
+    sources: Sources,
+    vault: Option<Vault>,
     history: History,
+    /// The last history that was told, to which query and when: reading it takes time that credentials wait for.
+    told: Option<(Instant, String, Vec<u8>)>,
     read: Vec<u8>,
 }
+
+/// For how long a history is told again as it was.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What may be told of earlier runs: those of the same workspace.
 pub(crate) struct History {
@@ -54,6 +63,22 @@ impl History {
     }
 }
 
+/// What credentials come from.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) vault: VaultLater,
+    /// `PROXY_URL`, with its user and password.
+    pub(crate) proxy: Option<Stash>,
+}
+
+impl Sources {
+    /// Takes them out of this process's memory.
+    pub(crate) fn prepare(caller: &mut Caller, directory: &StateDirectory) -> Result<Self, Error> {
+        let vault = VaultLater::prepare(caller, directory)?;
+        Ok(Self { vault, proxy: Stash::take(caller, proxy_url::VARIABLE)? })
+    }
+}
+
 /// What an answer holds.
 enum Answer {
     Status(u16),
@@ -63,9 +88,8 @@ enum Answer {
 impl Platform {
     /// Makes the pair: this side, and what the sidecar gets.
     pub(crate) fn pair(
-        vault: Vault,
+        sources: Sources,
         policy: &Policy,
-        proxy: Option<Credential>,
         history: History,
     ) -> Result<(Self, (OwnedFd, Secret)), Error> {
         let plumbing =
@@ -79,8 +103,16 @@ impl Platform {
         let mut providers: Vec<ProviderId> =
             policy.providers().map(|provider| provider.id().clone()).collect();
         providers.extend(policy.proxies().declared().filter_map(|proxy| proxy.credential.clone()));
-        let platform =
-            Self { socket, token: token.clone(), providers, vault, proxy, history, read: Vec::new() };
+        let platform = Self {
+            socket,
+            token: token.clone(),
+            providers,
+            sources,
+            vault: None,
+            history,
+            told: None,
+            read: Vec::new(),
+        };
         Ok((platform, (theirs, token)))
     }
 
@@ -106,14 +138,15 @@ impl Platform {
         }
         while let Some(end) = self.read.windows(4).position(|w| w == b"\r\n\r\n") {
             let question: Vec<u8> = self.read.drain(..end + 4).collect();
-            if self.send(&self.judge(&question)).is_err() {
+            let answer = self.judge(&question);
+            if self.send(&answer).is_err() {
                 return false;
             }
         }
         self.read.len() < LARGEST
     }
 
-    fn judge(&self, question: &[u8]) -> Answer {
+    fn judge(&mut self, question: &[u8]) -> Answer {
         let mut fields = [httparse::EMPTY_HEADER; 16];
         let mut request = httparse::Request::new(&mut fields);
         if !matches!(request.parse(question), Ok(httparse::Status::Complete(_))) {
@@ -128,8 +161,7 @@ impl Platform {
         let history = request.path.and_then(|path| path.strip_prefix("/internal/run-history"));
         match (request.method, rest) {
             (Some("GET"), None) if history.is_some() => {
-                let query = history.unwrap_or_default().trim_start_matches('?');
-                Answer::Fields(Zeroizing::new(self.history.tell(query)))
+                self.tell_history(history.unwrap_or_default().trim_start_matches('?'))
             }
             (Some("GET"), Some(id)) => self.credential(id),
             (Some("POST"), Some(rest)) if rest.ends_with("/refused") => Answer::Status(204),
@@ -137,18 +169,36 @@ impl Platform {
         }
     }
 
+    fn tell_history(&mut self, query: &str) -> Answer {
+        let known = self.told.as_ref().filter(|(at, asked, _)| at.elapsed() < FRESH && asked == query);
+        let told = match known {
+            Some((_, _, told)) => told.clone(),
+            // Another query within the second waits for the next one, as anyone who asks too often does.
+            None if self.told.as_ref().is_some_and(|(at, ..)| at.elapsed() < FRESH) => {
+                return Answer::Status(429);
+            }
+            None => {
+                let told = self.history.tell(query);
+                self.told = Some((Instant::now(), query.to_owned(), told.clone()));
+                told
+            }
+        };
+        Answer::Fields(Zeroizing::new(told))
+    }
+
     /// Only what the run declared is given out (C15).
-    fn credential(&self, id: &str) -> Answer {
+    fn credential(&mut self, id: &str) -> Answer {
         if !self.providers.iter().any(|declared| declared.as_str() == id) {
             return Answer::Status(403);
         }
-        let found = match &self.proxy {
-            Some(proxy) if id == proxy_url::CREDENTIAL => Ok(Some(proxy.clone())),
-            _ => self.vault.get(id),
+        let found = match &self.sources.proxy {
+            Some(proxy) if id == proxy_url::CREDENTIAL => Ok(proxy_url::credential(proxy)),
+            _ => self.vault().and_then(|vault| Ok(vault.get(id)?)),
         };
         match found {
             Ok(Some(credential)) => {
-                let mut body = Zeroizing::new(br#"{"fields":{"#.to_vec());
+                // An id holds nothing that JSON would have to escape.
+                let mut body = Zeroizing::new(format!("{{\"provider\":\"{id}\",\"fields\":{{").into_bytes());
                 for (index, name) in credential.names().enumerate() {
                     let value = credential.field(name.as_str()).map_or(&[][..], Secret::expose);
                     let Ok(text) = std::str::from_utf8(value) else { return Answer::Status(500) };
@@ -165,6 +215,13 @@ impl Platform {
         }
     }
 
+    fn vault(&mut self) -> Result<&Vault, Error> {
+        if self.vault.is_none() {
+            self.vault = Some(self.sources.vault.open()?);
+        }
+        self.vault.as_ref().ok_or(Error::SidecarLost)
+    }
+
     fn send(&self, answer: &Answer) -> io::Result<()> {
         let (status, body) = match answer {
             Answer::Status(status) => (*status, &[][..]),
@@ -178,9 +235,10 @@ impl Platform {
             .into_bytes(),
         );
         out.extend(body);
+        // A sidecar that does not read its answers is not waited for: it loses its platform, and the run its credentials.
         let mut rest = out.as_slice();
         while !rest.is_empty() {
-            let sent = rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL)?;
+            let sent = rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
             rest = &rest[sent..];
         }
         Ok(())

@@ -1,30 +1,35 @@
 //! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is taken where the policy chooses none (S0.54, S1.29).
 //! A user and password in it stay with this process, which gives them to the sidecar as any other credential.
 
+use std::ffi::CStr;
+
 use credential::{Credential, Secret, Value};
 use policy::{HostPattern, Policy, Proxy};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::stash::Stash;
 
-const VARIABLE: &str = "PROXY_URL";
+const NAME: &str = "PROXY_URL";
+pub(crate) const VARIABLE: &CStr = c"PROXY_URL";
 const DIRECT: &str = "NO_PROXY";
 /// The name under which its user and password are asked for.
 pub(crate) const CREDENTIAL: &str = "proxy-url";
 
 /// Takes the environment's proxy, if there is one and nothing else was chosen.
 pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
-    let Some(url) = caller.variable(VARIABLE).filter(|url| !url.is_empty()) else { return Ok(()) };
+    let Some(url) = caller.variable(NAME).filter(|url| !url.is_empty()) else { return Ok(()) };
     let (address, user) = split(url);
     let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
-    let proxy = Proxy::parse(VARIABLE, &address, credential).map_err(bad)?;
+    let proxy = Proxy::parse(NAME, &address, credential).map_err(bad)?;
     policy.fall_back_to(proxy, direct(caller));
     Ok(())
 }
 
 /// Its user and password.
-pub(crate) fn credential(caller: &Caller) -> Option<Credential> {
-    let (_, user) = split(caller.variable(VARIABLE)?);
+pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
+    let text = kept.read().ok()?;
+    let (_, user) = split(std::str::from_utf8(text.expose()).ok()?);
     let (name, password) = user?.split_once(':').map(|(n, p)| (n.to_owned(), p.to_owned()))?;
     let mut credential = Credential::default();
     for (field, text) in [("username", name), ("password", password)] {
@@ -77,7 +82,7 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 }
 
 fn bad(why: String) -> Error {
-    Error::ParseSettings { path: VARIABLE.into(), why }
+    Error::ParseSettings { path: NAME.into(), why }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use credential::Placeholder;
+use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
 use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, Ended, Host, Plan, Signals, Started, Stdio, UndoLog};
@@ -14,12 +14,11 @@ use sandbox::{Additions, Caller, Ended, Host, Plan, Signals, Started, Stdio, Und
 use crate::error::Error;
 use crate::key::audit_key;
 use crate::live::{Alive, reap_dead};
-use crate::platform::{History, Platform};
-use crate::proxy_url;
+use crate::platform::{History, Platform, Sources};
 use crate::record::{Outcome, RunRecord, RunState, now};
 use crate::sidecar::{self, Errand, Purse};
 use crate::state::{StateDirectory, append, make_directory};
-use crate::vault::{Credentials, refuse_missing};
+use crate::vault::refuse_missing;
 use crate::watch::{End, Watch, first_word, last_word};
 
 /// Exit codes beside the command's own. DESIGN §4
@@ -65,11 +64,11 @@ pub struct Finished {
 /// # Errors
 /// When the sandbox or its sidecar could not be made or kept. Nothing half-made is left.
 pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
-    let RunRequest { spec, command, caller, state } = request;
+    let RunRequest { spec, command, mut caller, state } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
-    let (purse, platform, additions) = provide(&spec, &caller, &state)?;
+    let (purse, platform, additions) = provide(&spec, &mut caller, &state)?;
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
@@ -93,7 +92,7 @@ struct Supplied<'a> {
 /// Makes the placeholders, and the socket by which the sidecar asks for what they stand for.
 fn provide(
     spec: &RunSpec,
-    caller: &Caller,
+    caller: &mut Caller,
     state: &StateDirectory,
 ) -> Result<(Purse, Option<Platform>, Additions), Error> {
     let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
@@ -110,11 +109,11 @@ fn provide(
         additions.environment.extend(named);
         purse.placeholders.push((placeholder, provider.id().clone()));
     }
-    let vault = Credentials::open(caller, state)?.into_vault();
-    purse.generation = Some(vault.generation_file()?);
+    let sources = Sources::prepare(caller, state)?;
+    purse.generation = Some(Vault::generation_file(&state.vault())?);
     let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
     let history = History { directory: state.clone(), workspace };
-    let (platform, theirs) = Platform::pair(vault, &spec.policy, proxy_url::credential(caller), history)?;
+    let (platform, theirs) = Platform::pair(sources, &spec.policy, history)?;
     purse.platform = Some(theirs);
     Ok((purse, Some(platform), additions))
 }
@@ -143,11 +142,11 @@ pub fn new_run_id() -> Result<RunId, Error> {
 
 /// Records, keys and approvals must be out of the agent's reach.
 fn refuse_own_state(plan: &Plan, state: &StateDirectory) -> Result<(), Error> {
-    match plan.writable().find(|path| state.is_below(path)) {
+    match plan.shown().find(|path| state.overlaps(path)) {
         None => Ok(()),
         Some(path) => Err(sandbox::Error::Refused {
             what: format!(
-                "`{}` cannot be writable inside: it holds this program's records and keys",
+                "`{}` cannot be shown inside: this program's records and keys are there",
                 path.display()
             ),
             remedy: Some("choose a folder beside them, or move them with XDG_STATE_HOME".into()),
@@ -206,6 +205,8 @@ fn live(
             return Err(error.into());
         }
     };
+    // This process answers for credentials from now on: nobody may look into it. Not earlier, or ids could not be mapped.
+    let _ = sandbox::undumpable();
     let watch = Watch {
         sandbox: &sandbox,
         sidecar: &sidecar,

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use credential::{Placeholder, Secret};
+use credential::{Placeholder, Secret, Vault};
 use egress::{
     Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
@@ -16,11 +16,9 @@ use policy::{Policy, RunId, Spending};
 use sandbox::Caller;
 
 use crate::error::Error;
-use crate::platform::{History, Platform};
-use crate::proxy_url;
+use crate::platform::{History, Platform, Sources};
 use crate::run::placeholders;
 use crate::state::{StateDirectory, state};
-use crate::vault::Credentials;
 
 /// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
 const TOKEN: &str = "RUN_TOKEN";
@@ -58,11 +56,13 @@ pub struct Standalone {
 /// When an address cannot be bound, a file cannot be written, or serving fails.
 pub fn serve_standalone(
     sidecar: Standalone,
-    caller: &Caller,
+    caller: &mut Caller,
     directory: &StateDirectory,
     stop: OwnedFd,
     listening: impl FnOnce(),
 ) -> Result<(), Error> {
+    // Nobody may look into a process that holds credentials.
+    let _ = sandbox::undumpable();
     let files = Files::open(caller.variable("SSL_CERT_FILE"));
     let mut listeners = Listeners { forward: Some(egress::bind(sidecar.forward)?), ..Listeners::default() };
     if let Some(address) = sidecar.gateway {
@@ -115,7 +115,7 @@ pub fn serve_standalone(
 /// A platform that the environment names; one that `/configure` will name; or else the person's own vault.
 fn wallet(
     policy: &Policy,
-    caller: &Caller,
+    caller: &mut Caller,
     directory: &StateDirectory,
     environment: Option<&Path>,
 ) -> Result<Wallet, Error> {
@@ -131,11 +131,10 @@ fn wallet(
     if let (Some(token), Some(address)) = (secret(TOKEN), caller.variable(PLATFORM)) {
         wallet.platform = Some((PlatformPlace::Address(address.to_owned()), token));
     } else if wallet.configure_once.is_none() {
-        let vault = Credentials::open(caller, directory)?.into_vault();
-        wallet.generation = Some(vault.generation_file()?);
+        let sources = Sources::prepare(caller, directory)?;
+        wallet.generation = Some(Vault::generation_file(&directory.vault())?);
         let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
-        let (mut platform, (socket, token)) =
-            Platform::pair(vault, policy, proxy_url::credential(caller), history)?;
+        let (mut platform, (socket, token)) = Platform::pair(sources, policy, history)?;
         wallet.platform = Some((PlatformPlace::Inherited(UnixStream::from(socket)), token));
         // It ends with this process, or when the sidecar closes its side.
         std::thread::spawn(move || while platform.wait() && platform.answer() {});

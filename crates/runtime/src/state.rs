@@ -37,10 +37,11 @@ impl StateDirectory {
         })
     }
 
-    /// Whether it lies below a path.
-    pub(crate) fn is_below(&self, path: &Path) -> bool {
+    /// Whether a path and this directory hold one another, so that whoever sees the one sees some of the other.
+    pub(crate) fn overlaps(&self, path: &Path) -> bool {
         let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
-        self.0.starts_with(path) || real(&self.0).starts_with(real(path))
+        let (own, other) = (real(&self.0), real(path));
+        own.starts_with(&other) || other.starts_with(&own) || self.0.starts_with(path)
     }
 
     pub(crate) fn run(&self, run: &RunId) -> PathBuf {

@@ -12,11 +12,13 @@ use policy::{ProviderId, RunSpec};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::stash::Stash;
 use crate::state::{StateDirectory, make_directory, state};
 use crate::value_source::ValueSource;
 
 /// The variable that holds keys, as the existing platform calls it. S1.18
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
+const VARIABLE_C: &std::ffi::CStr = c"CONNECTION_ENCRYPTION_KEY";
 const KEY: &str = "vault.key";
 
 /// A credential in the vault, without its values.
@@ -40,7 +42,9 @@ impl Credentials {
     /// # Errors
     /// When a key cannot be read or made.
     pub fn open(caller: &Caller, directory: &StateDirectory) -> Result<Self, Error> {
-        Ok(Self(Vault::open(directory.vault(), keyring(caller, directory)?)?))
+        // Nobody may look into a process that holds keys.
+        let _ = sandbox::undumpable();
+        Ok(Self(Vault::open(directory.vault(), keyring(caller.variable(VARIABLE), directory)?)?))
     }
 
     /// Stores one field of a provider's credential.
@@ -96,9 +100,28 @@ impl Credentials {
         };
         Ok(self.0.get(provider.as_str())?.map(lengths))
     }
+}
 
-    pub(crate) fn into_vault(self) -> Vault {
-        self.0
+/// Where a vault's keys will be read from: at the first question for a credential, after every fork.
+#[derive(Debug)]
+pub(crate) struct VaultLater {
+    directory: StateDirectory,
+    text: Option<Stash>,
+}
+
+impl VaultLater {
+    /// Takes the keys out of this process's memory. That they are there and can be read is checked before.
+    pub(crate) fn prepare(caller: &mut Caller, directory: &StateDirectory) -> Result<Self, Error> {
+        drop(keyring(caller.variable(VARIABLE), directory)?);
+        Ok(Self { directory: directory.clone(), text: Stash::take(caller, VARIABLE_C)? })
+    }
+
+    /// Opens the vault.
+    pub(crate) fn open(&self) -> Result<Vault, Error> {
+        let text = self.text.as_ref().map(Stash::read).transpose();
+        let text = text.map_err(|source| Error::Plumbing { what: "read the vault's keys", source })?;
+        let text = text.as_ref().and_then(|secret| std::str::from_utf8(secret.expose()).ok());
+        Ok(Vault::open(self.directory.vault(), keyring(text, &self.directory)?)?)
     }
 }
 
@@ -111,12 +134,12 @@ pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Resu
     }
 }
 
-fn keyring(caller: &Caller, directory: &StateDirectory) -> Result<Keyring, Error> {
+fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Error> {
     let bad = |place: &str| {
         let place = place.to_owned();
         move |e: credential::EnvelopeError| Error::VaultKey { place, why: e.to_string() }
     };
-    if let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) {
+    if let Some(text) = text.filter(|text| !text.is_empty()) {
         return Keyring::parse(text).map_err(bad(VARIABLE));
     }
     let path = directory.keys().join(KEY);

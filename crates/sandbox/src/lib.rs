@@ -38,6 +38,8 @@ pub use started::{Started, Stdio};
 pub use step::Step;
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
+pub use sys::environment::wipe as wipe_variable;
+pub use sys::privilege::undumpable;
 pub use sys::signal::Signals;
 pub use tool::tool_names;
 pub use undo::{Undo, UndoLog};

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Limits, MountMode, RunId, RunSpec, WorkspaceMode};
+use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
 
 use crate::caller::Caller;
 use crate::environment::{self, Planes};
@@ -292,13 +292,13 @@ fn private_root(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Step 
 }
 
 impl Plan {
-    /// The paths of the host that the command can write to, where its backend bounds them.
-    pub fn writable(&self) -> impl Iterator<Item = &Path> {
+    /// The paths of the host that the command is shown or given a copy of, where its backend bounds them.
+    pub fn shown(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
-            Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => Some(path.as_path()),
-            Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
+            Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowSystem(path) => {
                 Some(path.as_path())
             }
+            Step::Show(Visible { source: Source::Host(path), .. }) => Some(path.as_path()),
             _ => None,
         })
     }

@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 pub mod descriptor;
+pub mod environment;
 pub mod landlock;
 pub mod listener;
 pub mod mount;

@@ -14,6 +14,7 @@ mod sample;
 mod server;
 mod splice;
 mod starts;
+mod terminate;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,11 +56,13 @@ enum Part {
     Cold,
     Concurrent,
     Splice,
+    Terminate,
     Dns,
     Memory,
 }
 
-const PARTS: [Part; 5] = [Part::Cold, Part::Concurrent, Part::Splice, Part::Dns, Part::Memory];
+const PARTS: [Part; 6] =
+    [Part::Cold, Part::Concurrent, Part::Splice, Part::Terminate, Part::Dns, Part::Memory];
 
 /// How much is measured.
 pub(crate) struct Pace {
@@ -166,6 +169,7 @@ impl Bench {
             Part::Cold => starts::cold(self),
             Part::Concurrent => starts::concurrent(self),
             Part::Splice => splice::measure(self),
+            Part::Terminate => terminate::measure(self),
             Part::Dns => dns::measure(self),
             Part::Memory => held::measure(self),
         }

@@ -42,7 +42,7 @@ impl Origin {
             "http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 600; sendfile on; tcp_nopush on;\n\
              client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
              uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; open_file_cache max=10;\n\
-             ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem; ssl_session_cache shared:s:10m;\n\
+             ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem; ssl_session_cache shared:s:10m; ssl_protocols TLSv1.3;\n\
              server {{ listen {address} ssl backlog=4096; root {at}; }} }}\n"
         );
         let server = start_nginx("origin", nginx, 2, &rest, address, folder)?;
@@ -64,6 +64,8 @@ pub(crate) struct Way {
     pub(crate) dial: SocketAddr,
     /// Whether it has to ask for a tunnel.
     pub(crate) tunnel: bool,
+    /// Whom the load generator must trust, if not the origin's own certificate.
+    pub(crate) authority: Option<PathBuf>,
     /// The proxy; the direct way has none.
     pub(crate) server: Option<Server>,
 }
@@ -90,6 +92,7 @@ pub(crate) fn all(
         role: Role::Reference,
         dial: origin.address,
         tunnel: false,
+        authority: None,
         server: None,
     });
     Ok(ways)
@@ -112,7 +115,7 @@ fn lockgate(bench: &Bench, origin: &Origin) -> Result<Way> {
     ]
     .map(str::to_owned);
     let server = Server::start("sidecar", &bench.lockgate, &args, folder)?.await_port(dial, folder)?;
-    Ok(Way { name: "lockgate", role: Role::Ours, dial, tunnel: true, server: Some(server) })
+    Ok(Way { name: "lockgate", role: Role::Ours, dial, tunnel: true, authority: None, server: Some(server) })
 }
 
 fn nginx_preread(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
@@ -124,7 +127,7 @@ fn nginx_preread(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
         origin.address
     );
     let server = start_nginx("preread", nginx, 1, &rest, dial, &bench.folder)?;
-    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, server: Some(server) })
+    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
 }
 
 fn haproxy_sni(bench: &Bench, origin: &Origin, haproxy: &Path) -> Result<Way> {
@@ -139,10 +142,10 @@ fn haproxy_sni(bench: &Bench, origin: &Origin, haproxy: &Path) -> Result<Way> {
     fs::write(&path, config)?;
     let args = ["-db".to_owned(), "-f".into(), path.to_string_lossy().into_owned()];
     let server = Server::start("haproxy", haproxy, &args, &bench.folder)?.await_port(dial, &bench.folder)?;
-    Ok(Way { name: "haproxy", role: Role::Peer, dial, tunnel: false, server: Some(server) })
+    Ok(Way { name: "haproxy", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
 }
 
-fn start_nginx(
+pub(super) fn start_nginx(
     name: &str,
     nginx: &Path,
     workers: u32,

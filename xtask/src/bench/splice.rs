@@ -48,15 +48,15 @@ impl Tally {
 }
 
 /// One kind of load.
-struct Load {
-    what: &'static str,
-    args: &'static [&'static str],
+pub(super) struct Load {
+    pub(super) what: &'static str,
+    pub(super) args: &'static [&'static str],
     /// Whether the octets count, and not the answers.
-    is_bulk: bool,
-    resumes: bool,
+    pub(super) is_bulk: bool,
+    pub(super) resumes: bool,
 }
 
-const LOADS: [Load; 4] = [
+pub(super) const LOADS: [Load; 4] = [
     Load {
         what: "1 KiB, kept connections",
         args: &["--connections", "kept", "--path", "/1k"],
@@ -137,10 +137,10 @@ fn rows(load: &Load, plane: &str, rates: Vec<Series>, mut costs: Vec<Series>) ->
     ]
 }
 
-fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) -> Result<(f64, Option<f64>)> {
+pub(super) fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) -> Result<(f64, Option<f64>)> {
     let dial = way.dial.to_string();
     let origin_name = format!("{NAME}:{}", origin.address.port());
-    let authority = origin.authority.to_string_lossy();
+    let authority = way.authority.as_ref().unwrap_or(&origin.authority).to_string_lossy();
     let seconds = bench.pace.seconds.to_string();
     let mut args = vec![
         "https",

@@ -112,6 +112,6 @@ mod tests {
             let version = package.rsplit_once('@').map_or("", |(_, version)| version);
             version.split('.').count() == 3 && version.split('.').all(|part| part.parse::<u32>().is_ok())
         };
-        assert!(PACKAGES.iter().all(|package| exact(&package)), "{PACKAGES:?}");
+        assert!(PACKAGES.iter().all(exact), "{PACKAGES:?}");
     }
 }

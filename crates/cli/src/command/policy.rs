@@ -88,9 +88,13 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
             Ok(grant) => {
                 allowed = true;
                 let how = match (grant.carriage(), grant.provider()) {
-                    (Carriage::Opened, _) => {
-                        "; TLS is opened, because a credential is bound there or a rule names paths or methods"
+                    (Carriage::Opened, _) if grant.is_pinned() => {
+                        "; TLS is opened, because a credential is bound there"
                     }
+                    (Carriage::Opened, _) if policy.denies_in_part(&host, port) => {
+                        "; TLS is opened, because a deny rule names paths or methods"
+                    }
+                    (Carriage::Opened, _) => "; TLS is opened, because it names paths or methods",
                     (Carriage::Request, Some(_)) => "; its credential is put in",
                     (Carriage::Tls, _) => "; TLS is spliced, not opened",
                     _ => "",

@@ -143,6 +143,7 @@ pub(crate) fn approve() -> Done {
     if project.text.is_empty() {
         return Err(Usage::error(format!("there is no {FILE} here"), "`lockgate policy init` makes one"));
     }
+    tell_bindings(&project.text);
     if std::io::stdin().is_terminal() {
         output::data(&project.text)?;
         write!(std::io::stderr(), "Approve this file for runs in {}? [y/N] ", project.path.display())?;
@@ -156,4 +157,16 @@ pub(crate) fn approve() -> Done {
     runtime::approve(&project.state, &project.path, &project.text)?;
     output::tell(&format!("approved {FILE} as it is now; a change needs a new approval"));
     Ok(0)
+}
+
+/// Where credentials would go that the file binds: what is easily overlooked in a long file.
+fn tell_bindings(text: &str) {
+    let Ok(config) = toml::from_str::<policy::RunConfig>(text) else { return };
+    for provider in &config.provider {
+        let uris = provider.authorized_uris.join(", ");
+        output::tell(&format!("it sends the credential `{}` to {uris}", output::plain(&provider.id)));
+    }
+    for name in &config.providers {
+        output::tell(&format!("it uses the credential `{}`", output::plain(name)));
+    }
 }

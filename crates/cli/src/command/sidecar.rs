@@ -10,7 +10,7 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
-    let caller = Caller::current()?;
+    let mut caller = Caller::current()?;
     let state = StateDirectory::of(&caller)?;
     let request = SettingsRequest { policy: Some(arguments.policy), ..SettingsRequest::default() };
     let spec = Settings::load(&request, &caller, &state)?.spec;
@@ -47,7 +47,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         run: runtime::new_run_id()?,
     };
     let signals = Signals::block_forwarded()?;
-    runtime::serve_standalone(standalone, &caller, &state, OwnedFd::from(signals), || {
+    runtime::serve_standalone(standalone, &mut caller, &state, OwnedFd::from(signals), || {
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
         output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));

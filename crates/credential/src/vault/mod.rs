@@ -165,13 +165,13 @@ impl Vault {
         Ok(rotation)
     }
 
-    /// The file of the generation, to read from: eight octets at offset 0 that differ after every change. It is made if it is
+    /// The file of a vault's generation, to read from: eight octets at offset 0 that differ after every change. It is made if it is
     /// not there and never replaced, so it stays good for as long as it is open, also in another process.
     ///
     /// # Errors
     /// When it, or the directory, cannot be made or opened.
-    pub fn generation_file(&self) -> Result<File, VaultError> {
-        Directory::make(&self.directory)?.generation()
+    pub fn generation_file(directory: &Path) -> Result<File, VaultError> {
+        Directory::make(directory)?.generation()
     }
 
     fn read(&self, directory: &Directory, id: &RecordId) -> Result<Option<Credential>, VaultError> {

@@ -109,7 +109,7 @@ fn ids_that_are_none_touch_nothing() {
 fn every_change_is_a_generation() {
     let root = tempfile::tempdir().unwrap();
     let vault = vault(&root.path().join("new"), OLD);
-    let file = vault.generation_file().unwrap();
+    let file = Vault::generation_file(&vault.directory).unwrap();
     let mut seen = vec![generation(&file)];
     set(&vault, "a", "access_token", "x");
     seen.push(generation(&file));
@@ -121,7 +121,7 @@ fn every_change_is_a_generation() {
     vault.remove("a").unwrap();
     vault.rotate().unwrap();
     assert_eq!(generation(&file), seen[3]);
-    assert_eq!(generation(&vault.generation_file().unwrap()), seen[3]);
+    assert_eq!(generation(&Vault::generation_file(&vault.directory).unwrap()), seen[3]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn no_write_is_lost_between_two_writers() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("vault");
     let opened = [vault(&path, OLD), vault(&path, OLD)];
-    let watched = opened[0].generation_file().unwrap();
+    let watched = Vault::generation_file(&path).unwrap();
     thread::scope(|scope| {
         for (which, vault) in opened.iter().enumerate() {
             scope.spawn(move || (0..20).for_each(|at| set(vault, "a", &format!("field_{which}_{at}"), "x")));

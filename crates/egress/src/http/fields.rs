@@ -67,6 +67,11 @@ impl Fields {
         self.push(name, value);
     }
 
+    /// Leaves out the fields whose names are not to be kept.
+    pub(crate) fn keep(&mut self, mut kept: impl FnMut(&str) -> bool) {
+        self.0.retain(|(name, _)| kept(name));
+    }
+
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.retain(|(n, _)| n != name);
     }

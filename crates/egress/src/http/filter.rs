@@ -9,6 +9,7 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use policy::{Denial, Guard};
 
 use super::fields::{Fields, trim};
+use super::frames::{Frames, Kind};
 use super::head::BodyLength;
 use super::response::{ResponseBody, ResponseHead};
 use crate::llm::{Meter, Metered};
@@ -19,15 +20,39 @@ pub(super) struct Filter {
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
     meter: Option<Meter>,
+    /// Where messages end, in an answer that is a stream of them.
+    frames: Option<Frames>,
     masked: u64,
 }
 
 /// How a body was packed (RFC 9110 §8.4.1).
 enum Unpack {
     Plain,
-    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
-    Deflate(Box<ZlibDecoder<Vec<u8>>>),
-    Brotli(Box<brotli_decompressor::DecompressorWriter<Vec<u8>>>),
+    Gzip(Box<MultiGzDecoder<Bounded>>),
+    Deflate(Box<ZlibDecoder<Bounded>>),
+    Brotli(Box<brotli_decompressor::DecompressorWriter<Bounded>>),
+}
+
+/// What is unpacked of one piece. A few octets may unpack to gigabytes: that is an error, and not a memory full of zeros.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+/// The most that one piece may unpack to, and the most of a packed body that is unpacked at once.
+const MOST_UNPACKED: usize = 2 * 1024 * 1024;
+const PACKED_PIECE: usize = 1024;
+
+impl Write for Bounded {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        if self.0.len() + octets.len() > MOST_UNPACKED {
+            return Err(io::Error::other("the answer unpacks to too much at once"));
+        }
+        self.0.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What is done with an answer that cannot be searched.
@@ -42,7 +67,7 @@ pub(crate) enum Unsearchable {
 impl Filter {
     /// A filter for an answer to a request that held no credential.
     pub(super) fn none() -> Self {
-        Self { unpack: Unpack::Plain, scrubber: None, needles: None, meter: None, masked: 0 }
+        Self { unpack: Unpack::Plain, scrubber: None, needles: None, meter: None, frames: None, masked: 0 }
     }
 
     /// A filter that masks what `needles` stand for. The head is changed to what will be sent.
@@ -56,6 +81,7 @@ impl Filter {
             scrubber: Some(Scrubber::new(needles)),
             needles: Some(needles.clone()),
             meter: None,
+            frames: is_grpc(&head.fields).then(|| Frames::of(Kind::Grpc)),
             masked: 0,
         };
         filter.fields(&mut head.fields);
@@ -81,9 +107,20 @@ impl Filter {
         self.meter.take().map(Meter::end)
     }
 
-    /// Masks the values of fields: a head's, or a trailer section's.
+    /// Masks what can be seen of an answer that is packed in a way that is not known here.
+    pub(super) fn scrubbing_blindly(needles: &Needles, head: &mut ResponseHead) -> Self {
+        let mut filter =
+            Self { scrubber: Some(Scrubber::new(needles)), needles: Some(needles.clone()), ..Self::none() };
+        filter.fields(&mut head.fields);
+        filter
+    }
+
+    /// Masks the values of fields: a head's, or a trailer section's. A field whose name holds one is left out.
     pub(super) fn fields(&mut self, fields: &mut Fields) {
         let Some(needles) = &self.needles else { return };
+        let names = fields.len();
+        fields.keep(|name| needles.scrub_text(name.as_bytes()).1 == 0);
+        self.masked += (names - fields.len()) as u64;
         for (_, value) in fields.iter_mut() {
             let (masked, found) = needles.scrub_text(value);
             if found > 0 {
@@ -104,14 +141,20 @@ impl Filter {
     pub(super) fn piece(&mut self, piece: Bytes) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(piece) };
         let mut out = Vec::with_capacity(piece.len());
-        match self.unpack.piece(&piece)? {
-            Some(unpacked) => scrubber.push(&unpacked, &mut out),
-            None => scrubber.push(&piece, &mut out),
+        match (self.unpack.piece(&piece)?, &mut self.frames) {
+            (Some(unpacked), _) => scrubber.push(&unpacked, &mut out),
+            (None, None) => scrubber.push(&piece, &mut out),
+            (None, Some(frames)) => scrub_messages(scrubber, frames, &piece, &mut out),
         }
         if let Some(meter) = &mut self.meter {
             meter.piece(&out);
         }
         Ok(out.into())
+    }
+
+    /// How much of a body is given to it at once.
+    pub(super) fn appetite(&self) -> usize {
+        if matches!(self.unpack, Unpack::Plain) { usize::MAX } else { PACKED_PIECE }
     }
 
     /// What was held back.
@@ -135,6 +178,23 @@ impl Filter {
     }
 }
 
+fn is_grpc(fields: &Fields) -> bool {
+    fields.text("content-type").is_some_and(|kind| kind.starts_with("application/grpc"))
+}
+
+/// Masks a stream of messages, each to its end.
+pub(super) fn scrub_messages(scrubber: &mut Scrubber, frames: &mut Frames, piece: &[u8], out: &mut Vec<u8>) {
+    let mut rest = piece;
+    while !rest.is_empty() {
+        let (taken, ended) = frames.next(rest);
+        scrubber.push(&rest[..taken], out);
+        if ended {
+            scrubber.finish(out);
+        }
+        rest = &rest[taken..];
+    }
+}
+
 impl Unpack {
     fn of(fields: &Fields) -> Result<Self, Denial> {
         let codings: Vec<Vec<u8>> = fields
@@ -146,11 +206,11 @@ impl Unpack {
         match codings.as_slice() {
             [] => Ok(Self::Plain),
             [one] if one == b"gzip" || one == b"x-gzip" => {
-                Ok(Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))))
+                Ok(Self::Gzip(Box::new(MultiGzDecoder::new(Bounded::default()))))
             }
-            [one] if one == b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Vec::new())))),
+            [one] if one == b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Bounded::default())))),
             [one] if one == b"br" => {
-                let writer = brotli_decompressor::DecompressorWriter::new(Vec::new(), 16 * 1024);
+                let writer = brotli_decompressor::DecompressorWriter::new(Bounded::default(), 16 * 1024);
                 Ok(Self::Brotli(Box::new(writer)))
             }
             other => {
@@ -168,16 +228,16 @@ impl Unpack {
             Self::Gzip(decoder) => {
                 decoder.write_all(piece)?;
                 decoder.flush()?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
             Self::Deflate(decoder) => {
                 decoder.write_all(piece)?;
                 decoder.flush()?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
             Self::Brotli(decoder) => {
                 decoder.write_all(piece)?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
         })
     }
@@ -187,15 +247,15 @@ impl Unpack {
             Self::Plain => None,
             Self::Gzip(decoder) => {
                 decoder.try_finish()?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
             Self::Deflate(decoder) => {
                 decoder.try_finish()?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
             Self::Brotli(decoder) => {
                 decoder.close()?;
-                Some(std::mem::take(decoder.get_mut()))
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
         })
     }

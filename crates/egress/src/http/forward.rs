@@ -7,20 +7,22 @@ use std::time::Duration;
 
 use policy::Target;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::answer::Answer;
+use super::filter::Unsearchable;
 use super::handle::Request;
 use super::head::{BodyLength, Version};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::problem::{self, After};
-use super::respond::{Handling, Responded, respond};
+use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, respond};
 use super::stream::AgentReader;
 use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
-use crate::inject::{Sending, inject_again, is_asking};
+use crate::inject::{Sending, inject_again, is_asking, tells_who_asks};
 use crate::upstream::Offer;
 
 /// What is asked of an exchange beside its request.
@@ -35,22 +37,6 @@ pub(super) struct Terms {
 /// Sends the request on and relays its answer.
 pub(super) async fn forward(
     gate: &Rc<Gate>,
-    exchange: Exchange<Ready>,
-    target: &Target,
-    sending: Sending,
-    request: Request<'_>,
-    answer: Answer<'_>,
-    terms: Terms,
-) -> io::Result<After> {
-    let Some(within) = terms.within else {
-        return unhurried(gate, exchange, target, sending, request, answer, terms).await;
-    };
-    let whole = unhurried(gate, exchange, target, sending, request, answer, terms);
-    tokio::time::timeout(within, whole).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-}
-
-async fn unhurried(
-    gate: &Rc<Gate>,
     mut exchange: Exchange<Ready>,
     target: &Target,
     mut sending: Sending,
@@ -58,6 +44,7 @@ async fn unhurried(
     mut answer: Answer<'_>,
     terms: Terms,
 ) -> io::Result<After> {
+    let until = terms.within.map(|within| Instant::now() + within);
     let Request { head, mut body } = request;
     if head.asks_for_websocket() {
         return upgrade::websocket(gate, exchange, target, &sending, body, answer).await;
@@ -69,21 +56,34 @@ async fn unhurried(
     let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
     // A body that is still whole can be sent again.
     let again = body.again();
+    let mut renewed = false;
     let mut fresh = exchange.held().is_none() || again.is_none();
     loop {
         let sent = match upstream::send(gate, &mut exchange, &sending, head.body, offer, kept).await {
             Ok(sent) => sent,
             Err(error) => return unreachable(gate, exchange, target, &error, answer).await,
         };
-        let job = Job { sending: &sending, length: head.body, refresh: !fresh, terms };
+        let job = Job { sending: &sending, length: head.body, refresh: !fresh, most: terms.most, until };
+        let held = exchange.held().cloned();
         match relay(gate, exchange, target, job, body, sent, answer).await? {
-            Relayed::Answered(after) => return Ok(after),
+            Relayed::Answered { after, status } => {
+                if renewed
+                    && status == UNAUTHORIZED
+                    && let Some(held) = held
+                {
+                    gate.credentials().report_refused(held.provider()).await;
+                }
+                return Ok(after);
+            }
             Relayed::Refused(back) => (answer, exchange) = *back,
         }
         // Refused with 401: once more, if there is another credential by now.
         fresh = true;
         match inject_again(&mut exchange, gate, target).await {
-            Some(new) => sending = new,
+            Some(new) => {
+                sending = new;
+                renewed = true;
+            }
             None => {
                 if let Some(held) = exchange.held() {
                     gate.credentials().report_refused(held.provider()).await;
@@ -118,12 +118,16 @@ struct Job<'a> {
     length: BodyLength,
     /// Whether a 401 may be answered by trying another credential.
     refresh: bool,
-    terms: Terms,
+    most: Option<usize>,
+    until: Option<Instant>,
 }
 
 /// What came of it.
 enum Relayed<'a> {
-    Answered(After),
+    Answered {
+        after: After,
+        status: u16,
+    },
     /// The upstream refused the credential, and nothing has been answered yet.
     Refused(Box<(Answer<'a>, Exchange<Ready>)>),
 }
@@ -138,13 +142,17 @@ async fn relay<'a>(
     sent: Sent,
     answer: Answer<'a>,
 ) -> io::Result<Relayed<'a>> {
-    let held = exchange.held().cloned();
+    let needles = gate.credentials().needles();
+    let bound = exchange.held().is_some();
     let handling = Handling {
         method: job.sending.method.as_str(),
-        needles: held.as_ref().map(|held| held.needles()),
-        unsearchable: gate.unsearchable(),
+        needles: (!needles.is_empty()).then_some(&needles),
+        // An answer to a request that held no credential can hardly hold one: it is not refused for its packing.
+        unsearchable: if bound { gate.unsearchable() } else { Unsearchable::Note },
+        bound,
         refresh: job.refresh,
-        most: job.terms.most,
+        most: job.most,
+        until: job.until,
         meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method)))),
         ledger: gate.ledger(),
     };
@@ -193,7 +201,17 @@ async fn relay<'a>(
                 upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
             }
             // What was not read of the body would be taken for the next request.
-            Ok(Relayed::Answered(if read { after } else { After::Close }))
+            Ok(Relayed::Answered { after: if read { after } else { After::Close }, status })
+        }
+        Ok(Responded::Failed(answer, Failure::Broken(error))) => {
+            let after = unreachable(gate, exchange, target, &error, answer).await?;
+            Ok(Relayed::Answered { after, status: 0 })
+        }
+        Ok(Responded::Failed(answer, Failure::Denied(denial))) => {
+            let denial = exchange.refuse(denial);
+            let reply = problem::denied(&denial, &target.to_string(), gate.run(), 502);
+            let after = answer.reply(reply, After::Close).await?;
+            Ok(Relayed::Answered { after, status: 0 })
         }
         Err(error) => {
             exchange.record().fail(&error.to_string());
@@ -212,10 +230,19 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     if !body.is_waiting() {
         outgoing.flush().await?;
     }
+    let mut last = bytes::Bytes::new();
     while let Some(piece) = body.next().await? {
         count.set(count.get() + piece.len() as u64);
+        if body.is_ending() {
+            body.next().await?;
+            last = piece;
+            break;
+        }
         outgoing.send(piece).await?;
     }
     let trailers = upstream::passed_on(body.trailers().await?);
-    outgoing.end(trailers).await
+    if tells_who_asks(&trailers) {
+        return Err(io::Error::other("a placeholder or a key stands in a trailer"));
+    }
+    outgoing.finish(last, trailers).await
 }

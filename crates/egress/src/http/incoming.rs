@@ -84,6 +84,19 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
+    /// Whether the end has come already, so that what is at hand can be sent together with it.
+    pub(crate) fn is_ending(&self) -> bool {
+        match self {
+            Self::Version1 { framing: Framing::Done | Framing::Sized(0), .. } | Self::Whole(None) => true,
+            Self::Version1 { reader, framing: Framing::Chunked(scanner) } => {
+                let mut ahead = scanner.clone();
+                ahead.scan(&reader.ahead).is_ok_and(|step| step.data == 0) && ahead.is_done()
+            }
+            Self::Version2(stream) => stream.is_end_stream(),
+            Self::Version1 { .. } | Self::Whole(Some(_)) => false,
+        }
+    }
+
     /// What came after the body.
     pub(crate) async fn trailers(&mut self) -> io::Result<Fields> {
         match self {

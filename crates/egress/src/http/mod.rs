@@ -11,6 +11,7 @@ mod chunk;
 mod fields;
 mod filter;
 mod forward;
+mod frames;
 mod gateway;
 mod handle;
 mod head;

@@ -61,6 +61,23 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         }
     }
 
+    /// Sends the last piece on, and ends the body, in one writing where that is possible.
+    pub(crate) async fn finish(&mut self, piece: Bytes, trailers: Fields) -> io::Result<()> {
+        match self {
+            Self::Version1 { frame, waiting, .. } if piece.len() <= TOGETHER => {
+                if *frame == Frame::Chunked && !piece.is_empty() {
+                    waiting.extend(format!("{:x}\r\n", piece.len()).bytes());
+                    waiting.extend(&piece);
+                    waiting.extend(b"\r\n");
+                } else {
+                    waiting.extend(&piece);
+                }
+            }
+            _ => self.send(piece).await?,
+        }
+        self.end(trailers).await
+    }
+
     /// Sends out what waits.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if let Self::Version1 { writer, waiting, .. } = self {

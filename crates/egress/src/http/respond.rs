@@ -5,7 +5,8 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 use credential::Needles;
-use policy::LlmFormat;
+use policy::{Denial, LlmFormat};
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::filter::{Filter, Unsearchable};
@@ -16,7 +17,7 @@ use super::upstream::{self, Arrived, Coming};
 use crate::llm::{Ledger, Meter};
 
 /// The status of an upstream that does not know the credential.
-const UNAUTHORIZED: u16 = 401;
+pub(super) const UNAUTHORIZED: u16 = 401;
 
 /// How an answer is handled.
 #[derive(Clone, Copy)]
@@ -25,10 +26,14 @@ pub(super) struct Handling<'a> {
     /// What to mask.
     pub(super) needles: Option<&'a Needles>,
     pub(super) unsearchable: Unsearchable,
+    /// Whether a credential was part of the request.
+    pub(super) bound: bool,
     /// Whether a 401 comes back unanswered.
     pub(super) refresh: bool,
     /// How much of the body is given back.
     pub(super) most: Option<usize>,
+    /// When it must have begun, and be whole if it is gathered.
+    pub(super) until: Option<Instant>,
     /// The model API it came from, and whether a use is to be told.
     pub(super) meter: Option<(LlmFormat, bool)>,
     pub(super) ledger: &'a RefCell<Ledger>,
@@ -47,6 +52,16 @@ pub(super) enum Responded<'a> {
     },
     /// The upstream refused the credential.
     Refused(Answer<'a>),
+    /// Nothing has been answered yet, and nothing of the upstream's will be.
+    Failed(Answer<'a>, Failure),
+}
+
+/// Why an answer is not passed on.
+pub(super) enum Failure {
+    /// The upstream did not give one that can be read.
+    Broken(io::Error),
+    /// A guard refuses it.
+    Denied(Denial),
 }
 
 /// Passes an answer on.
@@ -65,33 +80,47 @@ pub(super) async fn respond<'a>(
         }
         answer.interim(&head).await
     };
-    let Arrived { mut head, mut length, mut body } = coming.answer(handling.method, interim).await?;
-    if head.status == 101 {
-        return Err(io::Error::other("the upstream switched protocols without being asked"));
-    }
+    let arrived = by(handling.until, coming.answer(handling.method, interim)).await;
+    let Arrived { mut head, mut length, mut body } = match arrived {
+        Ok(arrived) if arrived.head.status == 101 => {
+            let why = io::Error::other("the upstream switched protocols without being asked");
+            return Ok(Responded::Failed(answer, Failure::Broken(why)));
+        }
+        Ok(arrived) => arrived,
+        Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
+    };
     if head.status == UNAUTHORIZED && handling.refresh {
         return Ok(Responded::Refused(answer));
     }
     let (status, mut note) = (head.status, None);
+    let framed = length != ResponseBody::ToEnd;
+    // An answer to a request that held no credential is searched where it can be, and never changed for it.
+    let needles = needles.filter(|_| handling.bound || !head.fields.has("content-encoding"));
     let mut filter = match needles.map(|needles| Filter::scrubbing(needles, &mut head, &mut length)) {
         None => Filter::none(),
         Some(Ok(filter)) => filter,
         Some(Err(denial)) if handling.unsearchable == Unsearchable::Note => {
             note = Some(format!("{}: {}", denial.guard, denial.reason));
-            Filter::none()
+            Filter::scrubbing_blindly(needles.unwrap_or(&Needles::of([])), &mut head)
         }
-        Some(Err(denial)) => return Err(io::Error::other(denial.to_string())),
+        Some(Err(denial)) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),
     };
     if let Some((format, asked)) = handling.meter {
         let expected = asked && (200..300).contains(&status);
         filter.meter(Meter::of(format, head.fields.text("content-type"), expected));
     }
-    let mut reusable = length != ResponseBody::ToEnd && head.keep_alive;
+    // Some servers send a body with an answer that has none; it would be read as the next one.
+    let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
+    let mut reusable = framed && head.keep_alive && !bodiless;
     let mut gathered = None;
     if let Some(most) = handling.most
         && length != ResponseBody::Framed(BodyLength::None)
     {
-        let (cut, truncated) = gather(&mut body, &mut filter, most, received).await?;
+        let gathering = by(handling.until, gather(&mut body, &mut filter, most, received)).await;
+        let (cut, truncated) = match gathering {
+            Ok(gathered) => gathered,
+            Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
+        };
         reusable &= !truncated;
         if truncated {
             head.fields.set("x-truncated", b"true");
@@ -103,20 +132,28 @@ pub(super) async fn respond<'a>(
     let begun = answer.begin(&mut head, length)?;
     let mut out = begun.body;
     if let Some(cut) = gathered {
-        out.send(cut).await?;
-        out.end(super::Fields::default()).await?;
+        out.finish(cut, super::Fields::default()).await?;
     } else {
         if !body.is_waiting() {
             out.flush().await?;
         }
-        while let Some(piece) = body.next().await? {
+        let last = loop {
+            let Some(piece) = body.next().await? else { break filter.end()? };
             received.set(received.get() + piece.len() as u64);
-            out.send(filter.piece(piece)?).await?;
-        }
-        out.send(filter.end()?).await?;
+            let mut piece = piece;
+            while piece.len() > filter.appetite() {
+                out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
+            }
+            let piece = filter.piece(piece)?;
+            if body.is_ending() {
+                body.next().await?;
+                break joined(piece, filter.end()?);
+            }
+            out.send(piece).await?;
+        };
         let mut trailers = upstream::passed_on(body.trailers().await?);
         filter.fields(&mut trailers);
-        out.end(trailers).await?;
+        out.finish(last, trailers).await?;
     }
     if let Some(metered) = filter.metered() {
         handling.ledger.borrow_mut().charge(&metered);
@@ -125,6 +162,24 @@ pub(super) async fn respond<'a>(
         note = Some(format!("the credential came back, and was masked {} times", filter.masked()));
     }
     Ok(Responded::Answered { status, after: begun.after, reusable, note })
+}
+
+/// Work that must be done by a time, if one is given.
+async fn by<T>(until: Option<Instant>, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match until {
+        None => work.await,
+        Some(until) => tokio::time::timeout_at(until, work)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?,
+    }
+}
+
+fn joined(piece: Bytes, rest: Bytes) -> Bytes {
+    match (piece.is_empty(), rest.is_empty()) {
+        (_, true) => piece,
+        (true, false) => rest,
+        _ => [piece, rest].concat().into(),
+    }
 }
 
 /// Gathers a body up to a size, masked before it is cut: no part of a credential is left at the cut (C11).
@@ -137,7 +192,11 @@ async fn gather(
     let mut all = BytesMut::new();
     while let Some(piece) = body.next().await? {
         received.set(received.get() + piece.len() as u64);
-        all.extend_from_slice(&filter.piece(piece)?);
+        let mut piece = piece;
+        while !piece.is_empty() && all.len() <= most {
+            let part = piece.split_to(piece.len().min(filter.appetite()));
+            all.extend_from_slice(&filter.piece(part)?);
+        }
         if all.len() > most {
             break;
         }

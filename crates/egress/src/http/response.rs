@@ -44,7 +44,8 @@ impl ResponseHead {
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
         match response.parse(head) {
-            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Complete(read)) if read == head.len() => {}
+            Ok(httparse::Status::Complete(_)) => return Err("the response head ends in two places".into()),
             Ok(httparse::Status::Partial) => return Err("the response head is too large".into()),
             Err(error) => return Err(format!("the response head is malformed: {error}")),
         }

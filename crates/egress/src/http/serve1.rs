@@ -59,7 +59,14 @@ pub(crate) async fn serve_requests(
             if !matches!(via, Via::Proxy | Via::Gateway) {
                 return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081").await;
             }
-            let AgentStream::Tcp(stream) = agent.reader.unsplit(writer) else { return Ok(()) };
+            let stream = match agent.reader.unsplit(writer) {
+                AgentStream::Tcp(stream) => stream,
+                other => {
+                    let (_, mut writer) = tokio::io::split(other);
+                    return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081")
+                        .await;
+                }
+            };
             return connect(&gate, &head, Buffered { ahead: agent.ahead, reader: stream }).await;
         }
         if let Err(why) = first_chunks(&head, &mut agent).await {

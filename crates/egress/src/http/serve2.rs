@@ -40,6 +40,12 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
                 return std::future::poll_fn(|cx| connection.poll_closed(cx)).await.map_err(version2::broken);
             }
         };
+        // A stream that the agent resets leaves the library's count and goes on here: both are bounded (CVE-2023-44487).
+        if Rc::strong_count(&going) > version2::MOST_STREAMS as usize {
+            let mut respond = respond;
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            continue;
+        }
         let (gate, via, going) = (Rc::clone(&gate), Rc::clone(&via), Rc::clone(&going));
         tokio::task::spawn_local(async move {
             let _ = serve_stream(&gate, &via, request, respond).await;

@@ -6,13 +6,16 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use credential::Scrubber;
+use data_encoding::BASE64;
 use policy::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::answer::Answer;
-use super::filter::Filter;
+use super::filter::{Filter, scrub_messages};
 use super::forward::unreachable;
+use super::frames::{Frames, Kind};
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
 use super::problem::After;
@@ -53,11 +56,20 @@ pub(super) async fn websocket(
         Err(error) => return unreachable(gate, exchange, target, &error, answer).await,
     };
     exchange.record().status(head.status);
-    let held = exchange.held().cloned();
     let mut length = ResponseBody::Framed(BodyLength::None);
-    if let Some(held) = &held {
-        let scrubbed = Filter::scrubbing(held.needles(), &mut head, &mut length);
-        scrubbed.map_err(|denial| io::Error::other(denial.reason))?;
+    let scrubbed = Filter::scrubbing(&gate.credentials().needles(), &mut head, &mut length);
+    scrubbed.map_err(|denial| io::Error::other(denial.reason))?;
+    if head.status == 101 && !agrees(&head, sending) {
+        let why = "the upstream switched protocols, and not to a WebSocket of this handshake";
+        exchange.record().fail(why);
+        let reply = super::problem::failed(
+            502,
+            "The upstream opened no WebSocket",
+            why,
+            &target.to_string(),
+            gate.run(),
+        );
+        return answer.reply(reply, After::Close).await;
     }
     if head.status != 101 {
         let mut small = Vec::new();
@@ -78,7 +90,8 @@ pub(super) async fn websocket(
     };
     Answer::Version1 { writer: &mut *to_agent, version, keep_alive }.switch(&head).await?;
     let flow = Flow::of(exchange.record(), 0);
-    let mut scrubber = held.as_ref().map(|held| Scrubber::new(held.needles()));
+    let needles = gate.credentials().needles();
+    let mut scrubber = (!needles.is_empty()).then(|| (Scrubber::new(&needles), Frames::of(Kind::WebSocket)));
     let mut writer = writer;
     let out = carry(agent, &mut writer, None, &flow.sent);
     let back = carry(&mut reader, to_agent, scrubber.as_mut(), &flow.received);
@@ -90,6 +103,22 @@ pub(super) async fn websocket(
     Ok(After::Close)
 }
 
+/// Whether a 101 is the answer to this handshake (RFC 6455 §4.1): anything else would be a pipe to the host past every rule.
+fn agrees(head: &ResponseHead, sending: &Sending) -> bool {
+    let key = sending.fields.values("sec-websocket-key").next().unwrap_or_default();
+    let expected = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
+    let expected = BASE64.encode(expected.as_ref());
+    let accepts: Vec<&[u8]> = head.fields.values("sec-websocket-accept").collect();
+    head.fields.has_token("connection", "upgrade")
+        && head.fields.has_token("upgrade", "websocket")
+        && matches!(accepts.as_slice(), [one] if *one == expected.as_bytes())
+        // None is offered where a credential is masked, because frames are then not to be packed.
+        && (sending.fields.has("sec-websocket-extensions") || !head.fields.has("sec-websocket-extensions"))
+}
+
+/// RFC 6455 §1.3.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
 /// The largest refusal that is read before its connection is given up, and how long that may take.
 const LARGEST_REFUSAL: u64 = 16 * 1024;
 const REFUSAL: Duration = Duration::from_millis(200);
@@ -97,7 +126,7 @@ const REFUSAL: Duration = Duration::from_millis(200);
 async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut Buffered<R>,
     to: &mut W,
-    mut scrubber: Option<&mut Scrubber>,
+    mut scrubber: Option<&mut (Scrubber, Frames)>,
     count: &Cell<u64>,
 ) -> io::Result<()> {
     loop {
@@ -107,9 +136,9 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         let piece = from.ahead.split();
         count.set(count.get() + piece.len() as u64);
         match &mut scrubber {
-            Some(scrubber) => {
+            Some((scrubber, frames)) => {
                 let mut out = Vec::with_capacity(piece.len());
-                scrubber.push(&piece, &mut out);
+                scrub_messages(scrubber, frames, &piece, &mut out);
                 to.write_all(&out).await?;
             }
             None => to.write_all(&piece).await?,

@@ -23,6 +23,8 @@ use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
 /// How long a kept connection may take to answer before another is opened.
 const IDLE: Duration = Duration::from_secs(120);
+/// How many answers may come before the answer.
+const MOST_INTERIM: usize = 16;
 /// How long a session may take to have room for another stream.
 const ROOM: Duration = Duration::from_secs(30);
 
@@ -166,9 +168,14 @@ impl<'a> Coming<'a> {
         method: &str,
         mut interim: impl AsyncFnMut(ResponseHead) -> io::Result<()>,
     ) -> io::Result<Arrived<'a>> {
+        let mut interims = 0;
         match self {
             Self::Version1(reader) => loop {
                 let head = ResponseHead::read(reader).await?;
+                interims += 1;
+                if interims > MOST_INTERIM {
+                    return Err(io::Error::other("the upstream answers and answers before it answers"));
+                }
                 if head.status < 200 && head.status != 101 {
                     interim(head).await?; // 100 Continue, 103 Early Hints
                     continue;

@@ -87,7 +87,10 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for (name, value) in fields.iter() {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
-        map.append(name, HeaderValue::from_bytes(value).map_err(io::Error::other)?);
+        let mut value = HeaderValue::from_bytes(value).map_err(io::Error::other)?;
+        // Never kept in a table of the other side's (RFC 7541 §7.1.3), and shown by nobody.
+        value.set_sensitive(crate::inject::AUTHENTICATION.contains(&name.as_str()));
+        map.append(name, value);
     }
     Ok(map)
 }

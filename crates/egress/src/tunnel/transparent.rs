@@ -70,10 +70,15 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             return serve_requests(gate, via, AgentStream::Tcp(reader), ahead).await;
         }
         Carried::Nothing => {
-            // It said nothing and ended: still one record.
-            let denial = Denial::new(Guard::Protocol, "the connection ended before it said what it carries");
-            let denial = exchange.refuse(denial);
-            return connect::refuse(agent, &denial, None).await;
+            // Clients open connections in advance and close them unused. One record, and a denial only where the policy
+            // has one: nothing was asked for that a rule could be missing for.
+            return match exchange.authorize(&gate) {
+                Ok(granted) => {
+                    granted.fail("the connection ended before it said what it carries");
+                    agent.reader.set_zero_linger()
+                }
+                Err(denial) => connect::refuse(agent, &denial, None).await,
+            };
         }
         Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(connect::Spoken::Tls)),
         Carried::Other => (exchange, None),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use policy::{Host, Scheme};
+use policy::{Host, ProviderId, Scheme};
 use tokio::io::{ReadHalf, WriteHalf};
 
 use super::stream::Upstream;
@@ -42,8 +42,14 @@ impl Link {
     }
 }
 
-/// What a connection may be used for again: the same pinned address, scheme and name.
-type Key = (PinnedAddr, Scheme, Host);
+/// What a connection may be used for again: the same pinned address, scheme, name, and credential. What an upstream sends too
+/// late or too much of must not be read under a request that it is not searched for.
+type Key = (PinnedAddr, Scheme, Host, Option<ProviderId>);
+
+fn key(exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> Key {
+    let provider = exchange.held().map(|held| held.provider().clone());
+    (address, scheme, exchange.grant().host().clone(), provider)
+}
 
 /// The connections of one sidecar.
 #[derive(Default)]
@@ -57,7 +63,7 @@ impl Pool {
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
         let mut kept = self.idle.borrow_mut();
         for address in exchange.addresses().to_vec() {
-            let key = (address, scheme, exchange.grant().host().clone());
+            let key = key(exchange, address, scheme);
             let Some(list) = kept.get_mut(&key) else { continue };
             while let Some((since, link)) = list.pop() {
                 if since.elapsed() < IDLE {
@@ -77,7 +83,7 @@ impl Pool {
         if count >= MOST_IDLE {
             kept.clear();
         }
-        let key = (reached, scheme, exchange.grant().host().clone());
+        let key = key(exchange, reached, scheme);
         kept.entry(key).or_default().push((Instant::now(), link));
     }
 
@@ -89,7 +95,7 @@ impl Pool {
     ) -> Option<SendRequest<Bytes>> {
         let shared = self.shared.borrow();
         for address in exchange.addresses().to_vec() {
-            let key = (address, scheme, exchange.grant().host().clone());
+            let key = key(exchange, address, scheme);
             if let Some(session) = shared.get(&key) {
                 let session = session.clone();
                 drop(shared);
@@ -107,13 +113,13 @@ impl Pool {
         if shared.len() >= MOST_IDLE {
             shared.clear();
         }
-        shared.insert((reached, scheme, exchange.grant().host().clone()), session.clone());
+        shared.insert(key(exchange, reached, scheme), session.clone());
     }
 
     /// Forgets a session that has ended.
     pub(crate) fn forget(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
         if let Some(reached) = exchange.reached() {
-            self.shared.borrow_mut().remove(&(reached, scheme, exchange.grant().host().clone()));
+            self.shared.borrow_mut().remove(&key(exchange, reached, scheme));
         }
     }
 }

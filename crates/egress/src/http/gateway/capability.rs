@@ -19,8 +19,8 @@ use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
 /// The largest line, and the largest answer that fits into one.
-const LARGEST: usize = 6 * 1024 * 1024;
-const LARGEST_ANSWER: u64 = 8 * 1024 * 1024;
+const LARGEST: usize = 1024 * 1024;
+const LARGEST_ANSWER: u64 = 2 * 1024 * 1024;
 /// How long the rest of a line, and the next line, may take.
 const IDLE: Duration = Duration::from_secs(120);
 
@@ -47,7 +47,7 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
                 break end;
             }
             if agent.ahead.len() > LARGEST {
-                return refuse(&mut agent, "the line is longer than 6 MiB").await;
+                return refuse(&mut agent, "the line is longer than 1 MiB").await;
             }
             if agent.fill(IDLE).await? == 0 {
                 match agent.ahead.is_empty() {
@@ -115,7 +115,12 @@ async fn carried(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> 
     Ok(as_json(&answer?))
 }
 
-fn as_json(answer: &[u8]) -> serde_json::Value {
+fn as_json(mut answer: &[u8]) -> serde_json::Value {
+    // What came before the answer is left out.
+    while answer.starts_with(b"HTTP/1.1 1") {
+        let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { break };
+        answer = &answer[end + 4..];
+    }
     let mut fields = [httparse::EMPTY_HEADER; 128];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(answer) else {

@@ -39,15 +39,20 @@ pub(super) async fn configure(
         refusal(403, "credential_unavailable", why)
     };
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
-    if let Err(why) = gate.credentials().may_configure(bearer.unwrap_or_default()) {
-        return answer.reply(refuse(why), left(&request)).await;
-    }
-    let Some(body) = whole(&mut request.body, LARGEST).await? else {
+    // The right is taken before anything is waited for, so that two at once cannot both have it.
+    let once = match gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
+        Ok(once) => once,
+        Err(why) => return answer.reply(refuse(why), left(&request)).await,
+    };
+    let body = whole(&mut request.body, LARGEST).await;
+    let Ok(Some(body)) = body else {
+        gate.credentials().configure_later(once);
         return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
     };
     let configuration: Configuration = match serde_json::from_slice(&body) {
         Ok(configuration) => configuration,
         Err(_) => {
+            gate.credentials().configure_later(once);
             let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}";
             return answer.reply(refusal(400, "target_syntax", why), After::KeepAlive).await;
         }
@@ -55,7 +60,10 @@ pub(super) async fn configure(
     let token = Secret::new(configuration.run_token.as_bytes().to_vec());
     let reply = match gate.credentials().configure(&configuration.platform_api_url, token) {
         Ok(()) => Reply::json(200, "application/json", &json!({"status": "configured"})),
-        Err(why) => refusal(400, "target_syntax", why),
+        Err(why) => {
+            gate.credentials().configure_later(once);
+            refusal(400, "target_syntax", why)
+        }
     };
     answer.reply(reply, After::KeepAlive).await
 }

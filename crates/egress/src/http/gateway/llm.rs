@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::{Denial, Guard, Plane, Provider, Target};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{left, refusal, whole};
+use super::{left, no_room, refusal, room, whole};
 use crate::exchange::{self, Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -36,6 +38,7 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_
             .await;
     }
     let Request { mut head, mut body } = request;
+    let Some(_room) = room(head.body, LARGEST) else { return answer.reply(no_room(), After::Close).await };
     let Some(written) = whole(&mut body, LARGEST).await? else {
         return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
     };
@@ -82,18 +85,24 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_
 /// Takes the provider off the model's name: which one it is, and the body without it.
 fn routed(body: &Bytes, models: &[std::sync::Arc<Provider>]) -> (Option<String>, Option<Bytes>) {
     let unchanged = (None, Some(body.clone()));
-    let Ok(Value::Object(mut document)) = serde_json::from_slice::<Value>(body) else { return unchanged };
-    let Some((first, model)) = document.get("model").and_then(Value::as_str).and_then(|m| m.split_once('/'))
-    else {
+    let Ok(Named { model: Some(raw) }) = serde_json::from_slice::<Named<'_>>(body) else { return unchanged };
+    let Ok(name) = serde_json::from_str::<String>(raw.get()) else { return unchanged };
+    let known = |first: &str| models.iter().any(|p| p.id().as_str() == first);
+    let Some((first, model)) = name.split_once('/').filter(|(first, _)| known(first)) else {
         return unchanged;
     };
-    if !models.iter().any(|p| p.id().as_str() == first) {
-        return unchanged;
-    }
-    let first = first.to_owned();
-    let model = Value::String(model.to_owned());
-    document.insert("model".into(), model);
-    (Some(first), serde_json::to_vec(&document).ok().map(Bytes::from))
+    // The raw text is a part of the body: its place is where it begins.
+    let at = raw.get().as_ptr() as usize - body.as_ptr() as usize;
+    let named = Value::String(model.to_owned()).to_string();
+    let rewritten = [&body[..at], named.as_bytes(), &body[at + raw.get().len()..]].concat();
+    (Some(first.to_owned()), Some(rewritten.into()))
+}
+
+/// The one field that is read of a request; all others are passed over without being kept.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
 }
 
 /// A path that only one model API has, or the only provider there is.

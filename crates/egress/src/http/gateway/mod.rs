@@ -12,12 +12,14 @@ mod template;
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::json;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Answer;
 use super::handle::{Request, Via};
@@ -127,6 +129,29 @@ struct Refusal<'a> {
 fn refusal(status: u16, code: &str, why: &str) -> Reply {
     let refusal = Refusal { error: why, title: code, status, detail: why };
     Reply::json(status, "application/problem+json", &refusal)
+}
+
+/// How much of requests the gateway holds in memory at once, in KiB.
+const MOST_HELD: usize = 64 * 1024;
+
+thread_local! {
+    static ROOM: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_HELD));
+}
+
+/// Room for a body of a request: as much as it says it has, or may have. Nothing if others take all there is.
+fn room(length: BodyLength, most: usize) -> Option<OwnedSemaphorePermit> {
+    let octets = match length {
+        BodyLength::None => 0,
+        BodyLength::Sized(size) => usize::try_from(size).unwrap_or(usize::MAX).min(most),
+        BodyLength::Chunked => most,
+    };
+    let kibibytes = u32::try_from(octets.div_ceil(1024)).unwrap_or(u32::MAX);
+    ROOM.with(Arc::clone).try_acquire_many_owned(kibibytes).ok()
+}
+
+/// The answer where there is no room.
+fn no_room() -> Reply {
+    refusal(429, "http_framing", "the gateway holds as many requests as it has room for; try again")
 }
 
 /// A whole body, or nothing if it is larger than `most`.

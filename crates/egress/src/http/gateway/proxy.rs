@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use credential::{Place, substitute};
-use policy::{Denial, Guard, Plane, Target};
+use policy::{Denial, Guard, Placeholders, Plane, Target};
 
 use super::ask::Ask;
-use super::{left, refusal, template, whole};
+use super::{left, no_room, refusal, room, template, whole};
 use crate::exchange::{Asked, Exchange, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -79,7 +79,14 @@ pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
     if !ask.substitute_body {
         return forward(gate, exchange, &target, sending, request, answer, terms).await;
     }
+    if exchange.grant().provider().is_some_and(|p| p.placeholders() == Placeholders::InPlace) {
+        // The provider says where its credential goes, and a body is not the place: a service keeps and shows what it is told.
+        return forward(gate, exchange, &target, sending, request, answer, terms).await;
+    }
     let Request { mut head, mut body } = request;
+    let Some(_room) = room(head.body, LARGEST_BODY) else {
+        return answer.reply(no_room(), After::Close).await;
+    };
     let Some(written) = whole(&mut body, LARGEST_BODY).await? else {
         exchange.refuse(Denial::new(Guard::Framing, "Request body too large"));
         return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;

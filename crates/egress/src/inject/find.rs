@@ -1,0 +1,43 @@
+//! Placeholders in a request: whose they are, and whether they may be redeemed in it.
+
+use credential::Placeholder;
+use policy::{Denial, Guard, ProviderId};
+
+use super::{Redeemable, Sending, place};
+use crate::gate::Gate;
+
+/// Looks for placeholders. One that is not the bound provider's own is refused by its guard's name.
+pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> Result<Redeemable, Denial> {
+    let mut found = Redeemable::Nothing;
+    let mut judge = |text: &[u8]| {
+        for (_, placeholder) in Placeholder::find_all(text) {
+            match gate.credentials().provider_of(&placeholder) {
+                Some(provider) if Some(provider) == own => found = Redeemable::Placeholders,
+                Some(provider) => {
+                    let reason = format!(
+                        "the placeholder of `{provider}` stands in a request that its credential is not for"
+                    );
+                    return Err(Denial::new(Guard::EndpointMismatch, reason).with_hint(
+                        "the text is a stand-in for a credential, and worth nothing elsewhere: leave it out",
+                    ));
+                }
+                None => {
+                    let reason = "the request holds a placeholder that is not of this run";
+                    return Err(Denial::new(Guard::Unresolved, reason));
+                }
+            }
+        }
+        Ok(())
+    };
+    judge(sending.origin_form.as_bytes())?;
+    for (name, value) in sending.fields.iter() {
+        if Placeholder::find_all(name.as_bytes()).next().is_some() {
+            return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
+        }
+        judge(value)?;
+        if let Some(basic) = place::basic_of(name, value) {
+            judge(&basic)?;
+        }
+    }
+    Ok(found)
+}

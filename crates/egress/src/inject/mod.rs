@@ -1,0 +1,177 @@
+//! Putting a credential into a request: the last stage before it is sent. The credential is fetched only now, after the
+//! request was granted, its host resolved and every address judged.
+//!
+//! A placeholder is redeemed where programs put their keys: in a header's value, in basic authentication, in the path and
+//! the query. Where there is none, the provider's own injection takes place. A placeholder anywhere else, or of another
+//! provider, refuses the request: it is never half replaced, and never sent on (C01, C08).
+
+mod find;
+mod own;
+mod place;
+
+use std::rc::Rc;
+
+use credential::Credential;
+use policy::{Denial, Guard, Method, Placeholders, Provider, Scheme, Target};
+
+use crate::credentials::Held;
+use crate::exchange::{Exchange, Pinned, Ready};
+use crate::gate::Gate;
+use crate::http::Fields;
+
+use find::find;
+pub(crate) use own::{AUTHENTICATION, tells_who_asks};
+pub(crate) use place::unfit;
+
+/// A request as it will be sent. It may hold a credential, so it has no `Debug`.
+#[derive(Clone)]
+pub(crate) struct Sending {
+    pub(crate) method: Method,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: String,
+    pub(crate) origin_form: String,
+    pub(crate) fields: Fields,
+}
+
+impl Sending {
+    /// A request for a target, with the fields that go on.
+    pub(crate) fn new(method: Method, target: &Target, fields: Fields) -> Self {
+        let (authority, origin_form) = (target.host_header(), target.origin_form());
+        Self { method, scheme: target.scheme(), authority, origin_form, fields }
+    }
+}
+
+/// In what form the agent says where a credential goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// By the placeholder of its environment.
+    Placeholders,
+    /// By `{{field}}` as well, as requests to the gateway's `/proxy` do.
+    Templates,
+}
+
+/// A request before its credential was put in, so that it can be made again with another.
+pub(crate) struct Draft {
+    sending: Sending,
+    redeemable: Redeemable,
+}
+
+/// Puts the bound credential into a request, if one is bound to where it goes.
+pub(crate) async fn inject(
+    exchange: Exchange<Pinned>,
+    gate: &Gate,
+    target: &Target,
+    sending: &mut Sending,
+    form: Form,
+) -> Result<Exchange<Ready>, Denial> {
+    match prepare(&exchange, gate, target, sending, form).await {
+        Ok(Some((held, draft))) => Ok(exchange.ready(Some((held, draft)))),
+        Ok(None) => Ok(exchange.ready(None)),
+        Err(denial) => Err(exchange.refuse(denial)),
+    }
+}
+
+/// Whether a request asks a model for something, and is counted.
+pub(crate) fn is_asking(provider: &Provider, method: &Method) -> bool {
+    provider.llm().is_some() && method.as_str() == "POST"
+}
+
+/// Makes a request anew with the credential as it is now; nothing if that is the one that was refused.
+pub(crate) async fn inject_again(
+    exchange: &mut Exchange<Ready>,
+    gate: &Gate,
+    target: &Target,
+) -> Option<Sending> {
+    let provider = exchange.grant().provider()?.clone();
+    let old = exchange.held()?.clone();
+    let new = gate.credentials().fetch(provider.id()).await.ok()?;
+    if new.is_same_as(&old) {
+        return None;
+    }
+    let draft = exchange.draft()?;
+    let mut sending = draft.sending.clone();
+    put(&mut sending, &provider, target, new.credential(), draft.redeemable).ok()?;
+    exchange.hold(new);
+    Some(sending)
+}
+
+async fn prepare(
+    exchange: &Exchange<Pinned>,
+    gate: &Gate,
+    target: &Target,
+    sending: &mut Sending,
+    form: Form,
+) -> Result<Option<(Rc<Held>, Draft)>, Denial> {
+    let grant = exchange.grant();
+    let provider = grant.provider();
+    let redeemable = match find(sending, gate, provider.map(|p| p.id()))? {
+        Redeemable::Nothing if form == Form::Templates && place::has_templates(sending) => {
+            Redeemable::Templates
+        }
+        found => found,
+    };
+    if grant.is_pinned() {
+        own::refuse_own(sending, provider, target, form)?;
+        // A session that was begun elsewhere would authenticate as well; interfaces for programs need none.
+        sending.fields.remove("cookie");
+    }
+    if grant.is_pinned() {
+        // What comes back is searched for credentials: it must come unpacked.
+        sending.fields.set("accept-encoding", b"identity");
+    }
+    let Some(provider) = provider else { return Ok(None) };
+    if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
+        own::refuse_elsewhere(sending, provider, target, form)?;
+    }
+    if sending.method.as_str() == "TRACE" {
+        // An answer to it repeats every header (C12).
+        return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
+    }
+    let held = gate.credentials().of(provider.id()).await?;
+    if is_asking(provider, &sending.method) {
+        gate.ledger().borrow_mut().admit()?;
+    }
+    // It must come whole as well.
+    sending.fields.set("accept-encoding", b"identity");
+    for name in ["range", "if-range", "sec-websocket-extensions"] {
+        sending.fields.remove(name);
+    }
+    let draft = Draft { sending: sending.clone(), redeemable };
+    put(sending, provider, target, held.credential(), redeemable)?;
+    Ok(Some((held, draft)))
+}
+
+/// Puts the credential into the request: where the agent says, and where the provider says unless that is the same.
+fn put(
+    sending: &mut Sending,
+    provider: &Provider,
+    target: &Target,
+    credential: &Credential,
+    redeemable: Redeemable,
+) -> Result<(), Denial> {
+    let authenticates = match redeemable {
+        Redeemable::Nothing => false,
+        // A placeholder that stands where nobody looks for a key leaves the provider's own place empty.
+        Redeemable::Placeholders => own::authenticates(sending, provider, target, Form::Placeholders),
+        Redeemable::Templates => own::authenticates(sending, provider, target, Form::Templates),
+    };
+    match redeemable {
+        Redeemable::Placeholders => place::redeem(sending, credential)?,
+        Redeemable::Templates => place::fill(sending, credential)?,
+        Redeemable::Nothing => {}
+    }
+    match provider.injection(target) {
+        Some(injection) if !authenticates => {
+            place::place(sending, injection.place(), injection.value(), credential)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a request holds placeholders that may be redeemed in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Redeemable {
+    Placeholders,
+    Templates,
+    Nothing,
+}

@@ -1,0 +1,291 @@
+//! What authenticates on a host with a bound credential: the credential and nothing else, or an allowed host becomes a way
+//! out to the agent's own account there.
+//!
+//! Names are compared as servers read them: without case, `_` as `-`, parameters decoded.
+
+use credential::Placeholder;
+use policy::{Denial, Guard, Place, Placeholders, Provider, Target};
+
+use super::{Form, Sending, place};
+use crate::http::Fields;
+
+/// Header fields by which services are told who asks.
+pub(crate) const AUTHENTICATION: &[&str] = &[
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "apikey",
+    "x-apikey",
+    "x-goog-api-key",
+    "private-token",
+    "job-token",
+    "deploy-token",
+    "token",
+    "x-token",
+    "x-auth",
+    "x-auth-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-session-token",
+    "x-subscription-token",
+    "x-vault-token",
+    "x-gitlab-token",
+    "x-amz-security-token",
+];
+/// Query parameters by which services are told who asks.
+const PARAMETERS: &[&str] = &[
+    "key",
+    "api-key",
+    "apikey",
+    "token",
+    "access-token",
+    "auth",
+    "auth-token",
+    "oauth-token",
+    "private-token",
+    "job-token",
+    "client-secret",
+    "secret",
+    "sig",
+    "signature",
+    "session",
+    "sessionid",
+    "x-amz-signature",
+    "x-amz-credential",
+    "x-amz-security-token",
+    "x-goog-signature",
+    "x-goog-credential",
+];
+
+/// Refuses a request that brings a credential of the agent's own.
+pub(super) fn refuse_own(
+    sending: &Sending,
+    provider: Option<&std::sync::Arc<Provider>>,
+    target: &Target,
+    form: Form,
+) -> Result<(), Denial> {
+    let pinned = |what: &str| {
+        let names = provider.map(|p| p.environment().join(" or ")).filter(|names| !names.is_empty());
+        let denial = Denial::new(
+            Guard::Pinned,
+            format!("{} has a bound credential, and the request brings its own {what}", sending.authority),
+        );
+        Err(denial.with_hint(match names {
+            Some(names) => {
+                format!("send what {names} holds, or nothing: the credential is put in on the way")
+            }
+            None => "send none: the credential is put in on the way".to_owned(),
+        }))
+    };
+    let places = Places::of(provider.map(AsRef::as_ref), target);
+    for (name, value) in sending.fields.iter() {
+        if places.is_header(name) && !is_only_ours(name, value, form) {
+            return pinned(&format!("`{name}`"));
+        }
+    }
+    for (name, value) in parameters(sending) {
+        if places.is_parameter(&name) && !value.is_empty() && !is_placeholder(value.as_bytes(), form) {
+            return pinned(&format!("query parameter `{}`", name.escape_default()));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a placeholder that stands where this provider's credential does not go: a service keeps and shows what it is
+/// told in a path, a parameter or a field, and so might tell the credential to the world.
+pub(super) fn refuse_elsewhere(
+    sending: &Sending,
+    provider: &Provider,
+    target: &Target,
+    form: Form,
+) -> Result<(), Denial> {
+    let places = Places::of(Some(provider), target);
+    let holds = |text: &[u8]| {
+        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && place::is_template(text))
+    };
+    let elsewhere = |what: &str| {
+        let reason =
+            format!("a placeholder stands in {what}, and `{}` says where its credential goes", provider.id());
+        Err(Denial::new(Guard::EndpointMismatch, reason)
+            .with_hint("leave it out there; `placeholders = \"anywhere\"` lets the agent say where"))
+    };
+    if holds(sending.origin_form.split('?').next().unwrap_or_default().as_bytes()) {
+        return elsewhere("the path");
+    }
+    for (name, value) in parameters(sending) {
+        if (holds(value.as_bytes()) && !places.is_parameter(&name)) || holds(name.as_bytes()) {
+            return elsewhere("the query");
+        }
+    }
+    match sending.fields.iter().find(|(name, value)| holds(value) && !places.is_header(name)) {
+        Some((name, _)) => elsewhere(&format!("`{name}`")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in the one that
+/// every service knows. Elsewhere it leaves that place empty, and the provider's injection fills it.
+pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
+    let places = Places::of(Some(provider), target);
+    let holds = |text: &[u8]| {
+        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && place::is_template(text))
+    };
+    let path = sending.origin_form.split('?').next().unwrap_or_default();
+    let header = |(name, value): (&str, &[u8])| {
+        (name == "authorization" || places.is_own_header(name))
+            && (holds(value) || place::basic_of(name, value).is_some_and(|basic| holds(&basic)))
+    };
+    (provider.placeholders() == Placeholders::Anywhere && holds(path.as_bytes()))
+        || sending.fields.iter().any(header)
+        || parameters(sending).any(|(name, value)| places.is_parameter(&name) && holds(value.as_bytes()))
+}
+
+/// Whether fields after a body hold a placeholder or a key: there is no place for either (C08).
+pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
+    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
+    trailers.iter().any(|(name, value)| {
+        AUTHENTICATION.contains(&folded(name).as_str())
+            || name == "cookie"
+            || holds(name.as_bytes())
+            || holds(value)
+    })
+}
+
+/// Where keys are looked for in a request: in the usual places, and where the provider puts its own.
+struct Places<'a>(Option<&'a Place>);
+
+impl<'a> Places<'a> {
+    fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
+        Self(provider.and_then(|p| p.injection(target)).map(|injection| injection.place()))
+    }
+
+    fn is_header(&self, name: &str) -> bool {
+        let name = folded(name);
+        AUTHENTICATION.contains(&name.as_str())
+            || matches!(self.0, Some(Place::Header(header)) if folded(header) == name)
+    }
+
+    fn is_own_header(&self, name: &str) -> bool {
+        matches!(self.0, Some(Place::Header(header)) if folded(header) == folded(name))
+    }
+
+    fn is_parameter(&self, name: &str) -> bool {
+        let name = folded(name);
+        PARAMETERS.contains(&name.as_str())
+            || matches!(self.0, Some(Place::Query(parameter)) if folded(parameter) == name)
+    }
+}
+
+/// As servers read a name that came through more than one interface.
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
+}
+
+/// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`.
+/// Of basic authentication it must be the password, or the user where there is no password to speak of.
+fn is_only_ours(name: &str, value: &[u8], form: Form) -> bool {
+    if let Some(basic) = place::basic_of(name, value) {
+        let mut parts = basic.splitn(2, |b| *b == b':');
+        let (user, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let unsaid = password.is_empty() || password == b"x-oauth-basic";
+        // What a template would become inside base64 is not looked at, so none may stand there.
+        return is_placeholder(password, Form::Placeholders)
+            || (unsaid && is_placeholder(user, Form::Placeholders));
+    }
+    let value = value.trim_ascii();
+    let words =
+        value.iter().position(|b| *b == b' ').filter(|at| value[..*at].iter().all(u8::is_ascii_alphabetic));
+    is_placeholder(value, form) || words.is_some_and(|at| is_placeholder(&value[at + 1..], form))
+}
+
+/// Whether a text is one placeholder from end to end, or one `{{field}}` where those are replaced.
+fn is_placeholder(text: &[u8], form: Form) -> bool {
+    let whole = Placeholder::find_all(text).next().is_some_and(|(range, _)| range == (0..text.len()));
+    let field = text.strip_prefix(b"{{").and_then(|rest| rest.strip_suffix(b"}}"));
+    let field = field
+        .is_some_and(|name| !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_'));
+    whole || (form == Form::Templates && field)
+}
+
+/// The parameters of a query, their names decoded.
+fn parameters(sending: &Sending) -> impl Iterator<Item = (String, &str)> {
+    let query = sending.origin_form.split_once('?').map_or("", |(_, query)| query);
+    query.split(['&', ';']).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), value)
+    })
+}
+
+/// Percent-decoded until nothing changes any more, `+` as a space.
+fn decoded(name: &str) -> String {
+    let mut name = name.replace('+', " ");
+    for _ in 0..4 {
+        let mut octets = Vec::with_capacity(name.len());
+        let mut rest = name.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            let pair =
+                after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+            match pair.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                Some(octet) => {
+                    octets.push(octet);
+                    rest = &after[2..];
+                }
+                None => {
+                    octets.push(*first);
+                    rest = after;
+                }
+            }
+        }
+        let next = String::from_utf8_lossy(&octets).into_owned();
+        if next == name {
+            break;
+        }
+        name = next;
+    }
+    name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+
+    fn basic(text: &str) -> Vec<u8> {
+        format!("Basic {}", data_encoding::BASE64.encode(text.as_bytes())).into_bytes()
+    }
+
+    #[test]
+    fn only_a_placeholder_authenticates() {
+        let ours = |value: &[u8]| is_only_ours("authorization", value, Form::Placeholders);
+        assert!(
+            ours(OURS.as_bytes())
+                && ours(format!("Bearer {OURS}").as_bytes())
+                && ours(format!("token {OURS}").as_bytes())
+        );
+        assert!(ours(&basic(&format!("x-access-token:{OURS}"))) && ours(&basic(&format!("{OURS}:"))));
+        assert!(ours(&basic(&format!("{OURS}:x-oauth-basic"))));
+        for own in [
+            b"Bearer own".to_vec(),
+            format!("Bearer own, Bearer {OURS}").into_bytes(),
+            format!("Bearer {OURS}x").into_bytes(),
+            basic(&format!("{OURS}:own")),
+            basic(&format!("own:{OURS}x")),
+            basic("{{x}}:own"),
+            b"Bearer {{access_token}}".to_vec(),
+        ] {
+            assert!(!ours(&own), "{}", String::from_utf8_lossy(&own));
+        }
+        assert!(is_only_ours("authorization", b"Bearer {{access_token}}", Form::Templates));
+        assert!(!is_only_ours("authorization", b"Bearer own {{access_token}}", Form::Templates));
+    }
+
+    #[test]
+    fn names_are_read_as_servers_read_them() {
+        assert_eq!(decoded("%6Bey"), "key");
+        assert_eq!(decoded("%256Bey"), "key");
+        assert_eq!(folded("X_Api_Key"), "x-api-key");
+        assert!(Places(None).is_parameter("Access_Token") && !Places(None).is_parameter("page_token"));
+        assert!(!Places(None).is_header("idempotency-key"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Values in their places: a placeholder or a template replaced, or a provider's own template rendered.
+
+use credential::{Credential, Place as Position, Placeholder, RenderError, Secret, Template, substitute};
+use data_encoding::BASE64;
+use policy::{Denial, Guard, Place};
+
+use super::Sending;
+
+/// Replaces placeholders by the credential's value, encoded for where it stands.
+pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
+    let field = main_field(credential);
+    let value = |position| {
+        Template::parse(&format!("{{{{{field}}}}}"))
+            .map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?
+            .render(credential, position)
+            .map_err(|e| unfit("request", &e))
+    };
+    if Placeholder::find_all(sending.origin_form.as_bytes()).next().is_some() {
+        let (path, query) = match sending.origin_form.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (sending.origin_form.as_str(), None),
+        };
+        let mut origin = replaced(path.as_bytes(), &value(Position::Path)?);
+        if let Some(query) = query {
+            origin.push(b'?');
+            origin.extend(replaced(query.as_bytes(), &value(Position::Query)?));
+        }
+        sending.origin_form = String::from_utf8(origin)
+            .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
+    }
+    for (name, content) in sending.fields.iter_mut() {
+        if let Some(basic) = basic_of(name, content) {
+            if Placeholder::find_all(&basic).next().is_some() {
+                *content = basic_value(&replaced(&basic, &value(Position::Header)?));
+            }
+        } else if Placeholder::find_all(content).next().is_some() {
+            *content = replaced(content, &value(Position::Header)?);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn has_templates(sending: &Sending) -> bool {
+    is_template(sending.origin_form.as_bytes()) || sending.fields.iter().any(|(_, value)| is_template(value))
+}
+
+pub(super) fn is_template(text: &[u8]) -> bool {
+    std::str::from_utf8(text).ok().and_then(|t| Template::parse(t).ok()).is_some_and(|t| t.has_placeholders())
+}
+
+/// Replaces `{{field}}` in target and headers. S0.49
+pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
+    let (path, query) = match sending.origin_form.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (sending.origin_form.as_str(), None),
+    };
+    let filled = |text: &str, position| {
+        substitute(text.as_bytes(), credential, position).map_err(|e| unfit("URL", &e))
+    };
+    let mut origin = filled(path, Position::Path)?.to_vec();
+    if let Some(query) = query {
+        origin.push(b'?');
+        origin.extend_from_slice(&filled(query, Position::Query)?);
+    }
+    sending.origin_form = String::from_utf8(origin)
+        .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
+    for (_, content) in sending.fields.iter_mut() {
+        if is_template(content) {
+            *content =
+                substitute(content, credential, Position::Header).map_err(|e| unfit("header", &e))?.to_vec();
+        }
+    }
+    Ok(())
+}
+
+/// The field a placeholder stands for: the only one, or `access_token`.
+fn main_field(credential: &Credential) -> String {
+    let mut names = credential.names();
+    match (names.next(), names.next()) {
+        (Some(only), None) => only.as_str().to_owned(),
+        _ => "access_token".to_owned(),
+    }
+}
+
+fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + value.expose().len());
+    let mut from = 0;
+    for (range, _) in Placeholder::find_all(text) {
+        out.extend(&text[from..range.start]);
+        out.extend(value.expose());
+        from = range.end;
+    }
+    out.extend(&text[from..]);
+    out
+}
+
+/// Puts a rendered template where a provider wants it.
+pub(super) fn place(
+    sending: &mut Sending,
+    place: &Place,
+    template: &str,
+    credential: &Credential,
+) -> Result<(), Denial> {
+    let template = Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
+    let render = |position| template.render(credential, position).map_err(|e| unfit("request", &e));
+    match place {
+        Place::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
+        Place::Basic => {
+            sending.fields.set("authorization", &basic_value(render(Position::Header)?.expose()));
+        }
+        Place::Query(name) => {
+            let value = render(Position::Query)?;
+            let value = std::str::from_utf8(value.expose()).map_err(|_| {
+                Denial::new(Guard::Unresolved, "the credential's value cannot stand in a query")
+            })?;
+            let joint = if sending.origin_form.contains('?') { '&' } else { '?' };
+            sending.origin_form.push(joint);
+            sending.origin_form.push_str(name);
+            sending.origin_form.push('=');
+            sending.origin_form.push_str(value);
+        }
+    }
+    Ok(())
+}
+
+/// What an error of a template is to the agent; its text names fields, never values. S0.50
+pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
+    let reason = match error {
+        RenderError::Unresolved(names) => {
+            let names: Vec<String> = names.iter().map(|name| format!("{{{{{name}}}}}")).collect();
+            format!("Unresolved placeholders in {place}: {}", names.join(", "))
+        }
+        other => format!("{place}: {other}"),
+    };
+    Denial::new(Guard::Unresolved, reason)
+}
+
+/// What basic authentication says, decoded.
+pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    let scheme = value.get(..6)?;
+    let basic = name == "authorization" && scheme.eq_ignore_ascii_case(b"basic ");
+    let encoded = value[6..].trim_ascii();
+    basic.then(|| BASE64.decode(encoded).ok()).flatten()
+}
+
+fn basic_value(text: &[u8]) -> Vec<u8> {
+    format!("Basic {}", BASE64.encode(text)).into_bytes()
+}

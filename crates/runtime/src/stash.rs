@@ -1,0 +1,61 @@
+//! Secrets of the caller's environment, out of memory while processes are forked: each is moved into a file without a name
+//! that only this process keeps open, and the places where it stood are overwritten.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+
+use credential::Secret;
+use rustix::fs::MemfdFlags;
+use sandbox::Caller;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+/// The largest value that is kept.
+const LARGEST: usize = 64 * 1024;
+
+/// A value that was taken out of the environment.
+#[derive(Debug)]
+pub(crate) struct Stash(File);
+
+impl Stash {
+    /// Takes a variable out of the environment, if it is set and not empty. For a process that has one thread.
+    pub(crate) fn take(caller: &mut Caller, name: &CStr) -> Result<Option<Self>, Error> {
+        let text = name.to_str().unwrap_or_default();
+        let mut found = None;
+        caller.environment.retain_mut(|(n, value)| {
+            let is_it = n == text;
+            if is_it {
+                found = Some(Zeroizing::new(std::mem::take(value).into_vec()));
+            }
+            !is_it
+        });
+        sandbox::wipe_variable(name);
+        let Some(value) = found.filter(|value| !value.is_empty()) else { return Ok(None) };
+        let kept = rustix::fs::memfd_create("lockgate", MemfdFlags::CLOEXEC).map_err(io::Error::from);
+        let kept = kept.and_then(|fd| {
+            let mut file = File::from(fd);
+            file.write_all(&value[..value.len().min(LARGEST)])?;
+            Ok(file)
+        });
+        kept.map(|file| Some(Self(file)))
+            .map_err(|source| Error::Plumbing { what: "keep a secret aside", source })
+    }
+
+    /// The value.
+    pub(crate) fn read(&self) -> io::Result<Secret> {
+        let mut value = vec![0; LARGEST];
+        let mut length = 0;
+        while length < LARGEST {
+            match self.0.read_at(&mut value[length..], length as u64)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        value.truncate(length);
+        Ok(Secret::new(value))
+    }
+}

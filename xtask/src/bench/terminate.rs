@@ -1,0 +1,134 @@
+//! TLS that is ended and begun anew, with a credential put into each request and looked for in each answer: what that costs
+//! beside nginx doing the same without the looking, and beside our own termination without a credential.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::proxies::{self, NAME, Origin, Way};
+use super::sample::{Better, Role, Row, Section, Series};
+use super::server::{Server, free_port};
+use super::splice::{LOADS, Load, through};
+use super::{Bench, machine};
+use crate::bounded::Bounded;
+
+/// The secret that is put in.
+const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
+
+/// Loads every way in turn.
+pub(crate) fn measure(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new("Terminated TLS");
+    section.about = vec![
+        "The same origin and load generator. `lockgate sidecar` is reached by CONNECT, ends the load's TLS with its own authority, puts \
+         a header with a credential into each request, begins TLS to the origin anew, and searches each answer for the credential; \
+         nginx ends TLS, sets the header by its configuration and re-encrypts over kept connections, without verifying the origin. Each has one worker. `opened` is \
+         lockgate with a rule of paths and no credential."
+            .into(),
+    ];
+    let Some(nginx) = machine::find("nginx") else {
+        section.skipped.push("nginx is not installed, and it is the origin".into());
+        return Ok(section);
+    };
+    if machine::find("hudsucker").is_none() {
+        section.skipped.push("hudsucker: no program of that name is installed".into());
+    }
+    let origin = Origin::start(bench, &nginx)?;
+    let ways = [
+        sidecar(bench, &origin, "lockgate", Role::Ours)?,
+        sidecar(bench, &origin, "opened", Role::Reference)?,
+        nginx_terminating(bench, &origin, &nginx)?,
+    ];
+    for load in &LOADS {
+        let mut rates: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();
+        let mut costs = rates.clone();
+        for round in 0..bench.pace.rounds {
+            for turn in 0..ways.len() {
+                let index = (round + turn) % ways.len();
+                let (rate, cost) = through(bench, &origin, load, &ways[index])?;
+                rates[index].samples.push(rate);
+                costs[index].samples.extend(cost);
+            }
+        }
+        section.rows.extend(rows(load, rates, costs));
+    }
+    Ok(section)
+}
+
+fn rows(load: &Load, rates: Vec<Series>, costs: Vec<Series>) -> [Row; 2] {
+    let (unit, per) = if load.is_bulk { ("GB/s", "µs/MB") } else { ("1/s", "µs") };
+    let what = load.what.to_owned();
+    let cost = format!("CPU: {what}");
+    [
+        Row { what, unit, better: Better::More, part: 0.5, target: None, series: rates },
+        Row { what: cost, unit: per, better: Better::Less, part: 0.5, target: Some(1.0), series: costs },
+    ]
+}
+
+fn sidecar(bench: &Bench, origin: &Origin, name: &'static str, role: Role) -> Result<Way> {
+    let folder = &bench.folder;
+    let at = |what: &str| folder.join(format!("terminate-{name}-{what}"));
+    let (policy, authority, audit) = (at("policy.toml"), at("ca.pem"), at("audit.jsonl"));
+    let url = format!("https://{NAME}:{}/*", origin.address.port());
+    fs::write(
+        &policy,
+        match role {
+            Role::Ours => format!(
+                "[[provider]]\nid = \"bench\"\nauthorized_uris = [\"{url}\"]\naddresses = [\"127.0.0.1\"]\n\
+                 inject = {{ header = \"authorization\", value = \"Bearer {{{{access_token}}}}\" }}\n"
+            ),
+            _ => format!(
+                "[[egress.allow]]\nurl = \"{url}\"\nmethods = [\"GET\"]\naddresses = [\"127.0.0.1\"]\n"
+            ),
+        },
+    )?;
+    let secret = at("secret");
+    fs::write(&secret, SECRET)?;
+    Bounded::new(
+        &bench.lockgate.to_string_lossy(),
+        &["creds", "set", "bench", "--from-file", &secret.to_string_lossy()],
+        Duration::from_secs(30),
+    )
+    .env("XDG_STATE_HOME", folder.join("server-state"))
+    .env("SSL_CERT_FILE", &origin.authority)
+    .run()
+    .context("failed to store the credential")?;
+    let dial = free_port()?;
+    // The origin's certificate is its own authority, and the sidecar verifies it as any other.
+    let args = [
+        format!("SSL_CERT_FILE={}", origin.authority.display()),
+        bench.lockgate.to_string_lossy().into_owned(),
+        "sidecar".into(),
+        "--policy".into(),
+        policy.to_string_lossy().into_owned(),
+        "--forward".into(),
+        dial.to_string(),
+        "--ca".into(),
+        authority.to_string_lossy().into_owned(),
+        "--audit".into(),
+        audit.to_string_lossy().into_owned(),
+    ];
+    let server = Server::start(&format!("terminate-{name}"), Path::new("env"), &args, folder)?
+        .await_port(dial, folder)?;
+    Ok(Way { name, role, dial, tunnel: true, authority: Some(authority), server: Some(server) })
+}
+
+fn nginx_terminating(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
+    let dial = free_port()?;
+    let at = bench.folder.display();
+    let rest = format!(
+        "http {{ access_log {at}/terminate-access.log; keepalive_requests 1000000000; keepalive_timeout 600;\n\
+         client_body_temp_path {at}/t-body; proxy_temp_path {at}/t-proxy; fastcgi_temp_path {at}/t-fastcgi;\n\
+         uwsgi_temp_path {at}/t-uwsgi; scgi_temp_path {at}/t-scgi;\n\
+         ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem; ssl_session_cache shared:t:10m; ssl_protocols TLSv1.3;\n\
+         upstream origin {{ server {}; keepalive 64; keepalive_requests 1000000000; }}\n\
+         server {{ listen {dial} ssl backlog=4096; location / {{ proxy_pass https://origin; proxy_http_version 1.1;\n\
+         proxy_set_header Connection \"\"; proxy_set_header Host {NAME}; proxy_set_header Authorization \"Bearer {SECRET}\";\n\
+         proxy_ssl_server_name on; proxy_ssl_name {NAME}; proxy_ssl_protocols TLSv1.3;\n\
+         proxy_max_temp_file_size 0; }} }} }}\n",
+        origin.address
+    );
+    let server = proxies::start_nginx("terminate", nginx, 1, &rest, dial, &bench.folder)?;
+    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
+}
