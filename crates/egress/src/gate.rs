@@ -17,6 +17,7 @@ use crate::dns::Names;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
 use crate::notice::{Notices, Summary};
+use crate::rate::Rates;
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
 use crate::upstream::{Pool, Trust};
@@ -142,6 +143,7 @@ pub struct Gate {
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: RefCell<Ledger>,
+    rates: Rates,
     names: RefCell<Names>,
     audit: RefCell<Audit>,
     notices: RefCell<Notices>,
@@ -166,6 +168,7 @@ impl Gate {
             credentials: Credentials::new(platform, generation, placeholders, configure_once)
                 .map_err(GateError::Platform)?,
             ledger: RefCell::new(Ledger::new(spending)),
+            rates: Rates::default(),
             names: RefCell::default(),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
@@ -199,6 +202,10 @@ impl Gate {
 
     pub(crate) fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     pub(crate) fn ledger(&self) -> &RefCell<Ledger> {

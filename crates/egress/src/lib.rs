@@ -21,6 +21,7 @@ mod inject;
 mod llm;
 mod notice;
 mod platform;
+mod rate;
 mod resolve;
 mod serve;
 mod tls;

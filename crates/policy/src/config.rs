@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::llm::LlmConfig;
-use crate::provider::ProviderConfig;
+use crate::provider_config::ProviderConfig;
 use crate::proxy::ProxyConfig;
 use crate::rule::Scrub;
 

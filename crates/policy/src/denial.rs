@@ -64,6 +64,8 @@ pub enum Guard {
     Unscrubbed,
     /// The run's budget is used up.
     Budget,
+    /// The provider has been asked too often.
+    RateLimit,
     /// The audit cannot be written, and what cannot be recorded is not allowed.
     Audit,
 }
@@ -102,6 +104,7 @@ impl Guard {
             Self::Credential => "credential_unavailable",
             Self::Unscrubbed => "response_not_scrubbed",
             Self::Budget => "budget_exhausted",
+            Self::RateLimit => "rate_limited",
             Self::Audit => "audit_unavailable",
         }
     }

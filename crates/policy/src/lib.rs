@@ -17,6 +17,7 @@ mod pattern;
 mod place;
 mod preset;
 mod provider;
+mod provider_config;
 mod proxy;
 mod quantity;
 mod reach;
@@ -41,9 +42,8 @@ pub use path::Path;
 pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{Preset, preset_names, provider_names, provider_variables};
-pub use provider::{
-    InjectConfig, Injection, LlmFormat, OneOrMany, Place, Placeholders, Provider, ProviderConfig, ProviderId,
-};
+pub use provider::{Injection, Place, Provider, ProviderId, Rate};
+pub use provider_config::{InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig};
 pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};
 pub use rule::{Policy, RuleName, Scrub};

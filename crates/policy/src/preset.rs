@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use crate::config::{AllowConfig, EgressDefault};
 use crate::error::ConfigError;
-use crate::provider::{OneOrMany, ProviderConfig, ProviderId};
+use crate::provider::ProviderId;
+use crate::provider_config::{OneOrMany, ProviderConfig};
 
 const DATA: &str = include_str!("../../../profiles/presets.toml");
 

@@ -5,113 +5,20 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::config::{AllowConfig, is_false};
+use crate::config::AllowConfig;
 use crate::error::ConfigError;
+use crate::provider_config::{InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, At, RuleName};
 use crate::target::Target;
 
-/// `[[provider]]`: an outside service with a credential.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct ProviderConfig {
-    /// Its name, as in `creds set NAME`.
-    #[serde(default)]
-    pub id: String,
-    /// What it is, in one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
-    /// Where its credential is good: exact URLs, or prefixes that end in `*`.
-    pub authorized_uris: Vec<String>,
-    /// The methods it may be used with; all if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub methods: Option<Vec<String>>,
-    /// Lets `%2F` stand inside a segment of the path.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub encoded_slash: bool,
-    /// The addresses of its one exact host, which may be private ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<String>>,
-    /// The variables that hold its placeholder inside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env: Option<OneOrMany<String>>,
-    /// How the credential is put into a request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inject: Option<OneOrMany<InjectConfig>>,
-    /// Where its placeholder may stand: `in-place`, where the provider and programs put keys, or `anywhere` in target, headers
-    /// and, at the gateway, body. The default is `in-place` with an `inject`, and `anywhere` without.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placeholders: Option<Placeholders>,
-    /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pinned: Option<bool>,
-    /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub llm: Option<LlmFormat>,
-}
-
-/// A value, or a list of them.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(untagged)]
-pub enum OneOrMany<T> {
-    /// One.
-    One(T),
-    /// A list.
-    Many(Vec<T>),
-}
-
-impl<T> OneOrMany<T> {
-    /// All of them.
-    pub fn as_slice(&self) -> &[T] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
-}
-
-/// `inject`: exactly one of `header`, `query` and `basic`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct InjectConfig {
-    /// The header it is put into, with `value` as its content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// The query parameter it is put into, with `value` as its content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub query: Option<String>,
-    /// `USER:PASSWORD` for basic authentication, as in `x-access-token:{{access_token}}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub basic: Option<String>,
-    /// The content, as in `Bearer {{access_token}}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// The part of the authorized URIs that this is for; all of them if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<String>,
-}
-
-/// Where a placeholder may stand.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placeholders {
-    /// Where the provider and programs put keys.
-    InPlace,
-    /// Where the agent says. A service keeps and shows what it is told, so the agent may have the credential told to others.
-    Anywhere,
-}
-
-/// A model API.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
-#[serde(rename_all = "lowercase")]
-pub enum LlmFormat {
-    /// The Messages API.
-    Anthropic,
-    /// Chat Completions and Responses.
-    OpenAi,
+/// A compiled rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests a minute, over time.
+    pub requests_per_minute: u32,
+    /// Requests at once.
+    pub burst: u32,
 }
 
 /// The name of a provider (REQUIREMENTS, literal behaviour): `gmail`, or `@vendor/gmail`.
@@ -202,6 +109,8 @@ pub struct Provider {
     env: Vec<String>,
     pub(crate) pinned: bool,
     placeholders: Placeholders,
+    rate: Option<Rate>,
+    headers: Option<Vec<String>>,
     llm: Option<LlmFormat>,
 }
 
@@ -216,6 +125,22 @@ impl Provider {
     #[must_use]
     pub fn injection(&self, target: &Target) -> Option<&Injection> {
         self.injections.iter().find(|injection| injection.covers(target))
+    }
+
+    /// How often it may be asked.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// Whether a header of the agent's may pass, by its name in lower case. What frames a body always does.
+    #[must_use]
+    pub fn lets_pass(&self, header: &str) -> bool {
+        const ALWAYS: &[&str] = &["content-type", "content-encoding", "accept", "expect"];
+        let listed = |list: &Vec<String>| list.iter().any(|name| name == header);
+        self.headers.as_ref().is_none_or(listed)
+            || ALWAYS.contains(&header)
+            || header.starts_with("sec-websocket-")
     }
 
     /// Where its placeholder may stand.
@@ -278,8 +203,30 @@ impl Provider {
         let injections: Vec<Injection> = injections;
         let usual = if injections.is_empty() { Placeholders::Anywhere } else { Placeholders::InPlace };
         let placeholders = config.placeholders.unwrap_or(usual);
-        Ok(Self { id, rules, injections, first_uri, env, pinned, placeholders, llm: config.llm })
+        let rate = config.rate.as_ref().map(|rate| compile_rate(at, rate)).transpose()?;
+        let lower = |list: &Vec<String>| list.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let headers = config.headers.as_ref().map(lower);
+        Ok(Self {
+            id,
+            rules,
+            injections,
+            first_uri,
+            env,
+            pinned,
+            placeholders,
+            rate,
+            headers,
+            llm: config.llm,
+        })
     }
+}
+
+fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
+    let burst = config.burst.unwrap_or(config.requests_per_minute);
+    if config.requests_per_minute == 0 || burst == 0 {
+        return Err(at.error("rate", "0 lets nothing pass; leave the provider out instead"));
+    }
+    Ok(Rate { requests_per_minute: config.requests_per_minute, burst })
 }
 
 fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {

@@ -14,8 +14,26 @@ use crate::site::Site;
 /// A whole corpus, one row after another.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Starts the sidecar, talks to it, ends it; whatever happens, the world ends both.
-const SCRIPT: &str = r#""$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:8081 --audit "$4" & sidecar=$!
-"$TALK" 127.0.0.1:8081 "$2" "$3"; code=$?; kill $sidecar; wait $sidecar; exit $code"#;
+const SCRIPT: &str = r#""$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 --audit "$4" & sidecar=$!
+"$TALK" "$AT" "$2" "$3"; code=$?; kill $sidecar; wait $sidecar; exit $code"#;
+
+/// Which of its ports is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plane {
+    /// 8081, the explicit proxy.
+    Forward,
+    /// 8080, the gateway, which is a proxy too.
+    Gateway,
+}
+
+impl Plane {
+    fn address(self) -> &'static str {
+        match self {
+            Self::Forward => "127.0.0.1:8081",
+            Self::Gateway => "127.0.0.1:8080",
+        }
+    }
+}
 
 /// What became of one row.
 #[derive(Debug)]
@@ -37,18 +55,37 @@ impl Answer {
     }
 }
 
-/// Says every row (`{"id", "send", "tables"?, "answers"?}`) by the program `talk`, and gives the answers by their ids.
+/// Says every row (`{"id", "send", "tables"?, "answers"?}`) to the explicit proxy by the program `talk`, and gives the answers
+/// by their ids.
 ///
 /// # Panics
 /// When the sidecar does not serve, or not all is said within a minute.
 #[must_use]
 pub fn ask(site: &Site, talk: &str, policy: &str, rows: &[Value]) -> HashMap<String, Answer> {
+    ask_at(Plane::Forward, site, talk, policy, rows)
+}
+
+/// The same on a port of one's choice.
+///
+/// # Panics
+/// As [`ask`].
+#[must_use]
+pub fn ask_at(
+    plane: Plane,
+    site: &Site,
+    talk: &str,
+    policy: &str,
+    rows: &[Value],
+) -> HashMap<String, Answer> {
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
     let (policy, rows) = (site.file("gate.toml", policy), site.file("rows.jsonl", text));
     let (answers, audit) = (site.outside().join("answers.jsonl"), site.outside().join("audit.jsonl"));
     let mut command = site.world().command("sh");
     command.args(["-c", SCRIPT, "sh"]).args([&policy, &rows, &answers, &audit]);
-    command.env("PRODUCT", product().expect("`ready` was asked first")).env("TALK", talk);
+    command
+        .env("PRODUCT", product().expect("`ready` was asked first"))
+        .env("TALK", talk)
+        .env("AT", plane.address());
     command.env("TALK_TABLES", site.world().folder().join("tables.json"));
     command.env("XDG_STATE_HOME", site.state()).current_dir(site.workspace());
     let ended = run_to_end(&mut command, LIMIT);

@@ -16,7 +16,7 @@ pub use agents::Agents;
 pub use beside::{Beside, Left};
 pub use canary::Canary;
 pub use ended::{Ended, run_to_end};
-pub use gate::{Answer, ask};
+pub use gate::{Answer, Plane, ask, ask_at};
 pub use held::Held;
 pub use needs::{Need, home_has, product, ready};
 pub use policies::{allowing, corpus_policy};

@@ -1,5 +1,5 @@
 //! The coding agents people run: Claude Code, Codex and pi each do a whole task, without a proxy variable and without a key.
-//! S4.25, S1.24; A01.
+//! S4.25; C14.
 
 use std::fs;
 use std::path::Path;
@@ -73,13 +73,22 @@ fn pi() {
     completes(&PI);
 }
 
+#[test]
+fn a_connection_that_is_never_used_is_no_denial() {
+    // Claude Code opens one in advance and closes it; the person must not be told that something was refused.
+    let Some(agents) = Agents::with(&[CLAUDE.program]) else { return };
+    let Some(site) = Site::for_test(&[]) else { return };
+    let _held = Held::for_model(&site, CLAUDE.provider, CLAUDE.host);
+    let ended = task(&CLAUDE, &agents, &site);
+    assert!(ended.code == 0 && !ended.stderr.contains("denied"), "{ended}");
+}
+
 fn completes(agent: &Agent) {
     let Some(agents) = Agents::with(&[agent.program]) else { return };
     let Some(site) = Site::for_test(&[]) else { return };
     let held = Held::for_model(&site, agent.provider, agent.host);
     let ended = task(agent, &agents, &site);
     ended.says(TASK_ANSWER);
-    assert!(!ended.stderr.contains("denied"), "something it needs is refused: {ended}");
 
     let read = |name: &str| fs::read_to_string(site.workspace().join(name)).unwrap_or_default();
     assert_eq!((read("written"), read("copied")), ("kiwi\n".to_owned(), "kiwi\n".to_owned()), "{ended}");

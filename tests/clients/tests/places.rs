@@ -8,6 +8,9 @@ const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::
 const POLICY: &str = "[[provider]]\nid = \"one\"\n\
     authorized_uris = [\"https://protocols.example/*\", \"http://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n\
     inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
+/// One that leaves it to the agent.
+const FREE: &str =
+    "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n";
 const AT: &str = "https://protocols.example";
 
 fn site() -> Option<(Site, Canary)> {
@@ -43,18 +46,19 @@ fn it_is_redeemed_where_programs_put_their_keys() {
     let Some((site, canary)) = site() else { return };
     for version in ["--http1.1", "--http2"] {
         let before = site.requests().len();
-        let left = site.beside(POLICY).script(&format!(
+        let script = format!(
             r#"v() {{ via {version} -f -o /dev/null "$@"; }}
             v -H "X-Key: $ONE_TOKEN" {AT}/at-header
             v -H "X-Key: a $ONE_TOKEN b $ONE_TOKEN" {AT}/at-twice
             v -H "Authorization: token $ONE_TOKEN" {AT}/at-scheme
             v -u "me:$ONE_TOKEN" {AT}/at-password
-            v -u "$ONE_TOKEN:x-oauth" {AT}/at-user
+            v -u "$ONE_TOKEN:x-oauth-basic" {AT}/at-user
             v "{AT}/at-path/$ONE_TOKEN/end"
             v "{AT}/at-query?a=$ONE_TOKEN&b=2"
             v {AT}/at-nowhere"#
-        ));
-        safe(&canary, &left);
+        );
+        // A provider that does not say where: the agent does.
+        safe(&canary, &site.beside(FREE).script(&script));
         let requests = &site.requests()[before..];
         let text = canary.text();
         let key = |name: &str| request(requests, name).header("x-key").map(str::to_owned);
@@ -62,7 +66,7 @@ fn it_is_redeemed_where_programs_put_their_keys() {
         assert_eq!(key("twice"), Some(format!("a {text} b {text}")));
         let authorization = |name: &str| request(requests, name).header("authorization").map(str::to_owned);
         assert_eq!(authorization("scheme"), Some(format!("token {text}")));
-        for (name, words) in [("password", format!("me:{text}")), ("user", format!("{text}:x-oauth"))] {
+        for (name, words) in [("password", format!("me:{text}")), ("user", format!("{text}:x-oauth-basic"))] {
             let value = authorization(name).unwrap_or_default();
             assert!(value.starts_with("Basic ") && canary.found_in(&value).is_some(), "{words}: {value}");
             // The encoding of exactly these words, neither cut nor longer.
@@ -70,10 +74,39 @@ fn it_is_redeemed_where_programs_put_their_keys() {
         }
         assert_eq!(request(requests, "path").text("path"), format!("/at-path/{text}/end"));
         assert_eq!(request(requests, "query").text("path"), format!("/at-query?a={text}&b=2"));
-        // What was redeemed where the agent put it is not put in a second time.
-        assert_eq!(authorization("header"), None);
-        assert_eq!(authorization("nowhere"), Some(format!("Bearer {text}")));
+        assert_eq!((authorization("header"), authorization("nowhere")), (None, None));
         assert!(!format!("{requests:?}").contains("lgph_"), "a placeholder went on: {requests:?}");
+    }
+}
+
+#[test]
+fn it_is_put_where_the_provider_says_once() {
+    // C08: where it authenticates it is redeemed; in what a service keeps and shows it is refused.
+    let Some((site, canary)) = site() else { return };
+    let in_place = POLICY.replace("anywhere", "in-place");
+    for version in ["--http1.1", "--http2"] {
+        let before = site.requests().len();
+        let left = site.beside(&in_place).script(&format!(
+            r#"v() {{ key=$1; shift; code $key via {version} "$@"; }}
+            v nowhere {AT}/at-nowhere
+            v scheme -H "Authorization: token $ONE_TOKEN" {AT}/at-scheme
+            v password -u "me:$ONE_TOKEN" {AT}/at-password
+            v header -H "X-Note: $ONE_TOKEN" {AT}/at-header
+            v path "{AT}/at-path/$ONE_TOKEN/end"
+            v query "{AT}/at-query?a=$ONE_TOKEN&b=2"
+            v beside -H "Authorization: Bearer $ONE_TOKEN" -H "User-Agent: $ONE_TOKEN" {AT}/at-beside"#
+        ));
+        safe(&canary, &left);
+        let requests = &site.requests()[before..];
+        let authorization = |name: &str| request(requests, name).header("authorization").map(str::to_owned);
+        assert_eq!(authorization("nowhere"), Some(format!("Bearer {}", canary.text())));
+        assert_eq!(authorization("scheme"), Some(format!("token {}", canary.text())));
+        assert!(canary.found_in(authorization("password").unwrap_or_default()).is_some());
+        for key in ["header", "path", "query", "beside"] {
+            assert_eq!(left.said(key), "403", "{key}: {}", left.ended);
+        }
+        assert_eq!(requests.len(), 3, "{requests:?}");
+        assert_eq!(left.denials("credential_endpoint_mismatch"), 4, "{:?}", left.audit());
     }
 }
 
@@ -109,7 +142,7 @@ fn elsewhere_in_a_head_it_refuses_the_request() {
 fn written_in_another_way_it_is_whole_or_nothing() {
     // C08: percent-encoded in a path and a query; as another text of base64.
     let Some((site, canary)) = site() else { return };
-    let left = site.beside(POLICY).script(&format!(
+    let left = site.beside(FREE).script(&format!(
         r#"digits=${{ONE_TOKEN#lgph_}}
         code path via "{AT}/at-path/lgph%5F$digits"
         code letter via "{AT}/at-letter/%6Cgph_$digits"
@@ -163,7 +196,7 @@ fn split_over_segments_and_in_trailers() {
     let script = site.file("segments.py", SEGMENTS);
     let left = site.beside(POLICY).script(&format!(
         r#"say() {{ /usr/bin/python3 {} "$1" $2 $3; }}
-        say "GET /at-segments HTTP/1.1\r\nHost: protocols.example\r\nX-Key: $ONE_TOKEN\r\nConnection: close\r\n\r\n" 7 segments
+        say "GET /at-segments HTTP/1.1\r\nHost: protocols.example\r\nAuthorization: token $ONE_TOKEN\r\nConnection: close\r\n\r\n" 7 segments
         say "POST /at-trailer HTTP/1.1\r\nHost: protocols.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\nX-Key: $ONE_TOKEN\r\n\r\n" 4096 trailer
         say "POST /at-chunks HTTP/1.1\r\nHost: protocols.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nlgph_\r\n20\r\n${{ONE_TOKEN#lgph_}}\r\n0\r\n\r\n" 4096 chunks"#,
         script.display()
@@ -171,7 +204,10 @@ fn split_over_segments_and_in_trailers() {
     safe(&canary, &left);
     let requests = site.requests();
     assert_eq!(left.said("segments"), "200", "{}", left.ended);
-    assert_eq!(request(&requests, "segments").header("x-key"), Some(canary.text()));
+    assert_eq!(
+        request(&requests, "segments").header("authorization"),
+        Some(format!("token {}", canary.text()).as_str())
+    );
     // Neither a credential nor its stand-in ever goes on in a trailer.
     assert_ne!(left.said("trailer"), "200", "{}", left.ended);
     let trailers = requests.iter().filter(|record| record.detail["trailers"].to_string().contains("x-key"));

@@ -5,8 +5,10 @@ use lockgate_clients::{Canary, Left, Need, Site};
 use lockgate_world::Record;
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("gzip")];
+/// One that leaves it to the agent where its credential goes, and one that does not.
 const POLICY: &str = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/at/*\"]\n\
-    inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
+    [[provider]]\nid = \"two\"\nauthorized_uris = [\"https://protocols.example/in/*\"]\n\
+    inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\nplaceholders = \"anywhere\"\n";
 const AT: &str = "https://protocols.example/at";
 
 fn last(site: &Site) -> Record {
@@ -58,10 +60,12 @@ fn what_was_put_in_is_not_read_again() {
     let canary = Canary::draw();
     site.keep("one", "access_token", "a{{other}}b{{access_token}}c");
     site.keep("one", "other", canary.text());
+    site.keep("two", "access_token", "a{{other}}b{{access_token}}c");
+    site.keep("two", "other", canary.text());
     let left = site.beside(POLICY).script(&format!(
         r#"p() {{ t=$1; shift; proxy "{AT}$t" one -f -o /dev/null "$@"; }}
         p '/query?key={{{{access_token}}}}' -H 'X-Key: {{{{access_token}}}}'
-        p /injected
+        proxy https://protocols.example/in/injected two -f -o /dev/null
         p /body -H 'X-Substitute-Body: true' -H 'Content-Type: text/plain' --data-binary '<{{{{access_token}}}}>'"#
     ));
     safe(&canary, &left);

@@ -1,9 +1,9 @@
-//! The public corpus of HTTP/1 messages, each said to the forward plane as it stands: what is ambiguous reaches nobody, what
-//! is forwarded has one meaning, and what follows on the same connection is judged on its own. S0.28; E03, E18, C21.
+//! The public corpus of HTTP/1 messages, each said to the forward plane and to the gateway as it stands: what is ambiguous reaches nobody, what
+//! is forwarded has one meaning, and what follows on the same connection is judged on its own. S0.28, S0.29; E03, E18, C21.
 
 use std::fs;
 
-use lockgate_clients::{Answer, Site, ask, corpus_policy};
+use lockgate_clients::{Answer, Plane, Site, ask_at, corpus_policy};
 use serde_json::{Value, json};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpora/http_wire_public.jsonl");
@@ -98,6 +98,17 @@ fn as_sent(site: &Site, wrong: &mut Vec<String>) {
 
 #[test]
 fn every_message_is_refused_or_has_one_meaning() {
+    // S0.28
+    judged_on(Plane::Forward);
+}
+
+#[test]
+fn and_so_it_is_on_the_gateway() {
+    // S0.29: an absolute target on 8080 is what it is on 8081.
+    judged_on(Plane::Gateway);
+}
+
+fn judged_on(plane: Plane) {
     let Some(site) = Site::for_test(&[]) else { return };
     let text = fs::read_to_string(CORPUS).expect("the corpus");
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
@@ -107,7 +118,7 @@ fn every_message_is_refused_or_has_one_meaning() {
         json!({ "id": row["id"], "send": decoded(row["raw_b64"].as_str().expect("octets")), "answers": answers, "settle": true })
     };
     let said: Vec<Value> = rows.iter().map(said).collect();
-    let answers = ask(&site, env!("CARGO_BIN_EXE_talk"), corpus_policy(), &said);
+    let answers = ask_at(plane, &site, env!("CARGO_BIN_EXE_talk"), corpus_policy(), &said);
     let mut wrong = Vec::new();
     for row in &rows {
         let id = row["id"].as_str().expect("an id");

@@ -113,6 +113,10 @@ fn split(line: &str) -> Option<(String, &str, Option<&str>)> {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
+    // In one form only: a letter in upper case would be a change that does not show.
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        return None;
+    }
     let digits = text.is_ascii() && text.len().is_multiple_of(2);
     let octet = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     if digits { (0..text.len()).step_by(2).map(octet).collect() } else { None }

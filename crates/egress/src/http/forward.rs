@@ -77,18 +77,11 @@ pub(super) async fn forward(
             }
             Relayed::Refused(back) => (answer, exchange) = *back,
         }
-        // Refused with 401: once more, if there is another credential by now.
+        // Refused with 401, and there is another credential by now: once more.
         fresh = true;
-        match inject_again(&mut exchange, gate, target).await {
-            Some(new) => {
-                sending = new;
-                renewed = true;
-            }
-            None => {
-                if let Some(held) = exchange.held() {
-                    gate.credentials().report_refused(held.provider()).await;
-                }
-            }
+        renewed = true;
+        if let Some(new) = inject_again(&mut exchange, gate, target).await {
+            sending = new;
         }
         body = Incoming::Whole(again.clone().flatten());
     }
@@ -143,14 +136,15 @@ async fn relay<'a>(
     answer: Answer<'a>,
 ) -> io::Result<Relayed<'a>> {
     let needles = gate.credentials().needles();
-    let bound = exchange.held().is_some();
+    let held = exchange.held().cloned();
+    let bound = held.is_some();
     let handling = Handling {
         method: job.sending.method.as_str(),
         needles: (!needles.is_empty()).then_some(&needles),
         // An answer to a request that held no credential can hardly hold one: it is not refused for its packing.
         unsearchable: if bound { gate.unsearchable() } else { Unsearchable::Note },
         bound,
-        refresh: job.refresh,
+        refresh: held.as_deref().filter(|_| job.refresh).map(|held| (&**gate, held)),
         most: job.most,
         until: job.until,
         meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method)))),

@@ -89,7 +89,7 @@ pub(super) async fn deny(
     let status = match denial.guard {
         Guard::NoAddress | Guard::Credential => 502,
         Guard::Framing | Guard::Syntax | Guard::Unresolved => 400,
-        Guard::Budget => 429,
+        Guard::Budget | Guard::RateLimit => 429,
         _ => gate.policy().denied_status(),
     };
     // A body that was not read would be taken for the next request.

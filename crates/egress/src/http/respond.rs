@@ -14,6 +14,8 @@ use super::head::BodyLength;
 use super::problem::After;
 use super::response::{ResponseBody, ResponseHead};
 use super::upstream::{self, Arrived, Coming};
+use crate::credentials::Held;
+use crate::gate::Gate;
 use crate::llm::{Ledger, Meter};
 
 /// The status of an upstream that does not know the credential.
@@ -28,8 +30,8 @@ pub(super) struct Handling<'a> {
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
     pub(super) bound: bool,
-    /// Whether a 401 comes back unanswered.
-    pub(super) refresh: bool,
+    /// The credential that a 401 refuses, where the request can be made again with another.
+    pub(super) refresh: Option<(&'a Gate, &'a Held)>,
     /// How much of the body is given back.
     pub(super) most: Option<usize>,
     /// When it must have begun, and be whole if it is gathered.
@@ -89,8 +91,13 @@ pub(super) async fn respond<'a>(
         Ok(arrived) => arrived,
         Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
     };
-    if head.status == UNAUTHORIZED && handling.refresh {
-        return Ok(Responded::Refused(answer));
+    if head.status == UNAUTHORIZED
+        && let Some((gate, held)) = handling.refresh
+    {
+        match gate.credentials().fetch(held.provider()).await {
+            Ok(new) if !new.is_same_as(held) => return Ok(Responded::Refused(answer)),
+            _ => gate.credentials().report_refused(held.provider()).await,
+        }
     }
     let (status, mut note) = (head.status, None);
     let framed = length != ResponseBody::ToEnd;

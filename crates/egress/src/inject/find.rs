@@ -3,7 +3,7 @@
 use credential::Placeholder;
 use policy::{Denial, Guard, ProviderId};
 
-use super::{Redeemable, Sending, place};
+use super::{Redeemable, Sending, own, place};
 use crate::gate::Gate;
 
 /// Looks for placeholders. One that is not the bound provider's own is refused by its guard's name.
@@ -30,6 +30,12 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
         Ok(())
     };
     judge(sending.origin_form.as_bytes())?;
+    let plain = Placeholder::find_all(sending.origin_form.as_bytes()).count();
+    if Placeholder::find_all(own::decoded(&sending.origin_form).as_bytes()).count() != plain {
+        // Neither redeemed nor sent on: a service may read it as the placeholder that it is.
+        let reason = "a placeholder stands in the target, written in another way";
+        return Err(Denial::new(Guard::EndpointMismatch, reason));
+    }
     for (name, value) in sending.fields.iter() {
         if Placeholder::find_all(name.as_bytes()).next().is_some() {
             return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));

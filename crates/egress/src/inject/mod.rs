@@ -76,18 +76,14 @@ pub(crate) fn is_asking(provider: &Provider, method: &Method) -> bool {
     provider.llm().is_some() && method.as_str() == "POST"
 }
 
-/// Makes a request anew with the credential as it is now; nothing if that is the one that was refused.
+/// Makes a request anew with the credential as it is now.
 pub(crate) async fn inject_again(
     exchange: &mut Exchange<Ready>,
     gate: &Gate,
     target: &Target,
 ) -> Option<Sending> {
     let provider = exchange.grant().provider()?.clone();
-    let old = exchange.held()?.clone();
-    let new = gate.credentials().fetch(provider.id()).await.ok()?;
-    if new.is_same_as(&old) {
-        return None;
-    }
+    let new = gate.credentials().of(provider.id()).await.ok()?;
     let draft = exchange.draft()?;
     let mut sending = draft.sending.clone();
     put(&mut sending, &provider, target, new.credential(), draft.redeemable).ok()?;
@@ -127,6 +123,8 @@ async fn prepare(
         // An answer to it repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
+    gate.rates().admit(provider, std::time::Instant::now())?;
+    sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let held = gate.credentials().of(provider.id()).await?;
     if is_asking(provider, &sending.method) {
         gate.ledger().borrow_mut().admit()?;

@@ -217,7 +217,7 @@ fn parameters(sending: &Sending) -> impl Iterator<Item = (String, &str)> {
 }
 
 /// Percent-decoded until nothing changes any more, `+` as a space.
-fn decoded(name: &str) -> String {
+pub(super) fn decoded(name: &str) -> String {
     let mut name = name.replace('+', " ");
     for _ in 0..4 {
         let mut octets = Vec::with_capacity(name.len());

@@ -1,0 +1,64 @@
+//! How often a provider may be asked: a bucket of tokens for each that has a rate, filled as time goes by (S2).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Instant;
+
+use policy::{Denial, Guard, Provider, ProviderId};
+
+/// The buckets of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Rates(RefCell<HashMap<ProviderId, Bucket>>);
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Rates {
+    /// Takes a token for a request, or says that there is none left.
+    pub(crate) fn admit(&self, provider: &Provider, now: Instant) -> Result<(), Denial> {
+        let Some(rate) = provider.rate() else { return Ok(()) };
+        let (a_second, most) = (f64::from(rate.requests_per_minute) / 60.0, f64::from(rate.burst));
+        let mut buckets = self.0.borrow_mut();
+        let bucket = buckets.entry(provider.id().clone()).or_insert(Bucket { tokens: most, filled: now });
+        let since = now.saturating_duration_since(bucket.filled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + since * a_second).min(most);
+        bucket.filled = now;
+        if bucket.tokens < 1.0 {
+            let wait = ((1.0 - bucket.tokens) / a_second).ceil();
+            let reason =
+                format!("`{}` may be asked {} times a minute", provider.id(), rate.requests_per_minute);
+            return Err(Denial::new(Guard::RateLimit, reason).with_hint(format!("ask again in {wait} s")));
+        }
+        bucket.tokens -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_a_rate() {
+        let config: policy::RunConfig = toml::from_str(
+            "[[provider]]\nid = \"a\"\nauthorized_uris = [\"https://a.example.com/*\"]\n\
+             rate = { requests_per_minute = 60, burst = 3 }\n",
+        )
+        .unwrap();
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, config);
+        let policy = layers.compile().unwrap().policy;
+        let provider = policy.providers().next().unwrap();
+        let (rates, start) = (Rates::default(), Instant::now());
+        let asked = |after: f64| rates.admit(provider, start + Duration::from_secs_f64(after)).is_ok();
+        assert_eq!(
+            [0.0, 0.0, 0.0, 0.0, 0.5, 1.1, 1.2, 60.0].map(asked),
+            [true, true, true, false, false, true, false, true]
+        );
+    }
+}

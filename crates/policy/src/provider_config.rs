@@ -1,0 +1,123 @@
+//! `[[provider]]` as it is written. [`crate::Provider`] is what it compiles into.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::is_false;
+
+/// `[[provider]]`: an outside service with a credential.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// Its name, as in `creds set NAME`.
+    #[serde(default)]
+    pub id: String,
+    /// What it is, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// Where its credential is good: exact URLs, or prefixes that end in `*`.
+    pub authorized_uris: Vec<String>,
+    /// The methods it may be used with; all if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub methods: Option<Vec<String>>,
+    /// Lets `%2F` stand inside a segment of the path.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub encoded_slash: bool,
+    /// The addresses of its one exact host, which may be private ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<String>>,
+    /// The variables that hold its placeholder inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<OneOrMany<String>>,
+    /// How the credential is put into a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inject: Option<OneOrMany<InjectConfig>>,
+    /// How often it may be asked; as often as there are requests if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateConfig>,
+    /// The headers of the agent's that may pass; others are left out. All may if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Vec<String>>,
+    /// Where its placeholder may stand: `in-place`, where the provider and programs put keys, or `anywhere` in target, headers
+    /// and, at the gateway, body. The default is `in-place` with an `inject`, and `anywhere` without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placeholders: Option<Placeholders>,
+    /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+    /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm: Option<LlmFormat>,
+}
+
+/// A value, or a list of them.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    /// One.
+    One(T),
+    /// A list.
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    /// All of them.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// `inject`: exactly one of `header`, `query` and `basic`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct InjectConfig {
+    /// The header it is put into, with `value` as its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The query parameter it is put into, with `value` as its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// `USER:PASSWORD` for basic authentication, as in `x-access-token:{{access_token}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<String>,
+    /// The content, as in `Bearer {{access_token}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The part of the authorized URIs that this is for; all of them if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// `rate`: how often a provider may be asked.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct RateConfig {
+    /// Requests a minute, over time.
+    pub requests_per_minute: u32,
+    /// Requests at once; as many as a minute's if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// Where a placeholder may stand.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placeholders {
+    /// Where the provider and programs put keys.
+    InPlace,
+    /// Where the agent says. A service keeps and shows what it is told, so the agent may have the credential told to others.
+    Anywhere,
+}
+
+/// A model API.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum LlmFormat {
+    /// The Messages API.
+    Anthropic,
+    /// Chat Completions and Responses.
+    OpenAi,
+}

@@ -1,0 +1,244 @@
+//! What programs speak over a connection that was opened for a credential: HTTP/2 to those who know it and to those who do not,
+//! gRPC, WebSockets, events that come one by one. S0.28, S0.29, S0.51, S1.26; C08, C10, C22.
+
+use lockgate_clients::{Canary, Need, Site};
+use serde_json::Value;
+
+const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
+const POLICY: &str = r#"
+[[provider]]
+id = "one"
+authorized_uris = ["https://protocols.example/*", "https://api.example.com/*", "http://protocols.example/*"]
+env = "ONE_TOKEN"
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+"#;
+
+fn site() -> Option<(Site, Canary)> {
+    let site = Site::for_test(NEEDS)?;
+    let canary = Canary::draw();
+    site.keep("one", "access_token", canary.text());
+    Some((site, canary))
+}
+
+/// One request by the world's HTTP/2 client inside a run, which trusts the run's authority.
+fn by_h2(site: &Site, request: &Value) -> Option<Value> {
+    let client = site.h2_client()?;
+    let host = request["host"].as_str().expect("a host");
+    let path = site.workspace().join("request.json");
+    std::fs::write(&path, request.to_string()).expect("room for a request");
+    let ended = site.run().policy(POLICY).bare().script(&format!(
+        "WORLD_CA=/.lockgate-etc/authority.pem {} {host}:443 \"$(cat request.json)\"",
+        client.display()
+    ));
+    assert_eq!(ended.code, 0, "{ended}");
+    Some(serde_json::from_str(&ended.stdout).expect("what came back"))
+}
+
+#[test]
+fn grpc_goes_both_ways_with_its_trailers() {
+    // C10; S1.26
+    let Some((site, canary)) = site() else { return };
+    let message = |text: &str| {
+        let length = char::from(u8::try_from(text.len()).expect("a short message"));
+        format!("\0\0\0\0{length}{text}")
+    };
+    // Each message but the first waits for the answer to the one before: a proxy that gathers would wait for ever.
+    let secret = canary.text().to_owned();
+    let request = serde_json::json!({
+        "host": "protocols.example", "method": "POST", "path": "/echo.Echo/Both",
+        "headers": { "content-type": "application/grpc", "te": "trailers" },
+        "data": [message("one"), message("two"), message("three"), message(&secret)],
+    });
+    let Some(answer) = by_h2(&site, &request) else { return };
+    assert_eq!(answer["alpn"], "h2");
+    assert_eq!(answer["status"], 200, "{answer}");
+    assert_eq!(answer["trailers"]["grpc-status"], "0", "{answer}");
+    let data = answer["data"].to_string();
+    canary.is_not_in("the answer", &data);
+    // Each message is whole before the next is asked for; C10: what repeats the credential is a mask, as long as it was.
+    let pieces: Vec<&str> =
+        answer["data"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let whole: Vec<String> = ["one", "two", "three", &"*".repeat(40)].map(message).into();
+    assert_eq!(pieces, whole, "{answer}");
+    let requests = site.requests();
+    assert_eq!(requests[0].header("te"), Some("trailers"), "{requests:?}");
+    assert_eq!(requests[0].header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
+    assert!(requests[0].text("line").ends_with("HTTP/2.0"), "{requests:?}");
+}
+
+#[test]
+fn http_2_reaches_those_who_speak_http_1_alone() {
+    // S0.51, S1.26
+    let Some((site, canary)) = site() else { return };
+    let request = serde_json::json!({
+        "host": "api.example.com", "method": "POST", "path": "/mirror", "headers": { "content-type": "text/plain" },
+        "data": ["first and last"],
+    });
+    let Some(answer) = by_h2(&site, &request) else { return };
+    assert_eq!(answer["status"], 200, "{answer}");
+    assert_eq!(
+        answer["data"].as_array().map(|d| d.iter().filter_map(Value::as_str).collect::<String>()).as_deref(),
+        Some("first and last")
+    );
+    let requests = site.requests();
+    assert!(requests[0].text("line").ends_with("HTTP/1.1"), "{requests:?}");
+    assert_eq!(requests[0].header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
+    assert_eq!(requests[0].text("body"), "first and last");
+    // And the other way round: many at once, over one connection, and a large body both ways.
+    let left = site.beside(POLICY).script(
+        r#"head -c 3000000 /dev/zero > body
+        for host in api.example.com protocols.example; do for version in --http1.1 --http2; do
+            echo "$host$version=$(via $version -H 'Expect:' --data-binary @body https://$host/upload | sed 's/.*"body_length":\([0-9]*\).*/\1/') $(via $version https://$host/bytes/5000000 | wc -c)"
+        done
+        echo "many$host=$(via --http2 -Z --parallel-max 50 -f -o '/dev/null' "https://$host/many/[1-200]" -w '%{http_version} %{http_code}\n' | sort | uniq -c | tr -s ' ')"
+        done; rm body"#,
+    );
+    for host in ["api.example.com", "protocols.example"] {
+        for version in ["--http1.1", "--http2"] {
+            assert_eq!(left.said(&format!("{host}{version}")), "3000000 5000000", "{}", left.ended);
+        }
+        assert_eq!(left.said(&format!("many{host}")), " 200 2 200", "{}", left.ended);
+    }
+}
+
+/// Takes events in as they come: how many milliseconds after the request each arrived, and how often a stop for 60 ms came between.
+const EVENTS: &str = r#"import subprocess, sys, time
+begun = time.monotonic()
+curl = subprocess.Popen(["curl", "-sSN", "--max-time", "20"] + sys.argv[2:], stdout=subprocess.PIPE)
+times = []
+while line := curl.stdout.readline():
+    if line.startswith(b"data:"): times.append(time.monotonic() - begun)
+gaps = sum(b - a > 0.06 for a, b in zip(times, times[1:]))
+print("%s=%d events %d gaps first-before-last %s" % (sys.argv[1], len(times), gaps, times[-1] - times[0] > 0.3))
+"#;
+
+#[test]
+fn events_come_as_they_are_sent() {
+    // S0.51
+    // The first is there before the last is sent: five, 100 ms apart.
+    let Some((site, _)) = site() else { return };
+    let events = site.file("events.py", EVENTS);
+    let left = site.beside(POLICY).script(&format!(
+        r#"e="/usr/bin/python3 {}"; x="--cacert $OUT/ca.pem -x http://127.0.0.1:8081"
+        $e one $x --http1.1 https://protocols.example/sse
+        $e two $x --http2 https://protocols.example/sse
+        $e mixed $x --http2 https://api.example.com/sse
+        $e clear $x http://protocols.example/sse"#,
+        events.display()
+    ));
+    for key in ["one", "two", "mixed", "clear"] {
+        assert_eq!(left.said(key), "5 events 4 gaps first-before-last True", "{}", left.ended);
+    }
+}
+
+/// A WebSocket client: says text and binary frames, whole and in parts, and gives what comes back.
+const SOCKET: &str = r#"import base64, os, socket, ssl, struct, sys, time
+token = os.environ.get("ONE_TOKEN", "")
+def connect(path, secure):
+    raw = socket.create_connection(("127.0.0.1", 8081), 10)
+    if secure:
+        raw.sendall(b"CONNECT protocols.example:443 HTTP/1.1\r\nHost: protocols.example:443\r\n\r\n")
+        assert b" 200 " in raw.recv(4096)
+        raw = ssl.create_default_context(cafile=os.environ["OUT"] + "/ca.pem").wrap_socket(raw, server_hostname="protocols.example")
+    target = path if secure else "http://protocols.example" + path
+    raw.sendall(("GET %s HTTP/1.1\r\nHost: protocols.example\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n" % target).encode())
+    head = b""
+    while b"\r\n\r\n" not in head: head += raw.recv(1)
+    return raw, head.decode()
+def frame(first, data):
+    mask = os.urandom(4)
+    size = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
+    return bytes([first]) + size + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data))
+def exactly(link, n):
+    data = b""
+    while len(data) < n:
+        piece = link.recv(n - len(data))
+        assert piece, "cut"
+        data += piece
+    return data
+def hear(link):
+    first, size = exactly(link, 2)
+    if size == 126: size = struct.unpack(">H", exactly(link, 2))[0]
+    return first, exactly(link, size)
+for name, secure in (("clear", False), ("tls", True)):
+    link, head = connect("/ws/echo-auth", secure)
+    print(name + "-head=" + head.split("\r\n")[0] + (" extension" if "extensions" in head.lower() else ""))
+    print(name + "-greeting=" + hear(link)[1].decode("latin-1"))
+    for kind, first in (("text", 0x81), ("binary", 0x82)):
+        begun = time.monotonic()
+        link.sendall(frame(first, b"an ordinary frame"))
+        print("%s-%s=%s %s" % (name, kind, hear(link)[1].decode(), time.monotonic() - begun < 1))
+        link.sendall(frame(first, token.encode()))
+        print("%s-%s-placeholder=%s" % (name, kind, hear(link)[1] == token.encode()))
+    # In parts: an occurrence that two frames share.
+    link.sendall(frame(0x01, b"first part ") + frame(0x80, b"and the rest"))
+    print("%s-parts=%s%s" % (name, hear(link)[1].decode(), hear(link)[1].decode()))
+    large = b"x" * 60000
+    link.sendall(frame(0x82, large))
+    print("%s-large=%s" % (name, hear(link)[1] == large))
+    link.sendall(frame(0x89, b"ping"))
+    print("%s-ping=%s" % (name, hear(link)))
+    link.sendall(frame(0x88, b"\x03\xe8"))
+    print("%s-close=%s" % (name, hear(link)))
+"#;
+
+#[test]
+fn a_web_socket_is_opened_with_the_credential_and_never_tells_it() {
+    // C10 (`/ws/echo-auth`), C08 (frames of the agent's), C22
+    let Some((site, canary)) = site() else { return };
+    let socket = site.file("talk-ws.py", SOCKET);
+    let left =
+        site.beside(POLICY).script(&format!("export ONE_TOKEN; /usr/bin/python3 {}", socket.display()));
+    canary.is_not_in("what came back", &left.ended.stdout);
+    for name in ["clear", "tls"] {
+        assert_eq!(left.said(&format!("{name}-head")), "HTTP/1.1 101 Switching Protocols", "{}", left.ended);
+        assert_eq!(left.said(&format!("{name}-greeting")), format!("Bearer {}", "*".repeat(40)));
+        for kind in ["text", "binary"] {
+            assert_eq!(left.said(&format!("{name}-{kind}")), "an ordinary frame True", "{}", left.ended);
+            assert_eq!(left.said(&format!("{name}-{kind}-placeholder")), "True", "{}", left.ended);
+        }
+        assert_eq!(left.said(&format!("{name}-parts")), "first part and the rest");
+        assert_eq!(left.said(&format!("{name}-large")), "True");
+        assert_eq!(left.said(&format!("{name}-ping")), "(138, b'ping')");
+        assert_eq!(left.said(&format!("{name}-close")), "(136, b'\\x03\\xe8')");
+    }
+    let requests = site.requests();
+    assert!(
+        requests.len() == 2
+            && requests
+                .iter()
+                .all(|r| r.header("authorization") == Some(&format!("Bearer {}", canary.text()))),
+        "{requests:?}"
+    );
+    let frames: Vec<_> = site.visits().into_iter().filter(|record| record.event == "frame").collect();
+    canary.is_not_in("a frame", format!("{frames:?}"));
+    assert_eq!(
+        frames.iter().filter(|frame| frame.text("data").starts_with("lgph_")).count(),
+        4,
+        "{frames:?}"
+    );
+}
+
+#[test]
+fn a_web_socket_to_elsewhere_is_refused_like_any_request() {
+    // C22, C01
+    let Some((site, canary)) = site() else { return };
+    let ask = "-H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='";
+    let left = site.beside(&POLICY.replace("protocols.example/*\", \"https://api", "protocols.example/ws/*\", \"https://api")).script(&format!(
+        "code elsewhere via --http1.1 {ask} https://protocols.example/other\n\
+         code own via --http1.1 {ask} -H 'Authorization: Bearer mine' https://protocols.example/ws/echo-auth\n\
+         code stranger via --http1.1 {ask} -H 'X-Key: lgph_00000000000000000000000000000000' https://protocols.example/ws/echo-auth\n\
+         code none via --http1.1 {ask} https://protocols.example/ws/none"
+    ));
+    assert_eq!(
+        (left.said("elsewhere"), left.said("own"), left.said("stranger")),
+        ("403", "403", "400"),
+        "{}",
+        left.ended
+    );
+    // An upstream that opens none says so, and the sidecar as well.
+    assert!(["426", "502", "200"].contains(&left.said("none")), "{}", left.ended);
+    assert!(site.requests().iter().all(|record| record.text("path") == "/ws/none"), "{:?}", site.requests());
+    canary.is_not_in("what was said", format!("{}", left.ended));
+}
