@@ -1,5 +1,7 @@
 //! What a run may spend on models: a budget, and what tokens cost.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +130,7 @@ impl Spending {
     /// What so many tokens of a model cost; nothing if no price is known.
     #[must_use]
     pub fn cost(&self, model: &str, tokens: Tokens) -> Option<MicroUsd> {
-        let price = self.prices.iter().find(|price| covers(&price.model, model))?;
+        let price = self.prices.iter().chain(shipped()).find(|price| covers(&price.model, model))?;
         let cached = price.cached.unwrap_or(price.input);
         // Dollars a million tokens are millionths of a dollar a token. Rounded up: a budget is never overdrawn by it.
         let part = |tokens: u64, price: f64| tokens as f64 * price;
@@ -166,9 +168,6 @@ impl Spending {
                 ));
             }
         }
-        if self.prices.is_empty() {
-            self.prices = shipped().map_err(|why| ConfigError::new("prices", "", why))?;
-        }
         self.prices.splice(0..0, config.price.iter().cloned());
         Ok(())
     }
@@ -187,13 +186,15 @@ impl Spending {
     }
 }
 
-/// The prices that ship with the program.
-fn shipped() -> Result<Vec<PriceConfig>, String> {
+/// The prices that ship with the program, read when the first model is to be charged: no start of a run waits for them.
+fn shipped() -> &'static [PriceConfig] {
     #[derive(Deserialize)]
     struct Data {
         price: Vec<PriceConfig>,
     }
-    toml::from_str::<Data>(PRICES).map(|data| data.price).map_err(|e| e.to_string())
+    static SHIPPED: LazyLock<Vec<PriceConfig>> =
+        LazyLock::new(|| toml::from_str::<Data>(PRICES).map(|data| data.price).unwrap_or_default());
+    &SHIPPED
 }
 
 fn covers(pattern: &str, model: &str) -> bool {
@@ -226,6 +227,11 @@ mod tests {
             assert_eq!(dollars(bad), None, "{bad}");
         }
         assert_eq!(MicroUsd(1_234_567).to_string(), "1.2345 USD");
+    }
+
+    #[test]
+    fn shipped_prices_are_read() {
+        assert!(shipped().len() > 10);
     }
 
     #[test]

@@ -127,6 +127,9 @@ impl VaultLater {
 
 /// Refuses a run that declares a provider without a credential: what it needs would fail in the middle of its work.
 pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
+    if spec.policy.providers().next().is_none() {
+        return Ok(());
+    }
     let stored = Vault::ids(&directory.vault())?;
     match spec.policy.providers().find(|p| !stored.iter().any(|id| id == p.id().as_str())) {
         None => Ok(()),
