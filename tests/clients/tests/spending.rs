@@ -1,0 +1,76 @@
+//! What a run may spend: tokens and money are counted from the answers, a budget is looked at before a request is sent, and a
+//! provider is asked no more often than its rate lets. S1.28, S2.U4.
+
+use lockgate_clients::{Need, Site};
+use lockgate_world::{ANTHROPIC_KEY, INPUT_TOKENS, OUTPUT_TOKENS};
+
+const NEEDS: &[Need] = &[Need::Program("curl")];
+const ASK: &str = r#"ask() { key=$1; shift; printf '%s=%s\n' "$key" "$(curl -sS -m 20 -o /dev/null -w '%{http_code}' "$MODEL_BASE_URL/v1/messages" \
+    -H 'content-type: application/json' -d "{\"model\":\"anthropic/claude-sonnet-4-5\",\"max_tokens\":10,$*\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}")"; }
+"#;
+
+fn record(site: &Site) -> serde_json::Value {
+    let told = site.lockgate(&["runs", "show", "latest", "--json"]);
+    serde_json::from_str(&told.stdout).expect("a record")
+}
+
+#[test]
+fn tokens_are_counted_whole_and_streamed() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+    let run = site.run().policy("providers = [\"anthropic\"]\n");
+    let ended = run.script(&format!("{ASK}ask whole; ask streamed '\"stream\":true,'"));
+    assert!(ended.stdout.contains("whole=200") && ended.stdout.contains("streamed=200"), "{ended}");
+    let record = record(&site);
+    let models = &record["outcome"]["models"];
+    assert_eq!(models["requests"], 2, "{record}");
+    assert_eq!(models["input_tokens"], 2 * INPUT_TOKENS, "{record}");
+    assert_eq!(models["output_tokens"], 2 * OUTPUT_TOKENS, "{record}");
+    // Three dollars a million in, fifteen out.
+    assert_eq!(models["cost_micro_usd"], 2 * (3 * INPUT_TOKENS + 15 * OUTPUT_TOKENS), "{record}");
+    assert!(ended.stderr.contains("2 requests to models"), "{ended}");
+}
+
+#[test]
+fn a_budget_ends_in_a_clear_429() {
+    for (budget, passed) in
+        [("requests = 2", 2), ("tokens = 1300", 2), ("usd = \"0.005\"", 2), ("usd = \"0.004\"", 1)]
+    {
+        let Some(site) = Site::for_test(NEEDS) else { return };
+        site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+        let run = site.run().policy(&format!("providers = [\"anthropic\"]\nllm.budget = {{ {budget} }}\n"));
+        let ended = run.script(&format!("{ASK}ask 1; ask 2; ask 3"));
+        let said: Vec<bool> = (1..=3).map(|n| ended.stdout.contains(&format!("{n}=200"))).collect();
+        assert_eq!(said, (1..=3).map(|n| n <= passed).collect::<Vec<_>>(), "{budget}: {ended}");
+        assert!(
+            ended.stdout.contains("3=429") && ended.stderr.contains("budget_exhausted"),
+            "{budget}: {ended}"
+        );
+        assert_eq!(site.requests().len(), passed, "{budget}: what is over the budget is not sent");
+    }
+}
+
+#[test]
+fn a_rate_is_held() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("one", "access_token", "canary-of-a-rate");
+    let left = site
+        .beside(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\n\
+             headers = [\"x-may\"]\nrate = { requests_per_minute = 6, burst = 2 }\n\
+             inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n",
+        )
+        .script(
+            "for n in 1 2 3; do code $n via -H 'X-May: 1' -H 'X-May-Not: 1' https://protocols.example/echo; done\n\
+             code gate proxy https://protocols.example/echo one",
+        );
+    let said = ["1", "2", "3", "gate"].map(|key| left.said(key));
+    assert_eq!(said, ["200", "200", "429", "429"], "{}", left.ended);
+    assert_eq!(left.denials("rate_limited"), 2, "{:?}", left.audit());
+    let requests = site.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(
+        requests.iter().all(|r| r.header("x-may").is_some() && r.header("x-may-not").is_none()),
+        "{requests:?}"
+    );
+}
