@@ -14,6 +14,7 @@ mod audit;
 mod check;
 mod credentials;
 mod dns;
+mod duplex;
 mod exchange;
 mod gate;
 mod http;

@@ -85,6 +85,27 @@ pub(crate) fn append(path: &Path) -> Result<File, Error> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|source| state(path, source))
 }
 
+/// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was
+/// this one.
+pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
+    let beside = path.with_extension(format!("new.{}", rustix::process::getpid().as_raw_nonzero()));
+    // Written beside, then linked into place, and the name made to last as well.
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::hard_link(&beside, path))
+        .and_then(|()| path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()));
+    let _ = std::fs::remove_file(&beside);
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(state(path, source)),
+    }
+}
+
 /// Replaces a file as a whole: readers see the old content or the new.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let beside = path.with_extension("new");

@@ -3,9 +3,7 @@
 //! The keys are those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one that is made
 //! at first use and kept beside the audit's, readable by its owner only.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 
 use credential::{Credential, FieldName, Keyring, Rotation, Secret, Value, Vault};
 use policy::{ProviderId, RunSpec};
@@ -13,7 +11,7 @@ use sandbox::Caller;
 
 use crate::error::Error;
 use crate::stash::Stash;
-use crate::state::{StateDirectory, make_directory, state};
+use crate::state::{StateDirectory, make_directory, make_once, state};
 use crate::value_source::ValueSource;
 
 /// The variable that holds keys, as the existing platform calls it. S1.18
@@ -162,23 +160,5 @@ fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     let path = directory.keys().join(KEY);
     let (ring, text) = Keyring::generate()
         .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })?;
-    // Whole or not at all, and the first of two processes wins: written beside, then linked into place.
-    let beside = directory.keys().join(format!("{KEY}.{}", rustix::process::getpid().as_raw_nonzero()));
-    let stored = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)
-        .and_then(|mut file| file.write_all(text.expose()).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::hard_link(&beside, &path));
-    let _ = std::fs::remove_file(&beside);
-    match stored {
-        Ok(()) => Ok(ring),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = std::fs::read_to_string(&path).map_err(|source| state(&path, source))?;
-            Keyring::parse(text.trim())
-                .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })
-        }
-        Err(source) => Err(state(&path, source)),
-    }
+    if make_once(&path, text.expose())? { Ok(ring) } else { keyring(None, directory) }
 }

@@ -36,5 +36,5 @@ pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub(crate) use problem::{After, failed};
 pub(crate) use serve1::{serve_forward, serve_requests};
 pub(crate) use serve2::serve_streams;
-pub(crate) use stream::{AgentStream, Ahead, Duplex};
+pub(crate) use stream::{AgentStream, Ahead};
 pub(crate) use version2::begin as begin_version_2;

@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use crate::duplex::{Duplex, duplex};
+
 /// A connection of the agent's.
 pub(crate) enum AgentStream {
     Tcp(TcpStream),
@@ -26,10 +28,6 @@ pub(crate) struct Ahead {
     pub(crate) stream: TcpStream,
 }
 
-/// What is read and written.
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
-
 impl AgentStream {
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
         match self {
@@ -40,29 +38,7 @@ impl AgentStream {
     }
 }
 
-impl AsyncRead for AgentStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.pinned().poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for AgentStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.pinned().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_shutdown(cx)
-    }
-}
+duplex!(AgentStream);
 
 impl AsyncRead for Ahead {
     fn poll_read(

@@ -3,18 +3,16 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use policy::Port;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::cascade;
+use crate::duplex::{Duplex, duplex};
 use crate::exchange::{Exchange, PinnedAddr, Reach};
 use crate::gate::Gate;
-use crate::http::Duplex;
 
 /// How long all attempts to connect may take together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
@@ -110,26 +108,4 @@ impl Dialled {
     }
 }
 
-impl AsyncRead for Dialled {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.pinned().poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Dialled {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.pinned().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_shutdown(cx)
-    }
-}
+duplex!(Dialled);

@@ -2,19 +2,17 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use policy::{Host, Scheme};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::dial::{CONNECT, Dialled, dial};
 use super::trust::Offer;
+use crate::duplex::{Duplex, duplex};
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
-use crate::http::Duplex;
 
 /// A connection that carries HTTP to an upstream.
 pub(crate) enum Upstream {
@@ -62,26 +60,4 @@ impl Upstream {
     }
 }
 
-impl AsyncRead for Upstream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.pinned().poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Upstream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.pinned().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned().poll_shutdown(cx)
-    }
-}
+duplex!(Upstream);

@@ -1,0 +1,48 @@
+//! Streams that are one of several kinds: what is read and written goes to whichever it is.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What is read and written.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
+
+/// Makes a stream of a type that has `fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)>`.
+macro_rules! duplex {
+    ($kind:ty) => {
+        impl tokio::io::AsyncRead for $kind {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.pinned().poll_read(cx, buf)
+            }
+        }
+
+        impl tokio::io::AsyncWrite for $kind {
+            fn poll_write(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.pinned().poll_write(cx, buf)
+            }
+
+            fn poll_flush(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.pinned().poll_flush(cx)
+            }
+
+            fn poll_shutdown(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.pinned().poll_shutdown(cx)
+            }
+        }
+    };
+}
+
+pub(crate) use duplex;
