@@ -1,5 +1,5 @@
-//! Chunked bodies. The input follows a good head: the upstream gets exactly the chunks of it, as a strict reader finds
-//! them, and nothing that stands behind their end.
+//! Chunked bodies. The input follows a good head: the upstream gets exactly the data of its chunks, as a strict reader
+//! finds it, and nothing that stands behind their end.
 
 #![no_main]
 
@@ -16,6 +16,7 @@ static PROXY: LazyLock<SocketAddr> = LazyLock::new(|| {
     world::answer_requests(|request| {
         let body = request.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
         REACHED.lock().expect("nobody panicked with it").push(request[body..].to_vec());
+        world::NO_CONTENT.to_vec()
     });
     world::start().0
 });
@@ -30,7 +31,10 @@ fuzz_target!(|body: &[u8]| {
     let reached = REACHED.lock().expect("nobody panicked with it");
     match world::end_of_chunked(body) {
         Reading::Ends(end) if end <= 64 * 1024 => {
-            assert_eq!(reached.as_slice(), [&body[..end]], "{:?}", String::from_utf8_lossy(&answer));
+            // Chunks may be cut anew on their way; what they hold may not.
+            let data: Vec<Vec<u8>> = reached.iter().map(|body| world::chunked_data(body)).collect();
+            let sent = world::chunked_data(&body[..end]);
+            assert_eq!(data, [sent], "{:?}", String::from_utf8_lossy(&answer));
             assert!(answer.starts_with(b"HTTP/1.1 204"), "{:?}", String::from_utf8_lossy(&answer));
         }
         _ => assert!(reached.is_empty(), "a body without an end was taken for whole"),

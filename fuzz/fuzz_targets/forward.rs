@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 
 static PROXY: LazyLock<SocketAddr> = LazyLock::new(|| {
-    world::answer_requests(|_| {});
+    world::answer_requests(|_| world::NO_CONTENT.to_vec());
     world::start().0
 });
 

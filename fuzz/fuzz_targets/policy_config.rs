@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use policy::{
-    Asked, Carriage, Grant, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, RunSpec, Target,
-    View,
+    Asked, Budget, Carriage, Grant, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, RunSpec,
+    Scrub, Target, View,
 };
 
 /// What a person's own flags ask for beside the file under test.
@@ -19,6 +19,10 @@ allow = [
     { host = "inside.example.org", addresses = ["10.0.0.5"] },
     { host = "127.0.0.1" },
 ]
+[llm.budget]
+requests = 1000
+tokens = 1000000
+usd = 50
 [limits]
 memory = "64GiB"
 cpus = 64
@@ -38,7 +42,7 @@ static PROBES: LazyLock<Vec<Asked>> = LazyLock::new(|| {
             for view in [View::Opaque, View::Tls] {
                 let host = Host::parse(host).expect("a constant host");
                 let port = Port::new(port).expect("a constant port");
-                probes.push(Asked { plane: Plane::Transparent, host, port, view });
+                probes.push(Asked::connection(Plane::Transparent, host, port, view));
             }
         }
         for (method, target) in
@@ -84,8 +88,19 @@ fuzz_target!(|text: &str| {
         }
         assert!(config.limits.memory.is_none() || both.limits.memory <= alone.limits.memory);
         assert!(config.limits.pids.is_none() || both.limits.pids <= alone.limits.pids);
+        let (most, budget) = (&alone.spending.budget, &both.spending.budget);
+        assert!(within(budget, most), "flags over a managed budget: {budget:?}, {most:?}");
+        assert!(config.egress.scrub != Some(Scrub::Strict) || both.policy.scrub() == Scrub::Strict);
     }
 });
+
+/// Whether a budget has every limit of another, and none is larger.
+fn within(budget: &Budget, most: &Budget) -> bool {
+    fn least<T: PartialOrd>(own: Option<T>, most: Option<T>) -> bool {
+        most.is_none_or(|most| own.is_some_and(|own| own <= most))
+    }
+    least(budget.requests, most.requests) && least(budget.tokens, most.tokens) && least(budget.usd, most.usd)
+}
 
 fn assert_not_wider(narrow: &RunSpec, wide: &RunSpec, who: &str) {
     assert!(
@@ -103,6 +118,8 @@ fn assert_not_wider(narrow: &RunSpec, wide: &RunSpec, who: &str) {
     );
     assert!(narrow.env.set == wide.env.set && narrow.env.pass == wide.env.pass, "{who}: environment");
     assert!(narrow.backend == wide.backend || narrow.backend == policy::Backend::Linux, "{who}: backend");
+    assert!(within(&narrow.spending.budget, &wide.spending.budget), "{who}: budget");
+    assert!(wide.policy.scrub() != Scrub::Strict || narrow.policy.scrub() == Scrub::Strict, "{who}: scrub");
     assert_rules_not_wider(&narrow.policy, &wide.policy, who);
 }
 
@@ -113,8 +130,9 @@ fn assert_rules_not_wider(narrow: &Policy, wide: &Policy, who: &str) {
         let Ok(most) = wide.decide(probe) else { panic!("{who}: {probe:?} by {by}") };
         let carries = |grant: &Grant| match grant.carriage() {
             Carriage::Request => 0,
-            Carriage::Tls => 1,
-            Carriage::Any => 2,
+            Carriage::Opened => 1,
+            Carriage::Tls => 2,
+            Carriage::Any => 3,
         };
         assert!(carries(&granted) <= carries(&most), "{who}: {probe:?} carries more by {by}");
         for address in granted.addresses().unwrap_or_default() {

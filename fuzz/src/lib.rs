@@ -3,10 +3,19 @@
 //! Everything happens on loopback addresses of this process's own. Nothing here may repair what it reads: the reader
 //! is the judge of what the sidecar sends.
 
+mod agent;
+mod authority;
+mod frames;
+mod opened;
+mod platform;
 mod sidecar;
 mod strict;
 mod upstream;
 
-pub use sidecar::{DNS_NAME, HOST, PORT, converse, dns_socket, start};
-pub use strict::{Reading, end_of_chunked, end_of_request};
-pub use upstream::{answer_requests, answer_with};
+pub use agent::{assert_clean, contains, converse, converse_locally, dns_socket};
+pub use frames::{frames_of, well_framed};
+pub use opened::{Answers, Opened};
+pub use platform::Platform;
+pub use sidecar::{DNS_NAME, HOST, PORT, start, start_gateway};
+pub use strict::{Reading, chunked_data, end_of_chunked, end_of_request};
+pub use upstream::{NO_CONTENT, answer_requests, answer_with, echo};

@@ -40,6 +40,20 @@ pub fn end_of_chunked(bytes: &[u8]) -> Reading {
     }
 }
 
+/// The data of a chunked body that [`end_of_chunked`] has found whole.
+#[must_use]
+pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
+    let mut data = Vec::new();
+    while let Some(line) = bytes.windows(2).position(|pair| pair == b"\r\n") {
+        let size =
+            std::str::from_utf8(&bytes[..line]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+        let size = size.unwrap_or(0);
+        data.extend(bytes.get(line + 2..line + 2 + size).unwrap_or_default());
+        bytes = bytes.get(line + 4 + size..).unwrap_or_default();
+    }
+    data
+}
+
 /// Where a request ends that the sidecar sent to `host`: one `host` field of that value, one statement of length.
 #[must_use]
 pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
@@ -61,6 +75,7 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
         return Reading::Bad("the request line");
     }
     let (mut hosts, mut length, mut chunked) = (0, None, false);
+    let (mut connections, mut upgrades) = (0, 0);
     for line in lines {
         let Some(colon) = line.iter().position(|b| *b == b':') else {
             return Reading::Bad("a field without a colon");
@@ -84,19 +99,30 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
             }
             b"transfer-encoding" if value == b"chunked" && length.is_none() && !chunked => chunked = true,
             b"content-length" | b"transfer-encoding" => return Reading::Bad("two statements of length"),
+            b"connection" if value == b"upgrade" => connections += 1,
+            b"upgrade" if value == b"websocket" => upgrades += 1,
             b"connection"
             | b"upgrade"
+            | b"keep-alive"
             | b"te"
             | b"trailer"
             | b"proxy-authorization"
             | b"proxy-connection" => {
                 return Reading::Bad("a field of the agent's own connection");
             }
+            b"x-provider" | b"x-target" | b"x-proxy" | b"x-substitute-body" | b"x-max-response-size" => {
+                return Reading::Bad("a field that speaks to the sidecar");
+            }
             _ => {}
         }
     }
     if hosts != 1 {
         return Reading::Bad("not one host");
+    }
+    // The one upgrade there is (RFC 6455 §4.1).
+    let websocket = *method == b"GET" && length.is_none() && !chunked;
+    if !matches!((connections, upgrades, websocket), (0, 0, _) | (1, 1, true)) {
+        return Reading::Bad("an upgrade of something else");
     }
     if chunked {
         return match end_of_chunked(&bytes[body..]) {

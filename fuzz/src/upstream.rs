@@ -5,34 +5,47 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::agent::survive_broken_pipes;
 use crate::sidecar::{HOST, PORT, upstream_address};
 use crate::strict::{Reading, end_of_request};
 
 /// The sidecar keeps an idle connection for half a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How much of a request is told back in a header.
+const LONGEST_ECHO: usize = 2048;
 
-fn listen(serve: impl Fn(TcpStream) + Clone + Send + 'static) {
-    let listener = TcpListener::bind((upstream_address(), PORT)).expect("the address is this process's own");
+/// The shortest answer.
+pub const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+
+pub(crate) fn listen(port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
+    survive_broken_pipes();
+    let listener = TcpListener::bind((upstream_address(), port)).expect("the address is this process's own");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let serve = serve.clone();
-            std::thread::spawn(move || serve(stream));
+            std::thread::spawn(move || {
+                if stream.set_read_timeout(Some(PATIENCE)).is_ok() {
+                    serve(stream);
+                }
+            });
         }
     });
 }
 
-/// Answers every request with 204 and ends the process at the first octet a strict reader refuses. `judge` sees each
-/// whole request.
-pub fn answer_requests(judge: impl Fn(&[u8]) + Clone + Send + 'static) {
-    listen(move |stream| {
-        if stream.set_read_timeout(Some(PATIENCE)).is_ok() {
-            let _ = read_requests(stream, &judge);
-        }
+/// Answers every whole request with what `answer` makes of it, and ends the process at the first octet a strict reader
+/// refuses.
+pub fn answer_requests(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) {
+    listen(PORT, move |stream| {
+        let _ = read_requests(stream, PORT, &answer);
     });
 }
 
-fn read_requests(mut stream: TcpStream, judge: &impl Fn(&[u8])) -> std::io::Result<()> {
-    let host = format!("{HOST}:{PORT}");
+pub(crate) fn read_requests(
+    mut stream: impl Read + Write,
+    port: u16,
+    answer: &impl Fn(&[u8]) -> Vec<u8>,
+) -> std::io::Result<()> {
+    let host = format!("{HOST}:{port}");
     let mut held = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -43,14 +56,14 @@ fn read_requests(mut stream: TcpStream, judge: &impl Fn(&[u8])) -> std::io::Resu
                 String::from_utf8_lossy(&held)
             ),
             Reading::Ends(end) => {
-                judge(&held[..end]);
+                let answer = answer(&held[..end]);
                 held.drain(..end);
                 assert!(
                     held.is_empty(),
                     "a request was smuggled behind another: {:?}",
                     String::from_utf8_lossy(&held)
                 );
-                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+                stream.write_all(&answer)?;
             }
         }
         match stream.read(&mut buffer)? {
@@ -60,15 +73,31 @@ fn read_requests(mut stream: TcpStream, judge: &impl Fn(&[u8])) -> std::io::Resu
     }
 }
 
+/// An answer that tells all of a request back, in a header and in its body, as some debugging services do. Where the
+/// request asks for it by its target, the credential is refused.
+#[must_use]
+pub fn echo(request: &[u8]) -> Vec<u8> {
+    let line = request.split(|b| *b == b'\r').next().unwrap_or_default();
+    let status = if crate::contains(line, b"/401") { "401 Unauthorized" } else { "200 OK" };
+    let told: Vec<u8> =
+        request.iter().take(LONGEST_ECHO).map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
+    let mut out = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nx-echo: ", request.len()).into_bytes();
+    out.extend(told);
+    out.extend(b"\r\n\r\n");
+    if !request.starts_with(b"HEAD ") {
+        out.extend(request);
+    }
+    out
+}
+
 /// Answers each connection's first request with whatever the cell holds then, and ends.
 pub fn answer_with(answer: Arc<Mutex<Vec<u8>>>) {
-    listen(move |mut stream| {
+    listen(PORT, move |mut stream| {
         let answer = answer.lock().map(|held| held.clone()).unwrap_or_default();
         let mut head = [0; 4096];
         // The request is one short write of the sidecar's.
         if stream.read(&mut head).is_ok_and(|read| read > 0) && stream.write_all(&answer).is_ok() {
             let _ = stream.shutdown(Shutdown::Write);
-            let _ = stream.set_read_timeout(Some(PATIENCE));
             while stream.read(&mut head).is_ok_and(|read| read > 0) {}
         }
     });

@@ -54,13 +54,19 @@ impl Placeholder {
         &self.0
     }
 
-    /// All placeholders in a text, with their ranges in octets, in order. What follows one does not matter: exactly 32
-    /// characters belong to it.
+    /// All placeholders in a text, with their ranges in octets, in order and apart from each other. What follows one does not
+    /// matter: exactly 32 characters belong to it, also where they look like the beginning of another.
     pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {
-        FINDER.find_iter(text).filter_map(|start| {
+        let mut from = 0;
+        FINDER.find_iter(text).filter_map(move |start| {
+            if start < from {
+                return None;
+            }
             let range = start..start + LENGTH;
             let found = std::str::from_utf8(text.get(range.clone())?).ok()?;
-            Some((range, found.parse().ok()?))
+            let placeholder = found.parse().ok()?;
+            from = range.end;
+            Some((range, placeholder))
         })
     }
 }
@@ -86,6 +92,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn they_do_not_overlap() {
+        // The last four characters of the first look like the beginning of a second.
+        let text = format!("lgph_{}lgph_{}", "a".repeat(28), "b".repeat(32));
+        let found: Vec<_> = Placeholder::find_all(text.as_bytes()).map(|(range, _)| range).collect();
+        assert_eq!(found, [0..37]);
+        let text = format!("lgph_{}lgph_{}", "a".repeat(32), "b".repeat(32));
+        let found: Vec<_> = Placeholder::find_all(text.as_bytes()).map(|(range, _)| range).collect();
+        assert_eq!(found, [0..37, 37..74]);
+    }
 
     #[test]
     fn the_same_octets_make_the_same_placeholder() {

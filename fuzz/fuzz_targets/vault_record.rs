@@ -1,0 +1,112 @@
+//! Records of the vault: the input as a record's file, and as what is sealed in one. What cannot be read is named, stays
+//! as it is, and hides no other record; what is read is what a plain reader finds.
+
+#![no_main]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use credential::{Credential, Keyring, Secret, Value, Vault};
+use libfuzzer_sys::fuzz_target;
+
+/// The key that sealed the seeds, and one that comes before it.
+const OLD: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+const NEW: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+const ID: &str = "gmail";
+/// What a record's seal is bound to.
+const CONTEXT: &[u8] = b"lockgate vault record\0gmail";
+
+static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let memory = PathBuf::from("/dev/shm");
+    let root = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let directory = root.join(format!("lockgate-fuzz-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("there is a folder for what is temporary");
+    directory
+});
+
+fn vault(keys: &str) -> Vault {
+    let keyring = Keyring::parse(keys).expect("constant keys");
+    Vault::open(DIRECTORY.clone(), keyring).expect("the directory is there")
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    read_as_file(bytes);
+    let (record, expected) = sealed(bytes);
+    let read = read_as_file(&record).map(|credential| fields(&credential));
+    assert_eq!(read, expected, "{:?}", bytes.escape_ascii().to_string());
+});
+
+/// Puts a record beside a good one, and does to it all there is to do.
+fn read_as_file(record: &[u8]) -> Option<Credential> {
+    let file = DIRECTORY.join(format!("{ID}.json"));
+    let good = Value::new(Secret::from_text("value".into())).expect("a constant value");
+    let both = vault(&format!("{NEW},{OLD}"));
+    let _ = both.remove(ID).expect("a record is removed whatever it is");
+    both.set_field("@good/one", "user".parse().expect("a name"), good.clone())
+        .expect("the vault is writable");
+    fs::write(&file, record).expect("the directory is writable");
+
+    let before = both.get(ID);
+    assert!(both.contains(ID).expect("it can be read"));
+    assert_eq!(Vault::ids(&DIRECTORY).expect("the directory can be listed"), ["@good/one", ID]);
+    if let Ok(entries) = both.list() {
+        assert!(entries.iter().map(|entry| entry.id.as_str()).eq(["@good/one", ID]));
+    } else {
+        assert!(before.is_err(), "it opens and cannot be listed");
+    }
+    let rotation = both.rotate().expect("the directory is writable");
+    assert_eq!(rotation.rewrapped + rotation.already + rotation.failed.len(), 2);
+    assert!(rotation.failed.iter().all(|(id, _)| id == ID), "{rotation:?}");
+    if rotation.failed.is_empty() {
+        // What could be read before is read now, and the old key is no longer needed.
+        let after = vault(NEW).get(ID).map(|credential| credential.map(|c| fields(&c)));
+        if let Ok(before) = &before {
+            assert_eq!(after.expect("it was rotated"), before.as_ref().map(fields));
+        }
+    } else {
+        assert!(before.is_err(), "it opens and cannot be rotated: {rotation:?}");
+        assert_eq!(fs::read(&file).expect("it is still there"), record);
+    }
+    let set = both.set_field(ID, "other".parse().expect("a name"), good);
+    assert_eq!(set.is_ok(), before.is_ok(), "{set:?}");
+    assert!(set.is_ok() || fs::read(&file).is_ok_and(|left| rotation.failed.is_empty() || left == record));
+    let other = both.get("@good/one").expect("the good record opens").expect("it is there");
+    assert_eq!(other.field("user").map(Secret::expose), Some(b"value".as_slice()));
+    before.ok().flatten()
+}
+
+fn fields(credential: &Credential) -> Vec<(String, Vec<u8>)> {
+    let value = |name: &str| credential.field(name).map_or(Vec::new(), |secret| secret.expose().to_vec());
+    credential.names().map(|name| (name.to_string(), value(name.as_str()))).collect()
+}
+
+/// A record in which the input is sealed, and the fields a plain reader finds in it.
+fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Vec<(String, Vec<u8>)>>) {
+    let keyring = Keyring::parse(OLD).expect("a constant key");
+    let sealed = keyring.seal(&Secret::new(payload.to_vec()), CONTEXT).expect("there is randomness");
+    let fields = unpacked(payload);
+    let names: Vec<&str> = fields.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let record = serde_json::json!({
+        "format": 1, "fields": names, "updated": "2026-01-02T03:04:05Z", "sealed": sealed,
+    });
+    (record.to_string().into_bytes(), fields)
+}
+
+/// Names and values, each with its length before it; of one name the last.
+fn unpacked(mut payload: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
+    let mut fields = std::collections::BTreeMap::new();
+    while let [length, rest @ ..] = payload {
+        let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (value, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        let word = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
+        let line = value.iter().all(|b| !matches!(b, b'\r' | b'\n' | 0));
+        if !word || !(1..=64).contains(&name.len()) || !line || !(1..=65536).contains(&value.len()) {
+            return None;
+        }
+        fields.insert(String::from_utf8_lossy(name).into_owned(), value.to_vec());
+        payload = rest;
+    }
+    Some(fields.into_iter().collect())
+}

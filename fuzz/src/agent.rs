@@ -1,0 +1,99 @@
+//! What an agent does: it sends octets, ends, and reads what comes back; and the judgement every answer must stand.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixStream};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::sidecar::PATIENCE;
+
+/// Sends octets over a new connection to the proxy, ends, and reads what comes back to its end.
+///
+/// # Panics
+/// When the sidecar does not end the connection: it hangs.
+#[must_use]
+pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(proxy);
+    // A refusal may come before everything was sent, and then resets the connection.
+    let sent = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+    to_end(&mut stream, &format!("{sent:?}"))
+}
+
+/// The same over a Unix socket of an abstract name.
+///
+/// # Panics
+/// When the sidecar does not end the connection: it hangs.
+#[must_use]
+pub fn converse_locally(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let address = LocalAddr::from_abstract_name(name).expect("a short name");
+    let mut stream = UnixStream::connect_addr(&address).expect("the gateway listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
+    let sent = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+    to_end(&mut stream, &format!("{sent:?}"))
+}
+
+/// Lets this thread, and those it starts, be told by an error that nobody reads any more: a fuzzer's process, unlike one
+/// of Rust's own, dies of the signal.
+pub(crate) fn survive_broken_pipes() {
+    let signals = SigSet::from(Signal::SIGPIPE);
+    signals.thread_block().expect("a thread may block a signal");
+}
+
+/// A connection on which nothing takes longer than hanging does.
+pub(crate) fn connect(proxy: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(proxy).expect("the proxy listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
+    stream
+}
+
+/// All that comes until the connection ends, however it ends.
+pub(crate) fn to_end(stream: &mut impl Read, sent: &str) -> Vec<u8> {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            panic!("the sidecar hangs ({sent}, {} octets came back)", answer.len())
+        }
+        _ => answer,
+    }
+}
+
+/// A socket that talks to the resolver.
+#[must_use]
+pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
+    let unspecified: IpAddr = Ipv6Addr::LOCALHOST.into();
+    let socket = UdpSocket::bind((unspecified, 0)).expect("a free port");
+    socket.connect(dns).expect("a datagram socket connects");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+    socket
+}
+
+/// Whether a text holds a part.
+#[must_use]
+pub fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// The first answer's head ends, its lines end in CRLF, and it says once at most how long its body is.
+///
+/// # Panics
+/// When that is not so.
+pub fn assert_clean(answer: &[u8]) {
+    assert!(answer.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(answer));
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
+        panic!("a head was begun and not ended: {:?}", String::from_utf8_lossy(answer));
+    };
+    let head = &answer[..end];
+    let lone = |at: usize| match head[at] {
+        b'\r' => head.get(at + 1) != Some(&b'\n'),
+        b'\n' => at == 0 || head[at - 1] != b'\r',
+        octet => octet == 0,
+    };
+    assert!(!(0..head.len()).any(lone), "{:?}", String::from_utf8_lossy(head));
+    let fields: Vec<Vec<u8>> = head.split(|b| *b == b'\n').skip(1).map(<[u8]>::to_ascii_lowercase).collect();
+    let has = |name: &[u8]| fields.iter().any(|field| field.starts_with(name));
+    assert!(!(has(b"content-length:") && has(b"transfer-encoding:")), "{:?}", String::from_utf8_lossy(head));
+}

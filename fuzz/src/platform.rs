@@ -1,0 +1,126 @@
+//! The platform a sidecar fetches its credentials from. It reads as strictly as the upstream: what an agent sends must not
+//! reach it but as a question of the sidecar's own.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use credential::Secret;
+use data_encoding::{BASE64_NOPAD, HEXLOWER};
+use egress::{PlatformPlace, SigningKey, Wallet};
+
+use crate::agent::contains;
+use crate::strict::{Reading, end_of_request};
+
+/// The fewest octets of a secret that are a leak: fewer may stand in an answer by chance.
+const TELLING: usize = 12;
+
+/// What the platform gives out, and what only it knows.
+pub struct Platform {
+    secret: String,
+    parts: HashSet<Vec<u8>>,
+}
+
+impl Platform {
+    /// A platform whose secret no input can hold: it is another one in each process.
+    #[must_use]
+    pub fn new() -> Self {
+        let (_, random) = SigningKey::generate().expect("there is randomness");
+        let secret = egress::digest(random.expose())[..48].to_owned();
+        Self { parts: parts(secret.as_bytes()), secret }
+    }
+
+    /// What a sidecar is given to ask it, and the placeholders of its two credentials.
+    pub(crate) fn wallet(&self) -> Wallet {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        let secret = self.secret.clone();
+        std::thread::spawn(move || answer(ours, &secret));
+        // It ends as placeholders begin: two of them may overlap.
+        let placeholder = |letter: &str, provider: &str| {
+            let text = format!("lgph_{}l", letter.repeat(31));
+            (text.parse().expect("a placeholder"), provider.parse().expect("a provider's name"))
+        };
+        Wallet {
+            platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
+            generation: None,
+            placeholders: vec![placeholder("a", "any"), placeholder("b", "model")],
+            configure_once: Some(Secret::from_text(self.secret.clone())),
+        }
+    }
+
+    /// Ends the process if an answer holds a part of the secret that was not in the question.
+    ///
+    /// # Panics
+    /// When it does.
+    pub fn assert_hidden(&self, question: &[u8], answer: &[u8]) {
+        let part =
+            answer.windows(TELLING).find(|part| self.parts.contains(*part) && !contains(question, part));
+        assert!(
+            part.is_none(),
+            "the answer holds {part:?} of the secret: {:?}",
+            String::from_utf8_lossy(answer)
+        );
+    }
+}
+
+/// What tells of a secret as it is, in hexadecimal, or in base64.
+fn parts(secret: &[u8]) -> HashSet<Vec<u8>> {
+    let encoded = (0..3).map(|before| {
+        let text = BASE64_NOPAD.encode(&[&[0; 2][..before], secret].concat());
+        // Without the characters that hold bits of what stands beside it.
+        text.as_bytes()[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6].to_vec()
+    });
+    let forms = [secret.to_vec(), HEXLOWER.encode(secret).into_bytes()].into_iter().chain(encoded);
+    forms.flat_map(|form| form.windows(TELLING).map(<[u8]>::to_vec).collect::<Vec<_>>()).collect()
+}
+
+impl Default for Platform {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Answers the sidecar's questions, one after the other.
+fn answer(mut link: UnixStream, secret: &str) {
+    let mut held = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match end_of_request(&held, "platform") {
+            Reading::Open => {}
+            Reading::Bad(why) => {
+                panic!(
+                    "the platform was sent what it should not be: {why}: {:?}",
+                    String::from_utf8_lossy(&held)
+                )
+            }
+            Reading::Ends(end) => {
+                let question = String::from_utf8_lossy(&held[..end]).into_owned();
+                assert!(held.len() == end, "the platform was asked two questions at once: {question:?}");
+                held.clear();
+                let (status, body) = reply(&question, secret);
+                let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                link.write_all(answer.as_bytes()).expect("the sidecar reads");
+            }
+        }
+        match link.read(&mut buffer).expect("the sidecar asks") {
+            0 => return,
+            read => held.extend(&buffer[..read]),
+        }
+    }
+}
+
+fn reply(question: &str, secret: &str) -> (u16, String) {
+    let mut words = question.split(' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let path = target.split('?').next().unwrap_or("");
+    match (method, path) {
+        ("GET", "/internal/credentials/any" | "/internal/credentials/model") => {
+            (200, format!(r#"{{"fields":{{"access_token":"{secret}"}}}}"#))
+        }
+        ("POST", "/internal/credentials/any/refused" | "/internal/credentials/model/refused") => {
+            (200, String::new())
+        }
+        ("GET", "/internal/run-history") => (200, "[]".into()),
+        _ => panic!("the platform was asked {question:?}"),
+    }
+}
