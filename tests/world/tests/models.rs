@@ -15,7 +15,7 @@ const CHATS: [(&str, &str); 2] = [
     ("https://api.openai.com/v1/chat/completions", OPENAI_KEY),
     ("https://openrouter.ai/api/v1/chat/completions", OPENROUTER_KEY),
 ];
-const TASK: &str = "LOCKGATE-TASK file=/work/a.txt content=kiwi command=wc -c a.txt";
+const TASK: &str = "LOCKGATE-TASK file=/project/a.txt content=kiwi command=wc -c a.txt";
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}")
@@ -80,7 +80,7 @@ fn messages_tell_the_script_of_an_agent() {
     let [first, second, last] = [turn(0), turn(1), turn(2)];
     assert_eq!(first["stop_reason"], "tool_use");
     assert_eq!(first["content"][0]["name"], "Write");
-    assert_eq!(first["content"][0]["input"], json!({ "file_path": "/work/a.txt", "content": "kiwi\n" }));
+    assert_eq!(first["content"][0]["input"], json!({ "file_path": "/project/a.txt", "content": "kiwi\n" }));
     assert_eq!(
         (&second["content"][0]["name"], &second["content"][0]["input"]["command"]),
         (&json!("Bash"), &json!("wc -c a.txt"))
@@ -128,7 +128,7 @@ fn a_chat_tells_the_script_of_an_agent() {
             "messages": first.into_iter().chain(std::iter::repeat_n(result, turns)).collect::<Vec<Value>>(),
         })
     };
-    let write = json!({ "path": "/work/a.txt", "content": "kiwi\n" });
+    let write = json!({ "path": "/project/a.txt", "content": "kiwi\n" });
     for (url, key) in CHATS {
         let key = bearer(key);
         let first = whole(&world, url, &key, &chat(0));
@@ -172,7 +172,7 @@ fn responses_tell_the_script_of_codex() {
     assert_eq!(names[..3], ["response.created", "response.in_progress", "response.output_item.added"]);
     assert_eq!(names[names.len() - 2..], ["response.output_item.done", "response.completed"]);
     let patch = joined(&streamed, "/delta");
-    assert!(patch.contains("*** Add File: /work/a.txt\n+kiwi\n"), "{patch}");
+    assert!(patch.contains("*** Add File: /project/a.txt\n+kiwi\n"), "{patch}");
     assert!(streamed.iter().enumerate().all(|(number, event)| event["sequence_number"] == number));
 
     let one = ["custom_tool_call_output"];
