@@ -3,11 +3,10 @@
 //! S0.7, S0.31, S0.35, S0.52, S1.2, S1.18, S1.20; C13, C14, C16.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use lockgate_clients::{Canary, Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Canary, Ended, Need, Site, files_below, product, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("pgrep")];
 const POLICY: &str = r#"
@@ -44,22 +43,6 @@ fn beside(site: &Site, script: &str) -> Ended {
     command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
     command.env("OUT", site.outside());
     run_to_end(&mut command, Duration::from_secs(120))
-}
-
-/// All files below a folder but programs.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let (mut waiting, mut found) = (vec![folder.to_owned()], Vec::new());
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
-                Ok(kind) if kind.is_file() => found.push(entry.path()),
-                _ => {}
-            }
-        }
-    }
-    found.retain(|path| path.file_name().is_none_or(|name| name != "probe"));
-    found
 }
 
 #[test]

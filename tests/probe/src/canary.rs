@@ -55,14 +55,14 @@ pub(crate) fn in_first_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new("pid:[4026531836]"))
 }
 
-fn unmask(hex: &str) -> Option<Vec<u8>> {
+pub(crate) fn unmask(hex: &str) -> Option<Vec<u8>> {
     let octet = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(|at| Some(octet(at)? ^ MASK)).collect();
     bytes.filter(|bytes| bytes.len() >= 8)
 }
 
 /// The secret as it may appear: plain, hex, percent, and base64 at each of the three alignments.
-fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let join = |form: fn(&u8) -> String| secret.iter().map(form).collect::<String>().into_bytes();
     let mut forms = vec![
         ("plain", secret.to_vec()),

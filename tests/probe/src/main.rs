@@ -9,6 +9,7 @@ mod connect;
 mod dns;
 mod families;
 mod files;
+mod fuzz_requests;
 mod http;
 mod identity;
 mod limits;
@@ -74,6 +75,7 @@ fn probes() -> impl Iterator<Item = &'static Probe> {
         limits::PROBES,
         connect::PROBES,
         http::PROBES,
+        fuzz_requests::PROBES,
         dns::PROBES,
         tls::PROBES,
         families::PROBES,

@@ -1,6 +1,8 @@
-//! The forms a secret takes in what a server answers: as it is, and in one layer of each usual encoding.
+//! The forms a secret takes in what a server answers: as it is, and in one layer of each usual encoding; and the same of
+//! what it was written as into a request, for that layer was our own.
 //!
-//! Not here, because they cannot be listed: two layers, base64 broken into lines, a part of the secret, compressed text.
+//! Not here, because they cannot be listed: two layers of others, base64 broken into lines, a part of the secret, compressed
+//! text.
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 use zeroize::Zeroizing;
@@ -8,8 +10,27 @@ use zeroize::Zeroizing;
 use super::needles::{Edges, Needle};
 use crate::escape::{HexCase, each, hex, is_unreserved, json, percent};
 
+/// Up to which length a secret is looked for in two layers: what is looked for grows with the square.
+const LONGEST_TWICE: usize = 16 << 10;
+
 /// All forms of a secret. Several may be equal, and some shorter than is worth looking for.
 pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
+    let mut all = one_layer(secret);
+    if secret.len() > LONGEST_TWICE {
+        return all;
+    }
+    // As templates write it into a body of JSON, and into a path or a query; for most secrets that is the secret itself.
+    let in_json = std::str::from_utf8(secret).ok().map(|text| json(text, HexCase::Lower, |_| false));
+    let in_address = percent(secret, HexCase::Upper, is_unreserved);
+    for written in in_json.into_iter().chain([in_address]).filter(|written| written.as_slice() != secret) {
+        all.extend(one_layer(&written));
+    }
+    // Basic authentication is base64 of our making.
+    all.extend(base64s(secret).flat_map(wrapped));
+    all
+}
+
+fn one_layer(secret: &[u8]) -> Vec<Needle> {
     let mut forms = vec![Zeroizing::new(secret.to_vec())];
     for case in HexCase::BOTH {
         forms.push(hex(secret, case));
@@ -82,6 +103,20 @@ fn base64s(secret: &[u8]) -> impl Iterator<Item = Needle> {
         .flat_map(move |alphabet| (0..3).map(move |offset| base64(secret, &alphabet, offset)))
 }
 
+/// Base64 whose signs were escaped: in an address, and in JSON as PHP writes it.
+fn wrapped(needle: Needle) -> impl Iterator<Item = Needle> {
+    let Needle { octets, edges } = needle;
+    let cases = HexCase::BOTH.map(|case| percent(&octets, case, is_unreserved));
+    let slashes = each(&octets, 2, |octet, out| {
+        if octet == b'/' {
+            out.push(b'\\');
+        }
+        out.push(octet);
+    });
+    let changed = move |form: &Zeroizing<Vec<u8>>| *form != octets;
+    cases.into_iter().chain([slashes]).filter(changed).map(move |octets| Needle { octets, edges })
+}
+
 fn base64(secret: &[u8], alphabet: &Encoding, offset: usize) -> Needle {
     let mut shifted = Zeroizing::new(Vec::with_capacity(offset + secret.len()));
     shifted.resize(offset, 0);
@@ -132,6 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_escaped_is_known_when_it_is_escaped_again() {
+        let forms = texts("a\"b/c>>>????");
+        for form in [
+            r#"a\\\"b/c>>>????"#,                // JSON in JSON
+            "a%5C%22b%2Fc%3E%3E%3E%3F%3F%3F%3F", // JSON in an address
+            "a%2522b%252Fc%253E%253E%253E%253F%253F%253F%253F",
+            "YSJiL2M%2BPj4%2FPz8%2F", // Basic authentication in an address
+            "YSJiL2M%2bPj4%2fPz8%2f",
+            "YSJiL2M+Pj4\\/Pz8\\/",
+        ] {
+            assert!(forms.iter().any(|known| known == form), "{form} {forms:#?}");
+        }
+        assert_eq!(texts("plain-text_0123").len(), one_layer(b"plain-text_0123").len());
+    }
+
+    #[test]
     fn base64_holds_only_characters_of_the_secret_alone() {
         let secret = b"\xfb\xef\xbe12345";
         for length in 1..=secret.len() {
@@ -151,6 +202,6 @@ mod tests {
 
     #[test]
     fn octets_that_are_no_text_have_no_json() {
-        assert!(of(b"\xff\xfe\xfd\xfc\xfb").iter().all(|needle| !needle.octets.starts_with(b"\\u")));
+        assert!(one_layer(b"\xff\xfe\xfd\xfc\xfb").iter().all(|needle| !needle.octets.starts_with(b"\\u")));
     }
 }
