@@ -7,6 +7,7 @@
 mod account;
 mod agents;
 mod cargo_tools;
+mod guest;
 mod packages;
 mod python;
 
@@ -43,6 +44,7 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
     cargo_tools::prepare(&workspace.root)?;
     absent.extend(python::prepare(&workspace.target, rights)?);
     absent.extend(agents::prepare(&workspace.target, rights)?);
+    absent.extend(guest::prepare(&workspace.target, rights)?);
     for line in &absent {
         eprintln!("    {line}");
     }

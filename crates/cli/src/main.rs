@@ -5,12 +5,10 @@ mod command;
 mod exit;
 mod output;
 
-use clap::Parser;
-
 use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     let done = match arguments.command {
         Command::Run(run) => command::run::run(*run),
         Command::Demo => command::demo::demo(),

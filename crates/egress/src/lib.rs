@@ -36,6 +36,6 @@ pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::ModelUse;
 pub use notice::{Notice, Summary, Told, tell_authority};
 pub use resolve::Answers;
-pub use serve::{Listeners, bind, bind_socket, bind_udp, serve};
+pub use serve::{Doorkeeper, Listeners, bind, bind_socket, bind_udp, serve};
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::server_name_of;

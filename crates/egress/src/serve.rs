@@ -28,6 +28,24 @@ pub struct Listeners {
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
+    /// Who may connect to the proxy and the gateway, where others than the run could; everybody without it.
+    pub doorkeeper: Option<Doorkeeper>,
+}
+
+/// Says whether a connection may come in, by its other end and its own.
+pub struct Doorkeeper(Rc<dyn Fn(SocketAddr, SocketAddr) -> bool>);
+
+impl Doorkeeper {
+    /// Lets in what `admits` says.
+    pub fn new(admits: impl Fn(SocketAddr, SocketAddr) -> bool + 'static) -> Self {
+        Self(Rc::new(admits))
+    }
+}
+
+impl std::fmt::Debug for Doorkeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Doorkeeper")
+    }
 }
 
 /// How long a listener rests when there are no descriptors left (L10).
@@ -106,7 +124,7 @@ async fn run(
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp } = listeners;
+    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, doorkeeper } = listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
         let failed = failed.clone();
@@ -115,13 +133,13 @@ async fn run(
         });
     };
     if let Some(fd) = transparent {
-        start(Box::pin(tunnel::serve_transparent(Rc::clone(&gate), listener(fd)?)));
+        start(Box::pin(tunnel::serve_transparent(Rc::clone(&gate), Door::open(fd, None)?)));
     }
     if let Some(fd) = forward {
-        start(Box::pin(http::serve_forward(Rc::clone(&gate), listener(fd)?)));
+        start(Box::pin(http::serve_forward(Rc::clone(&gate), Door::open(fd, doorkeeper.as_ref())?)));
     }
     if let Some(fd) = gateway {
-        start(Box::pin(http::serve_gateway(Rc::clone(&gate), listener(fd)?)));
+        start(Box::pin(http::serve_gateway(Rc::clone(&gate), Door::open(fd, doorkeeper.as_ref())?)));
     }
     if let Some(fd) = gateway_socket {
         let listener = std::os::unix::net::UnixListener::from(fd);
@@ -132,7 +150,7 @@ async fn run(
         start(Box::pin(dns::serve_udp(Rc::clone(&gate), fd)));
     }
     if let Some(fd) = dns_tcp {
-        start(Box::pin(dns::serve_tcp(Rc::clone(&gate), listener(fd)?)));
+        start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Door::open(fd, None)?)));
     }
     let stop = std::os::unix::net::UnixStream::from(stop);
     stop.set_nonblocking(true)?;
@@ -142,10 +160,6 @@ async fn run(
         stopped = stop.readable() => stopped,
         Some(failure) = failures.recv() => failure,
     }
-}
-
-fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
-    TcpListener::from_std(StdListener::from(fd))
 }
 
 /// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this
@@ -175,18 +189,39 @@ impl Drop for Place {
     }
 }
 
-/// Accepts a connection. One that failed on its way is skipped, and exhaustion waits instead of spinning.
-pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Place)> {
-    let place = Place::take().await;
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, place)),
-            Err(error) => survive(error).await?,
+/// A listener, and who it lets in.
+pub(crate) struct Door {
+    listener: TcpListener,
+    keeper: Option<Rc<dyn Fn(SocketAddr, SocketAddr) -> bool>>,
+}
+
+impl Door {
+    fn open(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
+        let listener = TcpListener::from_std(StdListener::from(fd))?;
+        Ok(Self { listener, keeper: keeper.map(|keeper| Rc::clone(&keeper.0)) })
+    }
+
+    /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, Place)> {
+        let place = Place::take().await;
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, theirs)) if self.admits(&stream, theirs) => return Ok((stream, place)),
+                Ok((stream, _)) => {
+                    let _ = stream.set_zero_linger();
+                }
+                Err(error) => survive(error).await?,
+            }
         }
+    }
+
+    fn admits(&self, stream: &TcpStream, theirs: SocketAddr) -> bool {
+        let Some(keeper) = &self.keeper else { return true };
+        stream.local_addr().is_ok_and(|ours| keeper(theirs, ours))
     }
 }
 
-/// The same, on a Unix socket.
+/// Accepts a connection on a Unix socket, whose permissions say who may connect.
 pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, Place)> {
     let place = Place::take().await;
     loop {

@@ -5,6 +5,7 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
+mod book;
 mod doctor;
 mod error;
 mod key;

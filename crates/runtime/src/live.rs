@@ -11,7 +11,7 @@ use sandbox::UndoLog;
 
 use crate::error::Error;
 use crate::record::{RunRecord, RunState, now};
-use crate::state::{StateDirectory, state};
+use crate::state::{StateDirectory, in_directory, state};
 
 /// How many runs are looked at, at most: each start does a little of the work.
 const MOST: usize = 256;
@@ -29,13 +29,13 @@ impl Alive {
         let path = directory.live().join(run.as_str());
         // Locked before it has its name: one that looks for dead runs never sees it without its lock.
         let beside = directory.live().join(format!(".{run}"));
-        let marked =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|file| {
-                rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-                std::fs::rename(&beside, &path)?;
-                Ok(file)
-            });
-        marked.map(|lock| Self { path: path.clone(), lock }).map_err(|source| state(&path, source))
+        let lock = in_directory(&path, || {
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            std::fs::rename(&beside, &path)?;
+            Ok(file)
+        })?;
+        Ok(Self { path, lock })
     }
 
     /// The undo log, kept in the same file.

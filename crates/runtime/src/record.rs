@@ -8,10 +8,7 @@ use policy::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::state::{StateDirectory, append, state};
-
-/// The file of a run's records, each a line.
-const FILE: &str = "run.jsonl";
+use crate::state::{RECORD, StateDirectory, append, state};
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +76,7 @@ impl RunRecord {
     /// Adds the record as it is now to the run's file. The last whole line is what holds: as safe to a reader as
     /// replacing the file, and no new file for the disk to make.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        let path = directory.run(run).join(FILE);
+        let path = directory.record(run);
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         append(&path)?.write_all(&line).map_err(|source| state(&path, source))
@@ -91,8 +88,7 @@ impl RunRecord {
     /// When there is none, or it is damaged.
     pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let no_run = |why: String| Error::NoRun { run: run.to_string(), why };
-        let text =
-            std::fs::read_to_string(directory.run(run).join(FILE)).map_err(|e| no_run(e.to_string()))?;
+        let text = std::fs::read_to_string(directory.record(run)).map_err(|e| no_run(e.to_string()))?;
         // A line that was cut off by a full disk or a kill does not parse, and the one before it holds.
         let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
         last.ok_or_else(|| no_run("its record is damaged".into()))
@@ -108,7 +104,8 @@ impl RunRecord {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => return Err(state(&directory.runs(), source)),
         };
-        let ids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<RunId>().ok());
+        let run = |name: &str| name.strip_suffix(RECORD)?.parse::<RunId>().ok();
+        let ids = entries.flatten().filter_map(|entry| run(entry.file_name().to_str()?));
         let mut records: Vec<Self> = ids.filter_map(|id| Self::read(directory, &id).ok()).collect();
         records.sort_by(|a, b| b.started.cmp(&a.started));
         Ok(records)
@@ -123,8 +120,16 @@ impl RunRecord {
         if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
             return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
         }
-        let path = directory.run(run);
-        std::fs::remove_dir_all(&path).map_err(|source| state(&path, source))
+        // The audit first: a record without one can be removed again.
+        for path in [directory.audit(run), directory.record(run)] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(state(&path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,31 +2,24 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
 use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
-use sandbox::{Additions, Caller, Ended, Host, Plan, Signals, Started, Stdio, UndoLog};
+use sandbox::{Additions, Caller, Host, Peers, Plan, Sidecar, SidecarStart, Signals, Started, Stdio};
 
+use crate::book::Book;
 use crate::error::Error;
 use crate::key::audit_key;
-use crate::live::{Alive, reap_dead};
 use crate::platform::{History, Platform, Sources};
-use crate::record::{Outcome, RunRecord, RunState, now};
+use crate::record::Outcome;
 use crate::sidecar::{self, Errand, Purse};
-use crate::state::{StateDirectory, append, make_directory};
+use crate::state::{StateDirectory, append};
 use crate::vault::refuse_missing;
 use crate::watch::{End, Watch, first_word, last_word};
-
-/// Exit codes beside the command's own. DESIGN §4
-const TIMED_OUT: i32 = 124;
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
-const ENOENT: i32 = 2;
-const SIGKILL: i32 = 9;
 
 /// What is to be run.
 #[derive(Debug)]
@@ -142,7 +135,7 @@ pub fn new_run_id() -> Result<RunId, Error> {
 
 /// Records, keys and approvals must be out of the agent's reach.
 fn refuse_own_state(plan: &Plan, state: &StateDirectory) -> Result<(), Error> {
-    match plan.shown().find(|path| state.overlaps(path)) {
+    match state.overlapped(plan.shown()) {
         None => Ok(()),
         Some(path) => Err(sandbox::Error::Refused {
             what: format!(
@@ -156,11 +149,11 @@ fn refuse_own_state(plan: &Plan, state: &StateDirectory) -> Result<(), Error> {
 }
 
 /// What a life came to, before it is written down.
-struct Lived {
-    end: End,
-    summary: Option<Summary>,
-    usage: Option<sandbox::Usage>,
-    sandbox: Started,
+pub(crate) struct Lived {
+    pub(crate) end: End,
+    pub(crate) summary: Option<Summary>,
+    pub(crate) usage: Option<sandbox::Usage>,
+    pub(crate) sandbox: Started,
 }
 
 /// Acquires everything in order, waits, and lets the sandbox go. What was acquired for longer is in the undo log.
@@ -187,21 +180,21 @@ fn live(
         link: link_inside,
         notices: notices_inside,
         purse,
+        peers: peers(plan)?,
     };
-    let sidecar = sidecar::start(&errand)?;
-    drop(errand);
+    let mut beside = Beside { errand: Some(errand), notices: notices.as_fd(), sidecar: None };
     let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
     let deadline = Instant::now() + spec.timeout.duration();
     let start = match plan.backend {
         Backend::Linux => sandbox::start_linux,
         Backend::Process => sandbox::start_process,
     };
-    let mut authority = || first_word(notices.as_fd());
-    let started = start(plan, host, command, stdio, link, &mut authority, &mut book.undo);
-    let mut sandbox = match started {
-        Ok(sandbox) => sandbox,
-        Err(error) => {
-            sidecar.wait();
+    let started = start(plan, host, command, stdio, link, &mut beside, &mut book.undo);
+    let (mut sandbox, sidecar) = match (started, beside.sidecar) {
+        (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
+        (Ok(_), None) => return Err(Error::SidecarLost),
+        (Err(error), sidecar) => {
+            sidecar.as_ref().map(Sidecar::wait);
             return Err(error.into());
         }
     };
@@ -217,8 +210,11 @@ fn live(
         report,
     };
     let end = watch.until_end();
-    // The kernel takes its time over namespaces; what there is to write is written meanwhile.
-    sandbox.kill();
+    // One that ended by itself leaves the processor to the sidecar first. The kernel takes its time over namespaces, and what
+    // there is to write is written meanwhile.
+    if !matches!(end, Ok((End::Ended(_), _))) {
+        sandbox.kill();
+    }
     let usage = sandbox.usage();
     match end {
         Ok((end, summary)) => {
@@ -230,6 +226,41 @@ fn live(
             sandbox.release();
             Err(error)
         }
+    }
+}
+
+/// Where the command shares loopback with everybody on this machine, only its own user may use the proxy and the gateway.
+fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
+    match plan.backend {
+        Backend::Linux => Ok(None),
+        Backend::Process => {
+            let peers = Peers::open().map_err(|source| Error::Plumbing {
+                what: "know whose connections come to the proxy",
+                source,
+            })?;
+            Ok(Some((rustix::process::getuid().as_raw(), peers)))
+        }
+    }
+}
+
+/// The sidecar of a run, from what it is given to its process.
+struct Beside<'a> {
+    errand: Option<Errand>,
+    notices: BorrowedFd<'a>,
+    sidecar: Option<Sidecar>,
+}
+
+impl SidecarStart for Beside<'_> {
+    fn start(&mut self) -> Result<(), sandbox::Error> {
+        // What it was given is closed here once it has it.
+        if let Some(errand) = self.errand.take() {
+            self.sidecar = Some(sidecar::start(&errand)?);
+        }
+        Ok(())
+    }
+
+    fn authority(&mut self) -> std::io::Result<Vec<u8>> {
+        first_word(self.notices)
     }
 }
 
@@ -256,107 +287,4 @@ fn stdio(spec: &RunSpec) -> std::io::Result<Stdio> {
     let list: [OwnedFd; 3] =
         [copy(std::io::stdin().as_fd())?, copy(std::io::stdout().as_fd())?, copy(std::io::stderr().as_fd())?];
     Ok(Stdio::Descriptors(list))
-}
-
-/// The record, the undo log and the mark of life of one run.
-struct Book {
-    state: StateDirectory,
-    run: RunId,
-    record: RunRecord,
-    undo: UndoLog,
-    alive: Alive,
-}
-
-impl Book {
-    fn open(state: StateDirectory, run: &RunId, plan: &Plan, command: &[OsString]) -> Result<Self, Error> {
-        make_directory(&state.run(run))?;
-        make_directory(&state.live())?;
-        let alive = Alive::mark(&state, run)?;
-        let undo = alive.undo_log()?;
-        let record = RunRecord {
-            id: run.to_string(),
-            state: RunState::Running,
-            started: now(),
-            ended: None,
-            command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
-            workspace: plan.workspace.clone(),
-            backend: plan.backend.to_string(),
-            notices: plan.notices.clone(),
-            plan: plan.steps.iter().map(ToString::to_string).collect(),
-            outcome: None,
-        };
-        match record.write(&state, run) {
-            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, alive }),
-            Err(error) => {
-                // Nothing has been acquired, so nothing of it stays.
-                alive.over();
-                let _ = std::fs::remove_dir_all(state.run(run));
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
-    fn close(
-        mut self,
-        lived: Result<Lived, Error>,
-        report: &mut dyn FnMut(Report<'_>),
-    ) -> Result<Finished, Error> {
-        self.record.ended = Some(now());
-        let outcome = match &lived {
-            Ok(lived) => Some(outcome(lived, self.record.command.first().map_or("", String::as_str))),
-            Err(_) => None,
-        };
-        self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
-        self.record.outcome.clone_from(&outcome);
-        let written = self.record.write(&self.state, &self.run);
-        let lived = lived.map(|mut lived| {
-            lived.sandbox.release();
-            // A command that ended by itself took every other process with it, and init's own end needs nobody. What
-            // was ended from outside is waited for.
-            if !matches!(lived.end, End::Ended(_)) || lived.sandbox.outlives_its_end() {
-                lived.sandbox.wait();
-            }
-        });
-        let problems = self.undo.unwind();
-        for problem in &problems {
-            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
-        }
-        if problems.is_empty() {
-            self.alive.over();
-        }
-        let _ = reap_dead(&self.state);
-        lived?;
-        written?;
-        let outcome = outcome.ok_or(Error::SidecarLost)?;
-        Ok(Finished { run: self.run, outcome })
-    }
-}
-
-fn outcome(lived: &Lived, command: &str) -> Outcome {
-    let summary = lived.summary.clone().unwrap_or_default();
-    let usage = lived.usage.unwrap_or_default();
-    let (exit_code, text) = match lived.end {
-        End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
-            let peak = usage.memory_peak.map(|p| format!(" (it used {})", policy::ByteSize::from_bytes(p)));
-            (128 + SIGKILL, format!("killed: out of memory{}", peak.unwrap_or_default()))
-        }
-        End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
-            (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
-        }
-        End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
-            (code, format!("exited {code}; it reached its limit of processes {} times", usage.pids_refused))
-        }
-        End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
-        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
-        End::TimedOut => (TIMED_OUT, "timed out".into()),
-        End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
-        End::NotExecuted(ENOENT) => (NOT_FOUND, format!("`{command}` was not found in the sandbox")),
-        End::NotExecuted(errno) => {
-            let why = std::io::Error::from_raw_os_error(errno);
-            (NOT_EXECUTABLE, format!("`{command}` cannot be executed: {why}"))
-        }
-    };
-    let Summary { allowed, denied, failed, models } = summary;
-    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed, models }
 }

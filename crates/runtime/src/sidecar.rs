@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
+    Doorkeeper, Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey,
+    Wallet,
 };
 use policy::{Policy, ProviderId, RunId, Spending};
-use sandbox::{Identity, Sidecar};
+use sandbox::{Identity, Peers, Sidecar};
 
 use crate::error::Error;
 
@@ -28,6 +29,19 @@ pub(crate) struct Errand {
     pub(crate) notices: OwnedFd,
     /// What it needs to ask for credentials.
     pub(crate) purse: Purse,
+    /// Where others of this machine could connect: whose connections it takes, and how it knows them.
+    pub(crate) peers: Option<(u32, Peers)>,
+}
+
+impl Errand {
+    /// Lets in the connections of one user. Whose a connection is, the kernel says; where it does not, nobody's.
+    fn doorkeeper(&self) -> std::io::Result<Option<Doorkeeper>> {
+        let Some((user, peers)) = &self.peers else { return Ok(None) };
+        let (user, peers) = (*user, peers.try_clone()?);
+        let admits =
+            move |theirs, ours| matches!(peers.owner(theirs, ours), Ok(Some(owner)) if owner == user);
+        Ok(Some(Doorkeeper::new(admits)))
+    }
 }
 
 /// What a sidecar needs to ask for credentials.
@@ -54,11 +68,12 @@ impl Purse {
 }
 
 /// Starts the sidecar of a run. It waits for its listeners.
-pub(crate) fn start(errand: &Errand) -> Result<Sidecar, Error> {
+pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()));
     keep.extend(errand.purse.generation.as_ref().map(AsFd::as_fd));
-    Ok(sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))?)
+    keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
+    sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))
 }
 
 /// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
@@ -101,9 +116,12 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         gateway_socket: set.gateway_socket,
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
+        doorkeeper: errand.doorkeeper().map_err(plumbing("know who connects"))?,
     };
     let stop = errand.link.try_clone().map_err(plumbing("watch the run"))?;
     egress::serve(gate, listeners, stop, || sandbox::report_ready(errand.link.as_fd()))?;
+    // Init waits for the last word, not for this process to be taken apart.
+    let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
     Ok(())
 }
 

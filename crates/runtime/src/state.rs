@@ -1,7 +1,8 @@
 //! Where runs are recorded: `$XDG_STATE_HOME/lockgate`, readable by its owner only.
 //!
 //! ```text
-//! runs/<id>/   run.jsonl  audit.jsonl
+//! runs/<id>.jsonl    what it was and what became of it
+//! audit/<id>.jsonl   what it asked for, and what was decided
 //! live/<id>    the undo log of a run, locked for as long as its process lives
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted
@@ -37,15 +38,19 @@ impl StateDirectory {
         })
     }
 
-    /// Whether a path and this directory hold one another, so that whoever sees the one sees some of the other.
-    pub(crate) fn overlaps(&self, path: &Path) -> bool {
+    /// The first of some paths that holds this directory or is in it, so that whoever sees the one sees some of the other.
+    pub(crate) fn overlapped<'a>(&self, mut paths: impl Iterator<Item = &'a Path>) -> Option<&'a Path> {
         let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
-        let (own, other) = (real(&self.0), real(path));
-        own.starts_with(&other) || other.starts_with(&own) || self.0.starts_with(path)
+        let own = real(&self.0);
+        let overlaps = |path: &&Path| {
+            let other = real(path);
+            own.starts_with(&other) || other.starts_with(&own) || self.0.starts_with(path)
+        };
+        paths.find(overlaps)
     }
 
-    pub(crate) fn run(&self, run: &RunId) -> PathBuf {
-        self.0.join("runs").join(run.as_str())
+    pub(crate) fn record(&self, run: &RunId) -> PathBuf {
+        self.runs().join(format!("{run}{RECORD}"))
     }
 
     pub(crate) fn runs(&self) -> PathBuf {
@@ -71,18 +76,34 @@ impl StateDirectory {
     /// The audit of a run.
     #[must_use]
     pub fn audit(&self, run: &RunId) -> PathBuf {
-        self.run(run).join("audit.jsonl")
+        self.0.join("audit").join(format!("{run}{RECORD}"))
     }
 }
+
+/// What the name of a file of records ends in, behind the run's.
+pub(crate) const RECORD: &str = ".jsonl";
 
 /// Makes a directory and its parents, for the owner only.
 pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| state(path, source))
 }
 
-/// Opens a file for appending, made if it is not there, for the owner only.
+/// Opens a file for appending, made if it is not there, its directory too, for the owner only.
 pub(crate) fn append(path: &Path) -> Result<File, Error> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|source| state(path, source))
+    in_directory(path, || OpenOptions::new().append(true).create(true).mode(0o600).open(path))
+}
+
+/// Makes a file; where its directory is not there, that first. A run's files lie side by side: a directory for each would be
+/// the dearest step of a start.
+pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> Result<File, Error> {
+    let made = match make() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), make_directory)?;
+            make()
+        }
+        made => made,
+    };
+    made.map_err(|source| state(path, source))
 }
 
 /// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was

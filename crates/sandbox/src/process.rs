@@ -9,14 +9,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;
 use rustix::pty::OpenptFlags;
 use sys::cgroup::Group;
-use sys::{descriptor, listener, process, signal};
+use sys::process::{self, Namespaces};
+use sys::{descriptor, listener, signal};
 
 use crate::error::Error;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::linux;
 use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
-use crate::started::{Ending, Started, Stdio};
+use crate::started::{Ending, SidecarStart, Started, Stdio};
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::undo::UndoLog;
 
@@ -34,23 +35,26 @@ pub fn start(
     host: &Host,
     command: &[OsString],
     stdio: Stdio,
-    sidecar: OwnedFd,
-    _authority: linux::Authority<'_>,
+    link: OwnedFd,
+    sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let group = linux::make_group(plan, host, undo)?;
     let handshake = |source| Error::Handshake { whom: "init", source };
-    let plan = with_listener(plan, &sidecar).map_err(handshake)?;
+    sidecar.start()?;
+    let plan = with_listener(plan, &link).map_err(handshake)?;
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let group_inside = group.as_ref();
     let command_inside = command.to_vec();
-    let init = process::fork(move || {
+    // With control groups of version 2 it is born in its group; with version 1 it moves itself.
+    let birthplace = group_inside.and_then(Group::birthplace);
+    let init = process::clone(Namespaces::NONE, birthplace, move || {
         let it = Supervised {
             plan: &plan,
             command: &command_inside,
             stdio: &stdio,
             control: control_inside.as_fd(),
-            sidecar: sidecar.as_fd(),
+            sidecar: link.as_fd(),
             end_rest: end_descendants,
         };
         let status = supervise::run(&it, prepare(&it, group_inside));

@@ -54,19 +54,20 @@ pub(crate) struct Held(
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
 pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, Error> {
     let root = source::open(workspace)?;
-    let mut held = Vec::new();
+    let (mut held, mut names) = (Vec::new(), Vec::new());
     for row in rows().filter(|row| row.when_absent != WhenAbsent::Leave) {
         let fail = |errno: Errno| Error::Source {
             path: workspace.join(&row.path),
             why: format!("its name could not be held: {}", std::io::Error::from(errno)),
         };
         // A placeholder's own children need none: it cannot be written into.
-        let parent = row.path.parent().filter(|p| !p.as_os_str().is_empty());
-        let parent_is_held = parent.is_some_and(|p| is_placeholder(root.as_fd(), p));
-        if parent_is_held {
+        if row.path.parent().is_some_and(|parent| names.iter().any(|name| name == parent)) {
             continue;
         }
-        held.extend(hold(root.as_fd(), &row, workspace, undo).map_err(fail)?);
+        if let Some(lock) = hold(root.as_fd(), &row, workspace, undo).map_err(fail)? {
+            held.push(lock);
+            names.push(row.path);
+        }
     }
     Ok(Held(held))
 }

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use sys::cgroup::{Group, Usage};
 use sys::process::Child;
 
+use crate::error::Error;
 use crate::handshake::{self, Event};
 use crate::protect::Held;
 
@@ -17,6 +18,21 @@ pub enum Stdio {
     Terminal,
     /// To these descriptors.
     Descriptors([OwnedFd; 3]),
+}
+
+/// The sidecar, to be started while its sandbox is made: when, is for the backend to say.
+pub trait SidecarStart {
+    /// Starts it, once.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    fn start(&mut self) -> Result<(), Error>;
+
+    /// The certificate of the run's authority, in PEM, from a sidecar that was started: asked for as late as can be.
+    ///
+    /// # Errors
+    /// When it told none in time.
+    fn authority(&mut self) -> io::Result<Vec<u8>>;
 }
 
 /// How a sandbox is ended.

@@ -5,7 +5,7 @@
 use std::ffi::{CString, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 use sys::descriptor;
 use sys::signal::{self, Signals};
@@ -57,7 +57,8 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
                 it.end_rest();
                 // Told before the sidecar is let go: a parent that saw the sidecar go first would take it for lost.
                 let _ = Event::Ended(ended).send(it.control);
-                let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Both);
+                let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Write);
+                await_last_word(it.sidecar);
             }
         }
         Ok(None) => {}
@@ -66,6 +67,16 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
         }
     }
     0
+}
+
+/// How long the sidecar may take over its last record before nobody waits for it.
+const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Leaves the processor to the sidecar, which is told to end, until it has: the kernel lets nobody between while it takes a
+/// sandbox apart, and the parent waits for the sidecar's last word.
+fn await_last_word(sidecar: BorrowedFd<'_>) {
+    let mut gone = [PollFd::from_borrowed_fd(sidecar, PollFlags::IN)];
+    let _ = rustix::event::poll(&mut gone, Some(&LAST_WORD));
 }
 
 /// Waits for the sidecar and starts the command. Nothing is started where it cannot be executed: that is told.

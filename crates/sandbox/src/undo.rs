@@ -89,10 +89,20 @@ impl UndoLog {
         self.entries.push(undo);
     }
 
+    /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
+    /// while the kernel takes its time over processes that have ended. Says what could not be.
+    pub fn unwind_names(&mut self) -> Vec<String> {
+        self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
+    }
+
     /// Gives everything back, last first, and says what could not be.
     pub fn unwind(&mut self) -> Vec<String> {
+        self.unwind_while(|_| true)
+    }
+
+    fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
         let mut problems = Vec::new();
-        while let Some(undo) = self.entries.pop() {
+        while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
             if let Err(error) = undo.perform() {
                 problems.push(format!("{}: {error}", undo.line().trim_end()));
             }

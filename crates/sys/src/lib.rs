@@ -13,6 +13,7 @@ pub mod mount;
 mod netlink;
 pub mod network;
 pub mod nftables;
+pub mod peer;
 pub mod privilege;
 pub mod probe;
 pub mod process;

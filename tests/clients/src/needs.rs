@@ -13,6 +13,8 @@ pub enum Need {
     Venv,
     /// A path below the home of whoever runs the tests.
     Home(&'static str),
+    /// The right to become another user, and to mount.
+    Root,
 }
 
 /// Where a sandbox finds programs.
@@ -88,6 +90,11 @@ fn have(need: Need) -> Result<(), String> {
             Some(path) => Err(format!("LOCKGATE_TEST_VENV has no Python: {}", path.display())),
             None => Err("LOCKGATE_TEST_VENV names no virtual environment".to_owned()),
         },
+        Need::Root => {
+            use std::os::unix::fs::MetadataExt;
+            let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+            if root { Ok(()) } else { Err("it needs to be root".to_owned()) }
+        }
         Need::Home(path) => home_has(path).map(drop).ok_or_else(|| format!("~/{path} is not there")),
     }
 }

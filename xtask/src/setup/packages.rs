@@ -63,7 +63,10 @@ const NEEDS: &[Need] = &[
     need("nodejs", Sign::Program("node"), "Node clients"),
     need("npm", Sign::Program("npm"), "Node clients"),
     need("gh", Sign::Program("gh"), "GitHub's own client"),
+    need("openjdk-17-jdk-headless", Sign::Program("javac"), "Java clients"),
     need("strace", Sign::Program("strace"), "counting system calls"),
+    need("qemu-system-x86", Sign::Program("qemu-system-x86_64"), "guests of other kernels"),
+    need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
 ];
 

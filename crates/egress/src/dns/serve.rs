@@ -12,12 +12,13 @@ use nix::sys::socket::{
 };
 use policy::Denial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 
 use super::answer::answer;
 use super::names::News;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
+use crate::serve::Door;
 
 /// How many datagrams are taken at once.
 const BATCH: usize = 32;
@@ -120,9 +121,9 @@ fn packet_info(source: Ipv6Addr) -> nix::libc::in6_pktinfo {
 }
 
 /// Serves DNS over TCP until the listener fails.
-pub(crate) async fn serve_tcp(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn serve_tcp(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = crate::serve::accept(&listener).await?;
+        let (stream, place) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = converse(&gate, stream).await;

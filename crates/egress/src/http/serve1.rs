@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::answer::Answer;
 use super::chunk::{ChunkScanner, From};
@@ -18,6 +18,7 @@ use super::problem::{self, After};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
+use crate::serve::Door;
 use crate::tunnel;
 
 /// REQUIREMENTS: 120 s idle, and a head must come within ten.
@@ -25,9 +26,9 @@ const IDLE: Duration = Duration::from_secs(120);
 const WHOLE_HEAD: Duration = Duration::from_secs(10);
 
 /// Serves the explicit proxy until its listener fails.
-pub(crate) async fn serve_forward(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = crate::serve::accept(&listener).await?;
+        let (stream, place) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use policy::{Carriage, Denial, Guard, Host, Plane, Port, Scheme, View};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::sniff::{self, Carried};
 use super::{connect, open};
@@ -14,6 +14,7 @@ use crate::dns::is_sidecar;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
+use crate::serve::Door;
 
 /// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
@@ -23,9 +24,9 @@ const GATEWAY_PORT: u16 = 8080;
 const FORWARD_PORT: u16 = 8081;
 
 /// Serves redirected connections until the listener fails.
-pub(crate) async fn serve_transparent(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = crate::serve::accept(&listener).await?;
+        let (stream, place) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = serve_one(gate, stream).await;

@@ -13,6 +13,7 @@ use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, relative};
 use crate::plan::{HOME, Identity};
+use crate::source;
 
 /// The sidecar's address inside: the first of those it hands out for names, and never one of them.
 const SIDECAR: &str = "198.18.0.0";
@@ -58,7 +59,8 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) 
         Err(rustix::io::Errno::NOENT) => return fill_dangling_link(root, theirs, content),
         Err(errno) => return Err(errno.into()),
     };
-    let tree = mount::clone_tree(root.open(ours)?.as_fd(), c"", Depth::One)?;
+    // By its path: no link is on the way to what we made ourselves.
+    let tree = mount::clone_tree(root.fd()?, &source::c_path(relative(ours)), Depth::One)?;
     mount::set_flags(
         tree.as_fd(),
         Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC),

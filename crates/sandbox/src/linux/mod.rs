@@ -15,6 +15,7 @@
 mod etc;
 mod handover;
 mod init;
+mod java;
 mod owners;
 mod root;
 mod trust;
@@ -29,12 +30,13 @@ use sys::mount::Depth;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, privilege};
 
+use self::owners::Owners;
 use crate::error::Error;
 use crate::host::Host;
 use crate::plan::{LimitsPlan, Plan};
 use crate::protect;
 use crate::source;
-use crate::started::{Ending, Started, Stdio};
+use crate::started::{Ending, SidecarStart, Started, Stdio};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 
@@ -49,9 +51,6 @@ pub(crate) struct Inherited<'a> {
     pub(crate) hand: OwnedFd,
 }
 
-/// Gives the certificate of the run's authority, in PEM: asked for as late as can be.
-pub(crate) type Authority<'a> = &'a mut dyn FnMut() -> std::io::Result<Vec<u8>>;
-
 /// Makes the sandbox of a plan and starts its init, which starts the command once the sidecar serves.
 ///
 /// # Errors
@@ -61,8 +60,8 @@ pub fn start(
     host: &Host,
     command: &[OsString],
     stdio: Stdio,
-    sidecar: OwnedFd,
-    authority: Authority<'_>,
+    link: OwnedFd,
+    sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
@@ -71,13 +70,14 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let inherited = Inherited { plan, command, stdio, control: control_inside, sidecar, hand: hand_inside };
+    let inherited =
+        Inherited { plan, command, stdio, control: control_inside, sidecar: link, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))
         .map_err(|source| Error::Start { what: "the sandbox", source })?;
     let mut started = Started { init, control, group, held: None, ending: Ending::Kill };
-    match meanwhile(plan, host, undo, &hand, authority, &mut started) {
+    match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
             started.kill();
@@ -87,19 +87,26 @@ pub fn start(
     }
 }
 
-/// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root.
-/// All of it is handed over before the workspace is shown or anything is executed.
+/// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root, and
+/// the sidecar. All of it is handed over before the workspace is shown or anything is executed.
+///
+/// The sidecar begins first where init needs its authority, and last otherwise: on a small machine it would take the
+/// processor from those two.
 fn meanwhile(
     plan: &Plan,
     host: &Host,
     undo: &mut UndoLog,
     hand: &OwnedFd,
-    authority: Authority<'_>,
+    sidecar: &mut dyn SidecarStart,
     started: &mut Started,
 ) -> Result<(), Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
     if plan.identity.own {
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
+    }
+    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
+    if opens {
+        sidecar.start()?;
     }
     check_sources(plan)?;
     if started.group.is_none() {
@@ -108,13 +115,15 @@ fn meanwhile(
     if plan.steps.contains(&Step::Protect) {
         started.held = Some(protect::hold_absent(&plan.workspace, undo)?);
     }
-    let trees = if plan.identity.own { mapped_trees(plan)? } else { Vec::new() };
-    let certificate = if plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
-        Some(authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?)
+    let mut owners = Owners::new(plan.identity);
+    let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };
+    let certificate = if opens {
+        Some(sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?)
     } else {
         None
     };
-    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref()).map_err(handshake)
+    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref()).map_err(handshake)?;
+    if opens { Ok(()) } else { sidecar.start() }
 }
 
 /// Makes the control group, its undo noted first.
@@ -154,8 +163,7 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
 }
 
 /// A detached tree for each thing that is shown, with its owner mapped to the run's own identity: only root can.
-fn mapped_trees(plan: &Plan) -> Result<Vec<OwnedFd>, Error> {
-    let mut owners = owners::Owners::new(plan.identity);
+fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error> {
     let mut trees = Vec::new();
     for step in &plan.steps {
         let (path, mode) = match step {

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use sys::privilege::{self, IdPair};
-use sys::process::{self, Namespaces};
+use sys::process::{self, Child, Namespaces};
 use sys::{descriptor, mount};
 
 use crate::plan::Identity;
@@ -18,11 +18,21 @@ use crate::source;
 pub(crate) struct Owners {
     identity: Identity,
     made: Vec<((u32, u32), OwnedFd)>,
+    /// Those that held a namespace open; waited for at the end, for the kernel takes a millisecond over each.
+    leaving: Vec<Child>,
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        for child in &self.leaving {
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Owners {
     pub(crate) fn new(identity: Identity) -> Self {
-        Self { identity, made: Vec::new() }
+        Self { identity, made: Vec::new(), leaving: Vec::new() }
     }
 
     /// Maps the owner of `opened` to the run's identity on the detached `tree`.
@@ -33,14 +43,15 @@ impl Owners {
         let index = match known {
             Some(index) => index,
             None => {
-                self.made.push((owner, self.make(owner)?));
+                let map = self.make(owner)?;
+                self.made.push((owner, map));
                 self.made.len() - 1
             }
         };
         mount::map_owners(tree, self.made[index].1.as_fd())
     }
 
-    fn make(&self, owner: (u32, u32)) -> io::Result<OwnedFd> {
+    fn make(&mut self, owner: (u32, u32)) -> io::Result<OwnedFd> {
         let (ours, theirs) = descriptor::message_pair()?;
         let child = process::clone(Namespaces::USER, None, move || {
             let _ = process::die_with_parent();
@@ -64,7 +75,7 @@ impl Owners {
             )?)
         });
         child.signal(Signal::KILL)?;
-        child.wait()?;
+        self.leaving.push(child);
         drop(ours);
         opened
     }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use policy::{MountMode, WorkspaceMode};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
@@ -88,22 +88,24 @@ impl Root {
     /// mask is off.
     pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = relative(path);
-        let mut made = PathBuf::new();
-        let mut parts = path.components().peekable();
-        while let Some(part) = parts.next() {
-            let mode = Mode::from_raw_mode(if parts.peek().is_none() { mode } else { 0o755 });
-            let done = if made.as_os_str().is_empty() {
-                rustix::fs::mkdirat(self.fd()?, part.as_os_str(), mode)
-            } else {
-                rustix::fs::mkdirat(self.open(&made)?, part.as_os_str(), mode)
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let mode = Mode::from_raw_mode(mode);
+        let made = if parent.as_os_str().is_empty() {
+            rustix::fs::mkdirat(self.fd()?, name, mode)
+        } else {
+            let parent = match self.open(parent) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.directory(parent, 0o755)?;
+                    self.open(parent)?
+                }
+                opened => opened?,
             };
-            match done {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            made.push(part);
+            rustix::fs::mkdirat(&parent, name, mode)
+        };
+        match made {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
-        Ok(())
     }
 
     /// Makes a file with its content; its parent must be there.

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sys::mount::{self, Flags};
 
 use super::etc::{OURS, lay_over};
+use super::java;
 use super::root::{BASE, Root, relative};
 use crate::environment::{AUTHORITY, BUNDLE};
 
@@ -31,7 +32,8 @@ pub(super) fn trust(root: &Root, authority: &[u8], bundle: Option<&Path>) -> io:
     all.extend(authority);
     root.file(Path::new(BUNDLE), &all)?;
     index(root, authority)?;
-    // After the index, which would cover it.
+    // After the index, which would cover them.
+    java::trust(root, &all)?;
     bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle, &all))
 }
 

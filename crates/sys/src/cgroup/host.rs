@@ -61,23 +61,25 @@ impl Host {
         }
     }
 
-    /// A group can be made in the nearest ancestor that is the caller's to write and hands its controllers down. The
-    /// caller's own group will not do: a group that holds processes cannot hand controllers down.
+    /// A group can be made in the nearest ancestor that is the caller's and hands its controllers down. The caller's own
+    /// group will not do: a group that holds processes cannot hand controllers down.
     fn detect_v2(own: &str) -> Result<Self, Unavailable> {
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
+        let mut unavailable = Unavailable {
+            why: "no control group above this process was delegated to you".into(),
+            remedy: "start it as `systemd-run --user --scope -p Delegate=yes lockgate …`".into(),
+        };
         loop {
-            let handed =
-                std::fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
-            let has_all = CONTROLLERS.iter().all(|c| handed.split_whitespace().any(|h| h == *c));
-            if is_writable(&directory) && (has_all || hand_down(&directory)) {
-                return Ok(Self { version: Version::V2, parents: vec![directory] });
+            if is_given(&directory) {
+                match hand_down(&directory) {
+                    Ok(()) => return Ok(Self { version: Version::V2, parents: vec![directory] }),
+                    // The outermost one decides: it bounds all that was delegated.
+                    Err(lack) => unavailable = lack,
+                }
             }
             if directory == Path::new(ROOT) || !directory.pop() {
-                return Err(Unavailable {
-                    why: "no control group above this process was delegated to you".into(),
-                    remedy: "start it as `systemd-run --user --scope -p Delegate=yes lockgate …`".into(),
-                });
+                return Err(unavailable);
             }
         }
     }
@@ -96,8 +98,37 @@ impl Host {
 }
 
 /// Lets the children of a group use the controllers, where the group itself has them and holds no process.
-fn hand_down(directory: &Path) -> bool {
-    super::write(directory, "cgroup.subtree_control", "+memory +cpu +pids").is_ok()
+fn hand_down(directory: &Path) -> Result<(), Unavailable> {
+    if lacking(directory, "cgroup.subtree_control").is_empty()
+        || super::write(directory, "cgroup.subtree_control", "+memory +cpu +pids").is_ok()
+    {
+        return Ok(());
+    }
+    let lacking = lacking(directory, "cgroup.controllers");
+    if lacking.is_empty() {
+        return Err(Unavailable {
+            why: "the control group that was delegated to you holds processes itself".into(),
+            remedy: "start it in a group below: `DelegateSubgroup=` beside `Delegate=yes` in the unit, or \
+                     `systemd-run --user --scope -p Delegate=yes lockgate …`"
+                .into(),
+        });
+    }
+    Err(Unavailable {
+        why: format!("control groups were delegated to you without the controller {}", lacking.join(", ")),
+        remedy: "have all delegated: `Delegate=cpu memory pids` by `systemctl edit user@.service`".into(),
+    })
+}
+
+/// The controllers that limits need and a list of a group's does not name.
+fn lacking(directory: &Path, file: &str) -> Vec<&'static str> {
+    let named = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+    CONTROLLERS.into_iter().filter(|c| named.split_whitespace().all(|name| name != *c)).collect()
+}
+
+/// Whether a group of version 2 is the caller's: one that is only its directory's owner cannot start a process below it,
+/// since the common ancestor's `cgroup.procs` is asked as well (cgroups(7), "Delegation").
+fn is_given(directory: &Path) -> bool {
+    is_writable(directory) && rustix::fs::access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
 }
 
 fn is_writable(directory: &Path) -> bool {

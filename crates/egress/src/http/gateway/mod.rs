@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::json;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Answer;
@@ -29,6 +29,7 @@ use super::problem::{After, Reply};
 use super::serve1::serve_requests;
 use super::stream::{AgentReader, AgentStream};
 use crate::gate::Gate;
+use crate::serve::Door;
 
 /// How long a question to the platform about earlier runs may be.
 const LONGEST_QUERY: usize = 1024;
@@ -36,9 +37,9 @@ const LONGEST_QUERY: usize = 1024;
 const FIRST_OCTET: Duration = Duration::from_secs(120);
 
 /// Serves the gateway until its listener fails.
-pub(crate) async fn serve_gateway(gate: Rc<Gate>, listener: TcpListener) -> io::Result<()> {
+pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = crate::serve::accept(&listener).await?;
+        let (stream, place) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);

@@ -1,0 +1,133 @@
+//! The book of one run: its record, its mark of life, and how what it acquired is given back.
+
+use std::ffi::OsString;
+
+use egress::Summary;
+use policy::RunId;
+use sandbox::{Ended, Plan, UndoLog};
+
+use crate::error::Error;
+use crate::live::{Alive, reap_dead};
+use crate::record::{Outcome, RunRecord, RunState, now};
+use crate::run::{Finished, Lived, Report};
+use crate::state::StateDirectory;
+use crate::watch::End;
+
+/// Exit codes beside the command's own. DESIGN §4
+const TIMED_OUT: i32 = 124;
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+const ENOENT: i32 = 2;
+const SIGKILL: i32 = 9;
+
+/// The record, the undo log and the mark of life of one run.
+pub(crate) struct Book {
+    pub(crate) state: StateDirectory,
+    run: RunId,
+    record: RunRecord,
+    pub(crate) undo: UndoLog,
+    alive: Alive,
+}
+
+impl Book {
+    pub(crate) fn open(
+        state: StateDirectory,
+        run: &RunId,
+        plan: &Plan,
+        command: &[OsString],
+    ) -> Result<Self, Error> {
+        let alive = Alive::mark(&state, run)?;
+        let undo = alive.undo_log()?;
+        let record = RunRecord {
+            id: run.to_string(),
+            state: RunState::Running,
+            started: now(),
+            ended: None,
+            command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            workspace: plan.workspace.clone(),
+            backend: plan.backend.to_string(),
+            notices: plan.notices.clone(),
+            plan: plan.steps.iter().map(ToString::to_string).collect(),
+            outcome: None,
+        };
+        match record.write(&state, run) {
+            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, alive }),
+            Err(error) => {
+                // Nothing has been acquired, so nothing of it stays.
+                alive.over();
+                let _ = std::fs::remove_file(state.record(run));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
+    pub(crate) fn close(
+        mut self,
+        lived: Result<Lived, Error>,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Finished, Error> {
+        self.record.ended = Some(now());
+        let outcome = match &lived {
+            Ok(lived) => Some(outcome(lived, self.record.command.first().map_or("", String::as_str))),
+            Err(_) => None,
+        };
+        self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
+        self.record.outcome.clone_from(&outcome);
+        let written = self.record.write(&self.state, &self.run);
+        let mut problems = Vec::new();
+        let lived = lived.map(|mut lived| {
+            lived.sandbox.release();
+            // A command that ended by itself took every other process with it, and init's own end needs nobody. What
+            // was ended from outside is waited for.
+            if !matches!(lived.end, End::Ended(_)) {
+                lived.sandbox.wait();
+            }
+            problems = self.undo.unwind_names();
+            if lived.sandbox.outlives_its_end() {
+                lived.sandbox.kill();
+                lived.sandbox.wait();
+            }
+        });
+        problems.extend(self.undo.unwind());
+        for problem in &problems {
+            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+        }
+        if problems.is_empty() {
+            self.alive.over();
+        }
+        let _ = reap_dead(&self.state);
+        lived?;
+        written?;
+        let outcome = outcome.ok_or(Error::SidecarLost)?;
+        Ok(Finished { run: self.run, outcome })
+    }
+}
+
+fn outcome(lived: &Lived, command: &str) -> Outcome {
+    let summary = lived.summary.clone().unwrap_or_default();
+    let usage = lived.usage.unwrap_or_default();
+    let (exit_code, text) = match lived.end {
+        End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
+            let peak = usage.memory_peak.map(|p| format!(" (it used {})", policy::ByteSize::from_bytes(p)));
+            (128 + SIGKILL, format!("killed: out of memory{}", peak.unwrap_or_default()))
+        }
+        End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
+            (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
+        }
+        End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
+            (code, format!("exited {code}; it reached its limit of processes {} times", usage.pids_refused))
+        }
+        End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
+        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
+        End::TimedOut => (TIMED_OUT, "timed out".into()),
+        End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
+        End::NotExecuted(ENOENT) => (NOT_FOUND, format!("`{command}` was not found in the sandbox")),
+        End::NotExecuted(errno) => {
+            let why = std::io::Error::from_raw_os_error(errno);
+            (NOT_EXECUTABLE, format!("`{command}` cannot be executed: {why}"))
+        }
+    };
+    let Summary { allowed, denied, failed, models } = summary;
+    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed, models }
+}

@@ -1,0 +1,107 @@
+//! The machine: its first root from the parts, its start, its console to the end. It never outlives its deadline, whatever
+//! becomes of the test that started it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::answer::Answer;
+use crate::archive::Archive;
+use crate::modules;
+use crate::parts::{Parts, QEMU};
+use crate::scenario::{Caller, Scenario};
+
+/// The guest's first process.
+const INIT: &str = include_str!("init.sh");
+
+/// What the product's network needs of a kernel that has it in modules, and a file system whose owners can be mapped: the
+/// guest's own root is in memory, where Linux 6.1 cannot.
+const MODULES: [&str; 4] = ["nft_chain_nat", "nft_redir", "loop", "ext4"];
+
+/// Seconds that the machine may run; below what the runner of tests grants a test.
+const LIMIT: &str = "150";
+
+/// Time in the guest is counted in instructions, eight nanoseconds each: its clocks, and so its limits and timeouts, are the same
+/// on a busy machine, and an idle guest waits for nothing. A kernel that measures its clock against a busy machine's hangs.
+const CLOCK: &str = "shift=3,sleep=off";
+
+/// No devices but a console. `microvm` starts the kernel without firmware; it is emulated, because a `/dev/kvm` that is there
+/// may still not run a guest.
+const FLAGS: &[&str] = &[
+    "-machine",
+    "microvm,pcie=on",
+    "-accel",
+    "tcg",
+    "-cpu",
+    "max",
+    "-icount",
+    CLOCK,
+    "-m",
+    "1024",
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-serial",
+    "stdio",
+    "-no-reboot",
+    "-append",
+    "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off random.trust_cpu=on",
+];
+
+/// Boots a guest, tries every scenario in order, and hands back how each ended.
+///
+/// # Panics
+/// When the machine cannot be made, or it ended before every scenario had; the message has what its console said.
+#[must_use]
+pub fn boot(parts: &Parts, scenarios: &[(Caller, Scenario)]) -> Vec<Answer> {
+    let folder = tempfile::tempdir().expect("room for the guest's root");
+    let root = folder.path().join("root.cpio");
+    fs::write(&root, first_root(parts, scenarios)).expect("the guest's root");
+    // timeout(1) leads a process group of its own, and ends the machine even where this test is gone.
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT, QEMU]).args(FLAGS);
+    command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(&root);
+    let output = command.stdin(Stdio::null()).output().expect("the machine starts");
+    let console = String::from_utf8_lossy(&output.stdout);
+    let (told, rest): (Vec<_>, Vec<_>) =
+        console.lines().map(|line| (line, Answer::parse(line))).partition(|(_, answer)| answer.is_some());
+    let mut answers: BTreeMap<usize, Answer> = told.into_iter().filter_map(|(_, answer)| answer).collect();
+    let rest: Vec<&str> = rest.into_iter().map(|(line, _)| line).collect();
+    let told = |number: usize| {
+        answers.remove(&number).unwrap_or_else(|| {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let name = scenarios[number].1.name;
+            panic!("no answer to `{name}` ({number}); {}\n{words}\n{}", output.status, rest.join("\n"))
+        })
+    };
+    (0..scenarios.len()).map(told).collect()
+}
+
+/// The archive of everything in the guest.
+fn first_root(parts: &Parts, scenarios: &[(Caller, Scenario)]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    for name in ["bin", "dev", "modules", "scenarios", "root"] {
+        archive.directory(name);
+    }
+    // Without it the first process has no streams.
+    archive.device("dev/console", [5, 1]);
+    archive.file("init", INIT.as_bytes());
+    for (name, path) in [("busybox", &parts.busybox), ("lockgate", &parts.product), ("probe", &parts.probe)] {
+        let octets = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        archive.file(&format!("bin/{name}"), &octets);
+    }
+    let modules = modules::in_order(&parts.modules, &MODULES).unwrap_or_else(|error| panic!("{error}"));
+    for (number, (name, octets)) in modules.iter().enumerate() {
+        archive.file(&format!("modules/{number:02}-{name}.ko"), octets);
+    }
+    let mut list = String::new();
+    for (number, (caller, scenario)) in scenarios.iter().enumerate() {
+        archive.file(&format!("scenarios/{number}"), scenario.script.as_bytes());
+        // Writing to a string cannot fail.
+        let _ = writeln!(list, "{number} {} {}", caller.user(), caller.group());
+    }
+    archive.file("scenarios/list", list.as_bytes());
+    archive.finish()
+}

@@ -1,0 +1,57 @@
+//! One thing that is tried in a guest: who tries it, by which lines of shell, and what must come of it.
+
+use crate::answer::Answer;
+
+/// Who tries, and in which control group. The groups are made by `init.sh`, owned as systemd makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Root, in the scope of a session.
+    Root,
+    /// An unprivileged user, in a scope of a user's own service manager: `systemd-run --user --scope -p Delegate=yes`.
+    Delegated,
+    /// An unprivileged user in a child of a delegated service: `Delegate=yes`, `DelegateSubgroup=`.
+    Subgroup,
+    /// An unprivileged user in the delegated group itself, which so holds a process: `Delegate=yes` alone.
+    Within,
+    /// An unprivileged user with a delegation that leaves the processor out, as that of older systems does.
+    NoProcessor,
+    /// An unprivileged user to whom somebody has given a group's directory and forgotten its files.
+    HalfGiven,
+    /// An unprivileged user in the scope of a session, to whom nothing is delegated.
+    Undelegated,
+}
+
+impl Caller {
+    /// The user's name.
+    pub(crate) fn user(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            _ => "user",
+        }
+    }
+
+    /// The control group, below where they are mounted.
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Self::Root => "user.slice/user-0.slice/session-1.scope",
+            Self::Delegated => "user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope",
+            Self::Subgroup => "system.slice/sub.service/main",
+            Self::Within => "system.slice/within.service",
+            Self::NoProcessor => "system.slice/old.slice/user.service/main",
+            Self::HalfGiven => "system.slice/half.service/main",
+            Self::Undelegated => "user.slice/user-1000.slice/session-2.scope",
+        }
+    }
+}
+
+/// One scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub name: &'static str,
+    /// The lines of shell. The working directory is a project's; `groups` lists the product's control groups, `hold FLAGS…`
+    /// starts a run that holds and leaves its process id in `$run`.
+    pub script: &'static str,
+    /// What must hold of the answer. It panics otherwise.
+    pub check: fn(&Answer),
+}
