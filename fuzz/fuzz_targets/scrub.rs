@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
             show(&whole)
         );
     }
-    assert_eq!(needles.scrub_text(&body), (whole.clone(), found));
+    assert_eq!(needles.scrub_text(&body).unwrap_or_else(|| (body.clone(), 0)), (whole.clone(), found));
     let single: Vec<&[u8]> = body.chunks(1).collect();
     assert_eq!(scrubbed(&needles, &single), (whole.clone(), found), "octet by octet");
     assert_eq!(scrubbed(&needles, &cut(&body, cuts)), (whole, found), "in pieces of {cuts:?}");

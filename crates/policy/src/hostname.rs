@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// The longest name in text form, without the trailing dot. RFC 1035 §2.3.4.
 const MAX_NAME: usize = 253;
@@ -13,7 +14,7 @@ const MAX_LABEL: usize = 63;
 
 /// A DNS name: lower-case LDH labels (RFC 1123 §2.1), no trailing dot, not readable as an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Hostname(Box<str>);
+pub struct Hostname(Arc<str>);
 
 /// Why a text is not a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,8 @@
 //! Paths, and the check that gives a path prefix its worth: whatever reader comes later, it cannot climb out (R7).
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
 
@@ -9,7 +11,7 @@ const MAX_DECODINGS: usize = 16;
 
 /// A request path as it was written: not decoded, not normalised, never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Path(Box<str>);
+pub struct Path(Arc<str>);
 
 /// Whether a rule lets `%2F` stand inside a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -49,14 +51,14 @@ impl Path {
     /// Refuses a path that could mean another place to some reader: dot segments at any level of decoding (also
     /// before a `;` parameter), separators that appear by decoding, control octets, and text that is not UTF-8.
     pub(crate) fn check_cannot_climb(&self, encoded_slash: EncodedSlash) -> Result<(), Denial> {
-        let mut level: Vec<u8> = self.0.as_bytes().to_vec();
+        let mut level = Cow::Borrowed(self.0.as_bytes());
         for depth in 0..MAX_DECODINGS {
             check_level(&level)?;
             let Some(next) = decode(&level, encoded_slash)? else { return Ok(()) };
             if depth == 0 && std::str::from_utf8(&next).is_err() {
                 return Err(refuse("it is not UTF-8 once decoded"));
             }
-            level = next;
+            level = Cow::Owned(next);
         }
         Err(refuse("it is encoded too many times over"))
     }
@@ -81,6 +83,9 @@ fn check_level(path: &[u8]) -> Result<(), Denial> {
 
 /// Decodes each `%XX` once; `None` when there is nothing to decode.
 fn decode(path: &[u8], encoded_slash: EncodedSlash) -> Result<Option<Vec<u8>>, Denial> {
+    if !path.contains(&b'%') {
+        return Ok(None);
+    }
     let mut out = Vec::with_capacity(path.len());
     let mut changed = false;
     let mut at = 0;

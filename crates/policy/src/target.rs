@@ -4,6 +4,7 @@
 //! The rules are R1–R4, R6 and R9 of `tests/corpora/README.md`; R5, R7, R8 and R10 belong to the decision and the guard.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
 use crate::hostname::Host;
@@ -83,7 +84,7 @@ impl fmt::Display for Port {
 
 /// A request method: a token in upper-case letters. Methods are case-sensitive (RFC 9110 §9.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Method(Box<str>);
+pub struct Method(Arc<str>);
 
 impl Method {
     /// Parses a method of 1 to 32 upper-case letters and hyphens; every registered method is one.

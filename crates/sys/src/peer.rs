@@ -16,8 +16,9 @@ const TCP: u8 = 6;
 /// A netlink header, and `struct inet_diag_req_v2` behind it.
 const HEADER: usize = 16;
 const QUESTION: usize = 56;
-/// Where `idiag_uid` is in `struct inet_diag_msg`.
+/// Where `idiag_uid` and `idiag_inode` are in `struct inet_diag_msg`.
 const USER: usize = 64;
+const INODE: usize = 68;
 
 /// A socket on which the kernel is asked. It can be opened before a process is shut in, and used after.
 #[derive(Debug)]
@@ -99,8 +100,10 @@ fn question(theirs: SocketAddr, ours: SocketAddr) -> Vec<u8> {
 /// The user in an answer; an error has none.
 fn answer(message: &[u8]) -> Option<u32> {
     let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
-    let user = message.get(HEADER + USER..HEADER + USER + 4)?;
-    (kind == BY_FAMILY).then_some(u32::from_ne_bytes(user.try_into().ok()?))
+    let number =
+        |at: usize| message.get(HEADER + at..HEADER + at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    // A socket that was closed has no inode, and its owner is told as root, whoever it was.
+    (kind == BY_FAMILY && number(INODE)? != 0).then(|| number(USER))?
 }
 
 #[cfg(test)]
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_short_answer_is_none() {
-        for length in 0..HEADER + USER + 4 {
+        for length in 0..HEADER + INODE + 4 {
             assert_eq!(answer(&vec![20; length]), None);
         }
     }

@@ -193,9 +193,10 @@ fn every_attempt_has_one_record() {
              {CURL} --noproxy '*' -o /dev/null http://93.184.216.34/ || true"
         ));
         assert!(ended.code == 0, "{ended}");
-        let runs = site.state().join("lockgate/runs");
-        let folder = fs::read_dir(runs).expect("the runs").next().expect("one run").expect("a folder").path();
-        let text = fs::read_to_string(folder.join("audit.jsonl")).expect("an audit");
+        let audits = site.state().join("lockgate/audit");
+        let audit =
+            fs::read_dir(audits).expect("the audits").next().expect("one run").expect("a file").path();
+        let text = fs::read_to_string(audit).expect("an audit");
         let records: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
         let count = |outcome: &str, target: &str| {

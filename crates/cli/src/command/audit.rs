@@ -61,7 +61,7 @@ fn show_line(line: &str) -> Result<(), anyhow::Error> {
         return Ok(());
     }
     let what = format!("{} {} {}", entry.plane, entry.action, output::plain(&entry.target));
-    let how = match (entry.outcome.as_str(), &entry.guard, entry.status) {
+    let how = match (&*entry.outcome, &entry.guard, entry.status) {
         ("denied", Some(guard), _) => {
             format!("denied by {guard}: {}", output::plain(entry.reason.as_deref().unwrap_or("")))
         }

@@ -50,7 +50,7 @@ fn each_form_is_masked_at_its_own_length() {
     let needles = needles(&[KEY.to_vec()]);
     for form in needles.all() {
         let text = [b"<", form.octets.as_slice(), b">"].concat();
-        let (out, found) = needles.scrub_text(&text);
+        let (out, found) = needles.scrubbed(&text);
         assert_eq!(out, [b"<".as_slice(), &vec![MASK; form.octets.len()], b">"].concat());
         assert_eq!(found, 1);
     }
@@ -61,7 +61,7 @@ fn the_base64_of_a_basic_login_is_masked_with_its_edges() {
     let needles = needles(&[KEY.to_vec()]);
     for user in ["a", "ab", "abc"] {
         let encoded = BASE64.encode(&[user.as_bytes(), b":", KEY, b"!"].concat());
-        let (out, _) = needles.scrub_text(encoded.as_bytes());
+        let (out, _) = needles.scrubbed(encoded.as_bytes());
         let clear: Vec<usize> = (0..out.len()).filter(|at| out[*at] != MASK && out[*at] != b'=').collect();
         // What stays visible holds bits of the name before and the octet after the secret only.
         let (first, last) = ((user.len() + 1) * 8 / 6, ((user.len() + 1 + KEY.len()) * 8).div_ceil(6));
@@ -72,8 +72,8 @@ fn the_base64_of_a_basic_login_is_masked_with_its_edges() {
 #[test]
 fn overlapping_occurrences_are_masked_together() {
     let needles = needles(&[b"abcdefgh".to_vec(), b"efghijkl".to_vec(), b"aaaaaa".to_vec()]);
-    assert_eq!(needles.scrub_text(b"<abcdefghijkl>"), (b"<************>".to_vec(), 2));
-    assert_eq!(needles.scrub_text(b"<aaaaaaaa>"), (b"<********>".to_vec(), 3));
+    assert_eq!(needles.scrubbed(b"<abcdefghijkl>"), (b"<************>".to_vec(), 2));
+    assert_eq!(needles.scrubbed(b"<aaaaaaaa>"), (b"<********>".to_vec(), 3));
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn many_secrets_are_more_than_one_search() {
     let secrets: Vec<Vec<u8>> = (0..40u8).map(|n| [&[b'A' + n % 26, b'a' + n % 25], KEY].concat()).collect();
     let needles = needles(&secrets);
     let text = [b"x".as_slice(), &secrets.concat(), HEXLOWER.encode(&secrets[39]).as_bytes(), b"y"].concat();
-    assert_eq!(needles.scrub_text(&text), plainly(&needles, &text));
-    assert!(needles.scrub_text(&text).1 >= 41);
+    assert_eq!(needles.scrubbed(&text), plainly(&needles, &text));
+    assert!(needles.scrubbed(&text).1 >= 41);
 }
 
 #[test]
@@ -162,20 +162,20 @@ proptest! {
         let first = (before.len() * 8) / 6;
         let last = ((before.len() + secret.len()) * 8).div_ceil(6);
         for encoding in [BASE64, BASE64URL] {
-            let (out, found) = needles.scrub_text(encoding.encode(&glued).as_bytes());
+            let (out, found) = needles.scrubbed(encoding.encode(&glued).as_bytes());
             prop_assert!(found >= 1 && out[first..last].iter().all(|octet| *octet == MASK));
         }
         for encoding in [HEXLOWER, HEXUPPER] {
-            let (out, _) = needles.scrub_text(encoding.encode(&glued).as_bytes());
+            let (out, _) = needles.scrubbed(encoding.encode(&glued).as_bytes());
             let range = before.len() * 2..(before.len() + secret.len()) * 2;
             prop_assert!(out[range].iter().all(|octet| *octet == MASK));
         }
         let json = serde_json::to_string(&secret).unwrap();
-        let (out, _) = needles.scrub_text(json.as_bytes());
+        let (out, _) = needles.scrubbed(json.as_bytes());
         prop_assert!(out[1..json.len() - 1].iter().all(|octet| *octet == MASK));
         for place in [crate::Place::Query, crate::Place::Form, crate::Place::Json, crate::Place::Header] {
             if let Ok(sent) = place.write(&Secret::from_text(secret.clone())) {
-                let (out, _) = needles.scrub_text(&sent);
+                let (out, _) = needles.scrubbed(&sent);
                 prop_assert!(out.iter().all(|octet| *octet == MASK), "{place}");
             }
         }

@@ -87,7 +87,7 @@ fn no_value_is_on_the_disk() {
     set(&vault, "a", "access_token", "correct-horse-battery");
     let needles = crate::Needles::of(&[Secret::new(b"correct-horse-battery".to_vec())]);
     for (name, content) in content(root.path()) {
-        assert_eq!(needles.scrub_text(&content).1, 0, "{name}");
+        assert_eq!(needles.scrubbed(&content).1, 0, "{name}");
     }
 }
 

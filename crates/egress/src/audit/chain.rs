@@ -3,6 +3,7 @@
 //! A line is the record's own JSON object with `hash` as its last field but one and `sig`, where there is one, as its
 //! last. `hash` is the SHA-256 of the object as it would be without the two; `sig` signs the hash.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ pub struct Entry {
     /// The run.
     pub run: String,
     /// The way it came in; `gate` for the records that open and close a chain.
-    pub plane: String,
+    pub plane: Cow<'static, str>,
     /// The rule that decided, if one did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cap: Option<String>,
@@ -45,7 +46,7 @@ pub struct Entry {
     /// What was asked for.
     pub target: String,
     /// `allowed`, `denied` or `failed`.
-    pub outcome: String,
+    pub outcome: Cow<'static, str>,
     /// The guard that refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guard: Option<String>,
@@ -122,7 +123,7 @@ impl Audit {
     /// Adds a record to the chain.
     pub(crate) fn append(&mut self, mut entry: Entry) {
         if entry.plane != GATE {
-            match entry.outcome.as_str() {
+            match &*entry.outcome {
                 "allowed" => self.summary.allowed += 1,
                 "denied" => self.summary.denied += 1,
                 _ => self.summary.failed += 1,
@@ -174,11 +175,12 @@ pub fn digest(bytes: &[u8]) -> Digest {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
-        .map(char::from)
-        .collect()
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for octet in bytes {
+        out.push(char::from(DIGITS[usize::from(octet >> 4)]));
+        out.push(char::from(DIGITS[usize::from(octet & 15)]));
+    }
+    out
 }
 
 fn now() -> String {

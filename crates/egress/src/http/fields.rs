@@ -1,8 +1,31 @@
 //! Header fields: names in lower case, values as octets, in the order in which they came.
 
-/// A head's fields, or a trailer section's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fields(Vec<(String, Vec<u8>)>);
+/// A head's fields, or a trailer section's. All names and values lie in one buffer, so that a copy costs two allocations
+/// however many there are. They may hold a credential, so only names are shown.
+#[derive(Clone, Default)]
+pub(crate) struct Fields {
+    text: Vec<u8>,
+    list: Vec<Field>,
+}
+
+/// Where a field's name and value lie.
+#[derive(Clone, Copy)]
+struct Field {
+    name: Span,
+    value: Span,
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+impl Span {
+    fn of(self, text: &[u8]) -> &[u8] {
+        &text[self.start..self.end]
+    }
+}
 
 /// Fields that concern one connection only, and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
 const HOP_BY_HOP: &[&str] = &[
@@ -19,33 +42,34 @@ const HOP_BY_HOP: &[&str] = &[
     "content-length",
 ];
 
+/// What `Connection` usually says that is no field of somebody's own.
+const USUAL: &[&str] = &["keep-alive", "close", "upgrade"];
+
 /// Fields that speak to a sidecar, and never to an upstream (REQUIREMENTS, literal behaviour).
 const CONTROL: &[&str] = &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size"];
 
 impl Fields {
-    pub(crate) fn new(list: Vec<(String, Vec<u8>)>) -> Self {
-        Self(list)
+    /// None yet, and room for so many, and for so many octets of text.
+    pub(crate) fn with_room(fields: usize, octets: usize) -> Self {
+        Self { text: Vec::with_capacity(octets), list: Vec::with_capacity(fields) }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Vec<u8>)> {
-        self.0.iter_mut().map(|(name, value)| (name.as_str(), value))
+        self.list.iter().map(|field| (name_of(&self.text, field), field.value.of(&self.text)))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// The values of a field, by its name in lower case.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_slice())
+        let named = move |field: &&Field| field.name.of(&self.text) == name.as_bytes();
+        self.list.iter().filter(named).map(|field| field.value.of(&self.text))
     }
 
     /// The one value of a field, as text.
@@ -54,11 +78,21 @@ impl Fields {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(n, _)| n == name)
+        self.values(name).next().is_some()
     }
 
+    /// Adds a field. Its name is made lower case.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
-        self.0.push((name.to_owned(), value.to_vec()));
+        let name = self.write_down(name.as_bytes());
+        self.text[name.start..name.end].make_ascii_lowercase();
+        let value = self.write_down(value);
+        self.list.push(Field { name, value });
+    }
+
+    fn write_down(&mut self, octets: &[u8]) -> Span {
+        let start = self.text.len();
+        self.text.extend_from_slice(octets);
+        Span { start, end: self.text.len() }
     }
 
     /// Puts a value in the place of all there are.
@@ -67,13 +101,31 @@ impl Fields {
         self.push(name, value);
     }
 
+    /// Gives a field another value where there is one for it.
+    ///
+    /// # Errors
+    /// The first that `another` gives; the fields before it are changed by then.
+    pub(crate) fn rewrite<E>(
+        &mut self,
+        mut another: impl FnMut(&str, &[u8]) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        for at in 0..self.list.len() {
+            let field = self.list[at];
+            if let Some(value) = another(name_of(&self.text, &field), field.value.of(&self.text))? {
+                self.list[at].value = self.write_down(&value);
+            }
+        }
+        Ok(())
+    }
+
     /// Leaves out the fields whose names are not to be kept.
     pub(crate) fn keep(&mut self, mut kept: impl FnMut(&str) -> bool) {
-        self.0.retain(|(name, _)| kept(name));
+        let Self { text, list } = self;
+        list.retain(|field| kept(name_of(text, field)));
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        self.0.retain(|(n, _)| n != name);
+        self.keep(|other| other != name);
     }
 
     /// Whether a comma-separated field holds a token.
@@ -85,13 +137,13 @@ impl Fields {
 
     /// Takes out what concerns the connection it came over, and what speaks to a sidecar.
     pub(crate) fn leave_hop(&mut self) {
-        let named: Vec<String> = self
-            .values("connection")
-            .flat_map(|value| value.split(|b| *b == b','))
-            .map(|part| String::from_utf8_lossy(trim(part)).to_ascii_lowercase())
+        let tokens = self.values("connection").flat_map(|value| value.split(|b| *b == b','));
+        let named: Vec<String> = tokens
+            .map(trim)
+            .filter(|token| !USUAL.iter().any(|usual| token.eq_ignore_ascii_case(usual.as_bytes())))
+            .map(|token| String::from_utf8_lossy(token).to_ascii_lowercase())
             .collect();
-        self.0.retain(|(name, _)| {
-            let name = name.as_str();
+        self.keep(|name| {
             !HOP_BY_HOP.contains(&name)
                 && !CONTROL.contains(&name)
                 && !name.starts_with("x-lockgate-")
@@ -101,13 +153,32 @@ impl Fields {
 
     /// As lines of HTTP/1.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        for (name, value) in &self.0 {
-            out.extend(name.bytes());
-            out.extend(b": ");
-            out.extend(value);
-            out.extend(b"\r\n");
+        for Field { name, value } in &self.list {
+            out.extend_from_slice(name.of(&self.text));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.of(&self.text));
+            out.extend_from_slice(b"\r\n");
         }
     }
+}
+
+impl<'a> FromIterator<(&'a str, &'a [u8])> for Fields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(list: I) -> Self {
+        let mut fields = Self::default();
+        list.into_iter().for_each(|(name, value)| fields.push(name, value));
+        fields
+    }
+}
+
+impl std::fmt::Debug for Fields {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// Names are tokens, which are ASCII.
+fn name_of<'a>(text: &'a [u8], field: &Field) -> &'a str {
+    std::str::from_utf8(field.name.of(text)).unwrap_or_default()
 }
 
 /// Without the spaces and tabs around it, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).

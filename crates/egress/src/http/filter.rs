@@ -1,6 +1,7 @@
 //! What happens to an answer between the upstream and the agent: it is unpacked where it has to be looked into, and the
 //! credential that was put into its request is masked, wherever and in whatever form it comes back (C10).
 
+use std::convert::Infallible;
 use std::io::{self, Write};
 
 use bytes::Bytes;
@@ -85,7 +86,9 @@ impl Filter {
             masked: 0,
         };
         filter.fields(&mut head.fields);
-        head.reason = filter.text(head.reason.as_bytes());
+        if let Some((masked, _)) = needles.scrub_text(head.reason.as_bytes()) {
+            head.reason = String::from_utf8_lossy(&masked).into_owned();
+        }
         if *length != ResponseBody::Framed(BodyLength::None) {
             filter.unpack = Unpack::of(&head.fields)?;
             if !matches!(filter.unpack, Unpack::Plain) {
@@ -119,22 +122,15 @@ impl Filter {
     pub(super) fn fields(&mut self, fields: &mut Fields) {
         let Some(needles) = &self.needles else { return };
         let names = fields.len();
-        fields.keep(|name| needles.scrub_text(name.as_bytes()).1 == 0);
+        fields.keep(|name| needles.scrub_text(name.as_bytes()).is_none());
         self.masked += (names - fields.len()) as u64;
-        for (_, value) in fields.iter_mut() {
-            let (masked, found) = needles.scrub_text(value);
-            if found > 0 {
-                *value = masked;
+        let _ = fields.rewrite(|_, value| {
+            let scrubbed = needles.scrub_text(value);
+            Ok::<_, Infallible>(scrubbed.map(|(masked, found)| {
                 self.masked += found;
-            }
-        }
-    }
-
-    fn text(&mut self, text: &[u8]) -> String {
-        match &self.needles {
-            Some(needles) => String::from_utf8_lossy(&needles.scrub_text(text).0).into_owned(),
-            None => String::from_utf8_lossy(text).into_owned(),
-        }
+                masked
+            }))
+        });
     }
 
     /// A piece of the body.

@@ -15,6 +15,9 @@ pub(crate) const LARGEST_HEAD: usize = 16 * 1024;
 const READ: usize = 16 * 1024;
 /// How many header fields a head may have.
 const MOST_FIELDS: usize = 128;
+/// Room for what is put into a request on its way.
+const ADDED_FIELDS: usize = 4;
+const ADDED_OCTETS: usize = 256;
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,9 +97,13 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     let head = head.strip_suffix(b"\r\n\r\n").ok_or(HeadError::Line)?;
     let mut lines = split_lines(head)?.into_iter();
     let (method, target, version) = request_line(lines.next().ok_or(HeadError::RequestLine)?)?;
-    let fields = Fields::new(lines.map(field).collect::<Result<Vec<_>, _>>()?);
-    if fields.len() > MOST_FIELDS {
+    if lines.len() > MOST_FIELDS {
         return Err(HeadError::TooLarge);
+    }
+    let mut fields = Fields::with_room(lines.len() + ADDED_FIELDS, head.len() + ADDED_OCTETS);
+    for line in lines {
+        let (name, value) = field(line)?;
+        fields.push(name, value);
     }
     match (fields.values("host").count(), version) {
         (1, _) | (0, Version::Http10) => {}
@@ -151,7 +158,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Version), HeadError> {
 }
 
 /// `name: value`, the name a token (RFC 9110 §5.6.2), no white space before the colon, no folding.
-fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
+fn field(line: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     let colon = line.iter().position(|b| *b == b':').ok_or(HeadError::Field)?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     let token =
@@ -163,8 +170,8 @@ fn field(line: &[u8]) -> Result<(String, Vec<u8>), HeadError> {
     if value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
         return Err(HeadError::Field);
     }
-    let name = String::from_utf8(name.to_ascii_lowercase()).map_err(|_| HeadError::Field)?;
-    Ok((name, value.to_vec()))
+    let name = std::str::from_utf8(name).map_err(|_| HeadError::Field)?;
+    Ok((name, value))
 }
 
 /// RFC 9112 §6: one length or one coding, never both, and only `chunked`.

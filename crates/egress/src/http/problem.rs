@@ -66,7 +66,7 @@ impl Reply {
     /// A JSON document.
     pub(crate) fn json(status: u16, kind: &str, document: &impl Serialize) -> Self {
         let body = serde_json::to_vec(document).unwrap_or_default();
-        let fields = Fields::new(vec![("content-type".to_owned(), kind.into())]);
+        let fields = Fields::from_iter([("content-type", kind.as_bytes())]);
         Self { status, fields, body }
     }
 

@@ -51,8 +51,8 @@ impl ResponseHead {
         }
         let status = response.code.unwrap_or(0);
         let reason = response.reason.unwrap_or("").to_owned();
-        let list = response.headers.iter().map(|f| (f.name.to_ascii_lowercase(), f.value.to_vec()));
-        let fields = Fields::new(list.collect());
+        let mut fields = Fields::with_room(response.headers.len(), head.len());
+        response.headers.iter().for_each(|field| fields.push(field.name, field.value));
         let keep_alive = response.version == Some(1) && !fields.has_token("connection", "close");
         Ok(Self { status, reason, fields, keep_alive })
     }

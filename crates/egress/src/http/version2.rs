@@ -77,9 +77,7 @@ pub(super) fn end(stream: &mut SendStream<Bytes>, trailers: &Fields) -> io::Resu
 
 /// Fields of HTTP/2 as ours.
 pub(super) fn fields(map: &HeaderMap) -> Fields {
-    Fields::new(
-        map.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect(),
-    )
+    map.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
 /// Our fields as those of HTTP/2.

@@ -28,16 +28,12 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
         sending.origin_form = String::from_utf8(origin)
             .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
     }
-    for (name, content) in sending.fields.iter_mut() {
-        if let Some(basic) = basic_of(name, content) {
-            if Placeholder::find_all(&basic).next().is_some() {
-                *content = basic_value(&replaced(&basic, &value(Position::Header)?));
-            }
-        } else if Placeholder::find_all(content).next().is_some() {
-            *content = replaced(content, &value(Position::Header)?);
-        }
-    }
-    Ok(())
+    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
+    sending.fields.rewrite(|name, content| match basic_of(name, content) {
+        Some(basic) if holds(&basic) => Ok(Some(basic_value(&replaced(&basic, &value(Position::Header)?)))),
+        None if holds(content) => Ok(Some(replaced(content, &value(Position::Header)?))),
+        _ => Ok(None),
+    })
 }
 
 pub(super) fn has_templates(sending: &Sending) -> bool {
@@ -64,13 +60,13 @@ pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(),
     }
     sending.origin_form = String::from_utf8(origin)
         .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
-    for (_, content) in sending.fields.iter_mut() {
-        if is_template(content) {
-            *content =
-                substitute(content, credential, Position::Header).map_err(|e| unfit("header", &e))?.to_vec();
+    sending.fields.rewrite(|_, content| match is_template(content) {
+        true => {
+            let filled = substitute(content, credential, Position::Header);
+            Ok(Some(filled.map_err(|e| unfit("header", &e))?.to_vec()))
         }
-    }
-    Ok(())
+        false => Ok(None),
+    })
 }
 
 /// The field a placeholder stands for: the only one, or `access_token`.

@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::MountMode;
 use sys::landlock::Right;
@@ -163,7 +163,10 @@ impl Maker<'_> {
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
             Step::TrustAuthority(bundle) => {
                 let authority = self.authority.as_deref().ok_or("the sidecar made no authority")?;
-                trust::trust(&self.root, authority, bundle.as_deref()).map_err(text)
+                let environment = &self.inherited.plan.environment;
+                let java = environment.iter().find(|(name, _)| name == "JAVA_HOME");
+                let java = java.map(|(_, home)| Path::new(home));
+                trust::trust(&self.root, authority, bundle.as_deref(), java).map_err(text)
             }
             Step::MountProc => self.root.mount_proc().map_err(text),
             Step::MakeDevices => {

@@ -14,11 +14,12 @@ use sha1::{Digest, Sha1};
 use super::etc::{OURS, lay_over};
 use super::root::{Root, relative};
 
-/// Where runtimes are installed, each in a folder of its own. Debian's read the file below `/etc` by a link.
-const HOMES: [&str; 2] = ["/usr/lib/jvm", "/opt"];
+/// Where runtimes are installed, each in a folder of its own.
+const HOMES: [&str; 3] = ["/usr/lib/jvm", "/usr/lib64/jvm", "/opt"];
 /// Below a runtime's folder: since Java 9, and before.
 const PLACES: [&str; 2] = ["lib/security/cacerts", "jre/lib/security/cacerts"];
-const DEBIAN: &str = "/etc/ssl/certs/java/cacerts";
+/// Where the runtimes of a distribution have theirs by a link: Debian's, and Fedora's.
+const SHARED: [&str; 2] = ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
 /// How many runtimes are looked at.
 const MOST: usize = 64;
 
@@ -31,9 +32,10 @@ const PASSWORD: &str = "changeit";
 /// What is mixed into the digest beside the password.
 const WHITENER: &[u8] = b"Mighty Aphrodite";
 
-/// Lays a store with every authority of the bundle over those of the runtimes that are installed.
-pub(super) fn trust(root: &Root, bundle: &[u8]) -> io::Result<()> {
-    let found = stores(root);
+/// Lays a store with every authority of the bundle over those of the runtimes that are installed, and of the one that the
+/// environment names.
+pub(super) fn trust(root: &Root, bundle: &[u8], home: Option<&Path>) -> io::Result<()> {
+    let found = stores(root, home);
     if found.is_empty() {
         return Ok(());
     }
@@ -43,17 +45,29 @@ pub(super) fn trust(root: &Root, bundle: &[u8]) -> io::Result<()> {
     found.iter().try_for_each(|theirs| lay_over(root, &ours, theirs, &content))
 }
 
-/// The stores there are inside; none is named twice.
-fn stores(root: &Root) -> Vec<PathBuf> {
-    let homes = HOMES.iter().flat_map(|homes| folders(root, Path::new(homes)));
+/// The stores there are inside, each by one name: several lead to one by links.
+fn stores(root: &Root, home: Option<&Path>) -> Vec<PathBuf> {
+    let installed = HOMES.iter().flat_map(|homes| folders(root, Path::new(homes)));
+    let homes = installed.chain(home.map(Path::to_owned));
     let own = homes.flat_map(|home| PLACES.map(|place| home.join(place)));
-    let is_file = |path: &PathBuf| root.open(path).is_ok_and(|file| is_regular(&file));
-    std::iter::once(PathBuf::from(DEBIAN)).chain(own).filter(is_file).collect()
+    let mut found = Vec::new();
+    let mut paths: Vec<PathBuf> = SHARED.iter().map(PathBuf::from).chain(own).collect();
+    paths.retain(|path| {
+        let new = file(root, path).filter(|file| !found.contains(file));
+        found.extend(new);
+        new.is_some()
+    });
+    paths
 }
 
-/// A link is left out by [`Root::open`]: what it leads to is found by its own name.
-fn is_regular(file: &std::os::fd::OwnedFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file())
+/// Which file a path inside leads to.
+fn file(root: &Root, path: &Path) -> Option<(u64, u64)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened =
+        openat2(root.fd().ok()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+    let stat = rustix::fs::fstat(&opened).ok()?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    is_file.then_some((stat.st_dev, stat.st_ino))
 }
 
 fn folders(root: &Root, homes: &Path) -> Vec<PathBuf> {

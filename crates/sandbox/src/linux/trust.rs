@@ -21,8 +21,13 @@ const HASHED: &str = "9ae90c74.0";
 /// The largest bundle of the host's that is read.
 const LARGEST: u64 = 8 << 20;
 
-/// Lets programs trust an authority, given as PEM.
-pub(super) fn trust(root: &Root, authority: &[u8], bundle: Option<&Path>) -> io::Result<()> {
+/// Lets programs trust an authority, given as PEM. `java` is the runtime that the environment names.
+pub(super) fn trust(
+    root: &Root,
+    authority: &[u8],
+    bundle: Option<&Path>,
+    java: Option<&Path>,
+) -> io::Result<()> {
     root.file(Path::new(AUTHORITY), authority)?;
     let mut all = match bundle {
         Some(bundle) => read(root, bundle)?,
@@ -33,7 +38,7 @@ pub(super) fn trust(root: &Root, authority: &[u8], bundle: Option<&Path>) -> io:
     root.file(Path::new(BUNDLE), &all)?;
     index(root, authority)?;
     // After the index, which would cover them.
-    java::trust(root, &all)?;
+    java::trust(root, &all, java)?;
     bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle, &all))
 }
 

@@ -104,7 +104,7 @@ async fn run_history(gate: &Gate, query: &str, after: After, answer: Answer<'_>)
         true => match gate.credentials().run_history(query).await {
             Ok((status, body)) => Reply {
                 status,
-                fields: super::Fields::new(vec![("content-type".into(), b"application/json".to_vec())]),
+                fields: super::Fields::from_iter([("content-type", &b"application/json"[..])]),
                 body,
             },
             Err(why) => refusal(502, "platform", &format!("the platform cannot tell: {why}")),
