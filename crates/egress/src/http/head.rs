@@ -74,6 +74,35 @@ pub(crate) enum Version {
 }
 
 impl RequestHead {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The target as it was written.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The fields in their order, names in lower case.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter()
+    }
+
+    /// How long its body is.
+    #[must_use]
+    pub fn body(&self) -> BodyLength {
+        self.body
+    }
+
+    /// Whether another request may follow.
+    #[must_use]
+    pub fn keeps_alive(&self) -> bool {
+        self.keep_alive
+    }
+
     /// Whether it asks for a WebSocket (RFC 6455 §4.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11
