@@ -81,6 +81,12 @@ pub enum Error {
     /// The sidecar ended before the command did.
     #[error("keep the sidecar: it ended while the command was running, and without it nothing may go on")]
     SidecarLost,
+    /// The sidecar could not begin to serve.
+    #[error("{why}")]
+    SidecarFailed {
+        /// What failed, in the sidecar's own words.
+        why: String,
+    },
     /// A socket or descriptor of the run failed.
     #[error("{what}: {source}")]
     Plumbing {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use credential::{Secret, Vault};
 use policy::{Policy, ProviderId};
-use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use sandbox::Caller;
 use zeroize::Zeroizing;
@@ -119,12 +118,6 @@ impl Platform {
     /// Where questions come in.
     pub(crate) fn questions(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// Waits for a question; whether one can still come.
-    pub(crate) fn wait(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        matches!(rustix::event::poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR))
     }
 
     /// Reads what there is and answers every whole question; whether the sidecar may still ask.

@@ -1,7 +1,7 @@
 //! The sidecar process beside a run.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
@@ -53,8 +53,14 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
+    /// What must stay open in the sidecar.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let socket = self.platform.as_ref().map(|(socket, _)| socket.as_fd());
+        socket.into_iter().chain(self.generation.as_ref().map(AsFd::as_fd))
+    }
+
     /// What the gate takes; descriptors are shared with this process's copies, which end with it.
-    fn wallet(&self) -> std::io::Result<Wallet> {
+    pub(crate) fn wallet(&self) -> std::io::Result<Wallet> {
         let platform = match &self.platform {
             Some((socket, token)) => {
                 let socket = UnixStream::from(socket.try_clone()?);
@@ -70,8 +76,7 @@ impl Purse {
 /// Starts the sidecar of a run. It waits for its listeners.
 pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
-    keep.extend(errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()));
-    keep.extend(errand.purse.generation.as_ref().map(AsFd::as_fd));
+    keep.extend(errand.purse.descriptors());
     keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
     sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))
 }
@@ -91,7 +96,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     };
     let audit = errand.audit.try_clone().map_err(plumbing("open the audit"))?;
     let notices = errand.notices.try_clone().map_err(plumbing("open the notices"))?;
-    sandbox::confine_sidecar(errand.identity).map_err(plumbing("shut the sidecar in"))?;
+    sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the sidecar in"))?;
     let gate = Gate::open(GateOptions {
         policy: errand.policy.clone(),
         spending: errand.spending.clone(),

@@ -1,23 +1,24 @@
-//! The sidecar alone, for those who bring their own sandbox: it serves in this process, on addresses it is told.
+//! The sidecar alone, for those who bring their own sandbox: on addresses it is told, in a process of its own that is shut
+//! in. The process that started it stays, and answers it for credentials.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{
-    Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey, Wallet,
-};
+use egress::{Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey};
 use policy::{Policy, RunId, Spending};
-use sandbox::Caller;
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{RecvFlags, SendFlags};
+use sandbox::{Caller, Sidecar};
 
 use crate::error::Error;
 use crate::platform::{History, Platform, Sources};
 use crate::run::placeholders;
+use crate::sidecar::Purse;
 use crate::state::{StateDirectory, state};
 
 /// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
@@ -50,7 +51,8 @@ pub struct Standalone {
     pub run: RunId,
 }
 
-/// Serves in this process until it is told to end. `listening` is told once every socket is served.
+/// Serves until it is told to end. What serves is a process of its own that is shut in, as that of a run is; this one answers
+/// it for credentials. `listening` is told once every socket is served.
 ///
 /// # Errors
 /// When an address cannot be bound, a file cannot be written, or serving fails.
@@ -63,7 +65,61 @@ pub fn serve_standalone(
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
-    let files = Files::open(caller.variable("SSL_CERT_FILE"));
+    let socket = sidecar.gateway_socket.clone();
+    let listeners = bind(&sidecar)?;
+    let (purse, place, mut platform) = provide(&sidecar, caller, directory)?;
+    let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
+    let inside = Inside { sidecar, listeners, purse, place, bundle, link: link_inside };
+    let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
+    drop(inside);
+    let mut buffer = [0; LONGEST_WORD];
+    let served = match rustix::net::recv(&link, &mut buffer[..], RecvFlags::empty()) {
+        Ok((length, _)) if buffer[..length] == *READY => {
+            listening();
+            attend(&child, &stop, platform.as_mut())
+        }
+        Ok((length @ 1.., _)) => {
+            Err(Error::SidecarFailed { why: String::from_utf8_lossy(&buffer[..length]).into_owned() })
+        }
+        _ => Err(Error::SidecarLost),
+    };
+    drop(link);
+    // The sidecar may still ask, while it ends.
+    drop(platform);
+    child.wait();
+    if let Some(path) = socket {
+        let _ = std::fs::remove_file(path);
+    }
+    served
+}
+
+/// Answers the sidecar's questions until a signal says to end, or it is gone.
+fn attend(child: &Sidecar, stop: &OwnedFd, mut platform: Option<&mut Platform>) -> Result<(), Error> {
+    loop {
+        let mut fds =
+            vec![PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(child.gone(), PollFlags::IN)];
+        if let Some(platform) = &platform {
+            fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
+        }
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(plumbing("wait for the sidecar")(errno.into())),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        match ready.as_slice() {
+            [true, ..] => return Ok(()),
+            [_, true, ..] => return Err(Error::SidecarLost),
+            [.., true] if platform.as_mut().is_some_and(|platform| !platform.answer()) => platform = None,
+            _ => {}
+        }
+    }
+}
+
+/// Sockets are bound before anything is shut in, so that an address that is taken is an error by name.
+fn bind(sidecar: &Standalone) -> Result<Listeners, Error> {
     let mut listeners = Listeners { forward: Some(egress::bind(sidecar.forward)?), ..Listeners::default() };
     if let Some(address) = sidecar.gateway {
         listeners.gateway = Some(egress::bind(address)?);
@@ -75,71 +131,148 @@ pub fn serve_standalone(
         listeners.dns_tcp = Some(egress::bind(address)?);
         listeners.dns_udp = Some(egress::bind_udp(address)?);
     }
-    let audit = match sidecar.audit {
-        Some((file, document)) => {
-            let read = |source| Error::Plumbing { what: "read the audit's key", source };
-            Some((file, SigningKey::from_pkcs8(&document).map_err(read)?))
-        }
-        None => None,
-    };
-    let wallet = wallet(&sidecar.policy, caller, directory, sidecar.environment.as_deref())?;
-    let authority = match &sidecar.authority {
-        Some(path) => {
-            let authority = RunAuthority::make().map_err(GateError::Authority)?;
-            std::fs::write(path, authority.certificate_pem()).map_err(|source| state(path, source))?;
-            Some(authority)
-        }
-        None => None,
-    };
-    let gate = Gate::open(GateOptions {
-        policy: sidecar.policy,
-        spending: sidecar.spending,
-        run: sidecar.run,
-        files,
-        answers: None,
-        audit,
-        notices: None,
-        authority,
-        wallet,
-    })?;
-    egress::serve(gate, listeners, stop, || {
-        listening();
-        Ok(())
-    })?;
-    if let Some(path) = &sidecar.gateway_socket {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
+    Ok(listeners)
 }
 
-/// A platform that the environment names; one that `/configure` will name; or else the person's own vault.
-fn wallet(
-    policy: &Policy,
+/// What the sidecar says once it serves; anything else it says is why it does not.
+const READY: &[u8] = b"ready";
+const LONGEST_WORD: usize = 1024;
+
+/// What the process that serves has.
+struct Inside {
+    sidecar: Standalone,
+    listeners: Listeners,
+    purse: Purse,
+    place: Place,
+    bundle: Option<String>,
+    /// Where it tells how it is, and whose end is its own.
+    link: OwnedFd,
+}
+
+/// A platform elsewhere: one that the environment names, or one that `/configure` will name.
+#[derive(Default)]
+struct Place {
+    address: Option<(String, Secret)>,
+    configure_once: Option<Secret>,
+}
+
+impl Inside {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let Listeners { forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } = &self.listeners;
+        let mut all: Vec<BorrowedFd<'_>> = [forward, gateway, gateway_socket, dns_udp, dns_tcp]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd)
+            .collect();
+        all.push(self.link.as_fd());
+        all.extend(self.purse.descriptors());
+        all.extend(self.sidecar.audit.as_ref().map(|(file, _)| file.as_fd()));
+        all
+    }
+
+    /// Its life, and the status it ends with.
+    fn live(&self) -> i32 {
+        match self.serve() {
+            Ok(()) => 0,
+            Err(error) => {
+                let mut why = error.to_string().into_bytes();
+                why.truncate(LONGEST_WORD);
+                let _ = rustix::net::send(&self.link, &why, SendFlags::NOSIGNAL);
+                1
+            }
+        }
+    }
+
+    fn serve(&self) -> Result<(), Error> {
+        let Standalone { policy, spending, run, audit, authority, .. } = &self.sidecar;
+        let files = Files::open(self.bundle.as_deref());
+        let audit = match audit {
+            Some((file, document)) => {
+                let file = file.try_clone().map_err(plumbing("open the audit"))?;
+                Some((file, SigningKey::from_pkcs8(document).map_err(plumbing("read the audit's key"))?))
+            }
+            None => None,
+        };
+        let authority = match authority {
+            Some(path) => {
+                let authority = RunAuthority::make().map_err(GateError::Authority)?;
+                std::fs::write(path, authority.certificate_pem()).map_err(|source| state(path, source))?;
+                Some(authority)
+            }
+            None => None,
+        };
+        let mut wallet = self.purse.wallet().map_err(plumbing("reach the platform"))?;
+        wallet.configure_once.clone_from(&self.place.configure_once);
+        if let Some((address, token)) = &self.place.address {
+            wallet.platform = Some((PlatformPlace::Address(address.clone()), token.clone()));
+        }
+        let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
+        let bound = &self.listeners;
+        let duplicate = || {
+            Ok::<_, std::io::Error>(Listeners {
+                forward: again(&bound.forward)?,
+                gateway: again(&bound.gateway)?,
+                gateway_socket: again(&bound.gateway_socket)?,
+                dns_udp: again(&bound.dns_udp)?,
+                dns_tcp: again(&bound.dns_tcp)?,
+                ..Listeners::default()
+            })
+        };
+        let listeners = duplicate().map_err(plumbing("use the sockets"))?;
+        let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
+        sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
+        let gate = Gate::open(GateOptions {
+            policy: policy.clone(),
+            spending: spending.clone(),
+            run: run.clone(),
+            files,
+            answers: None,
+            audit,
+            notices: None,
+            authority,
+            wallet,
+        })?;
+        egress::serve(gate, listeners, stop, || {
+            rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+fn plumbing(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Plumbing { what, source }
+}
+
+/// A platform that the environment names; one that `/configure` will name; or else the person's own vault, which this
+/// process answers from.
+fn provide(
+    sidecar: &Standalone,
     caller: &mut Caller,
     directory: &StateDirectory,
-    environment: Option<&Path>,
-) -> Result<Wallet, Error> {
+) -> Result<(Purse, Place, Option<Platform>), Error> {
+    let policy = &sidecar.policy;
     let placeholders = placeholders(policy)?;
-    if let Some(path) = environment {
+    if let Some(path) = &sidecar.environment {
         write_environment(policy, &placeholders, path)?;
     }
-    let placeholders: Vec<_> =
-        placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
+    let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
+    let mut purse = Purse { placeholders, ..Purse::default() };
     let secret =
         |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(|v| Secret::from_text(v.to_owned()));
-    let mut wallet = Wallet { placeholders, configure_once: secret(CONFIGURE), ..Wallet::default() };
+    let mut place = Place { address: None, configure_once: secret(CONFIGURE) };
     if let (Some(token), Some(address)) = (secret(TOKEN), caller.variable(PLATFORM)) {
-        wallet.platform = Some((PlatformPlace::Address(address.to_owned()), token));
-    } else if wallet.configure_once.is_none() {
-        let sources = Sources::prepare(caller, directory)?;
-        wallet.generation = Some(Vault::generation_file(&directory.vault())?);
-        let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
-        let (mut platform, (socket, token)) = Platform::pair(sources, policy, history)?;
-        wallet.platform = Some((PlatformPlace::Inherited(UnixStream::from(socket)), token));
-        // It ends with this process, or when the sidecar closes its side.
-        std::thread::spawn(move || while platform.wait() && platform.answer() {});
+        place.address = Some((address.to_owned(), token));
     }
-    Ok(wallet)
+    if place.address.is_some() || place.configure_once.is_some() {
+        return Ok((purse, place, None));
+    }
+    let sources = Sources::prepare(caller, directory)?;
+    purse.generation = Some(Vault::generation_file(&directory.vault())?);
+    let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
+    let (platform, theirs) = Platform::pair(sources, policy, history)?;
+    purse.platform = Some(theirs);
+    Ok((purse, place, Some(platform)))
 }
 
 /// What a sandbox of one's own is to be given.

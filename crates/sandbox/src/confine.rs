@@ -56,12 +56,13 @@ pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Re
     child.map(Sidecar).map_err(|source| Error::Start { what: "the sidecar", source })
 }
 
-/// Shuts the calling process in, once everything it needs is open. The identity is taken only when root started it.
+/// Shuts the calling process in, once everything it needs is open. An identity is taken only where there is one of the run's
+/// own, because root started it.
 ///
 /// # Errors
 /// The first wall that could not be put up: then the sidecar must not serve.
-pub fn confine_sidecar(identity: Identity) -> io::Result<()> {
-    if identity.own {
+pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
+    if let Some(identity) = identity.filter(|identity| identity.own) {
         // One beside the run's own, so that neither can touch the other.
         privilege::become_user(identity.uid.1 ^ 0x0080_0000, identity.gid.1 ^ 0x0080_0000)?;
         process::die_with_parent()?; // a change of identity clears it

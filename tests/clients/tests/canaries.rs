@@ -241,3 +241,28 @@ fn a_vault_that_was_tampered_with_gives_nothing() {
         Some(format!("Bearer {}", canary.text()).as_str())
     );
 }
+
+#[test]
+fn a_sidecar_alone_is_shut_in_as_well() {
+    for site in Site::for_everyone(NEEDS) {
+        let ended = beside(
+            &site,
+            r#"
+            "$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:7083 --ca "$OUT/ca.pem" --env-file "$OUT/env" 2>"$OUT/err" & sidecar=$!
+            i=0; until grep -q 'proxy at' "$OUT/err"; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+            for child in $(pgrep -P $sidecar); do
+                grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$child/status
+                head -c 1 /proc/$child/environ 2>&1 | wc -c
+            done
+            kill $sidecar; wait $sidecar; echo ended=$?"#,
+        );
+        let said: String = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("CapEff: 0000000000000000")
+                && said.contains("NoNewPrivs: 1")
+                && said.contains("Seccomp: 2")
+                && said.ends_with("ended=0"),
+            "{ended}"
+        );
+    }
+}
