@@ -143,6 +143,12 @@ impl Exchange<Asked> {
         Record::begin(gate, plane, "HTTP", target.escape_default().to_string()).deny(denial)
     }
 
+    /// Records a request that the gateway answers by itself, with a status.
+    pub(crate) fn answered(gate: &Rc<Gate>, method: &str, target: &str, status: u16) {
+        let target = target.escape_default().to_string();
+        Record::begin(gate, policy::Plane::Gateway, method, target).answered(status);
+    }
+
     /// Records that a name was not answered.
     pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &str, denial: Denial) {
         Record::begin(gate, policy::Plane::Dns, "DNS", name.to_owned()).deny(denial);

@@ -190,7 +190,8 @@ fn every_attempt_has_one_record() {
         let ended = run.script(&format!(
             "{CURL} http://api.example.com/1; {CURL} http://api.example.com/2
              for i in 1 2 3; do {CURL} http://www.example.org/$i || true; {CURL} https://www.example.org/ || true; done
-             {CURL} --noproxy '*' -o /dev/null http://93.184.216.34/ || true"
+             {CURL} --noproxy '*' -o /dev/null http://93.184.216.34/ || true
+             {CURL} \"$SIDECAR_URL/nothing\" || true; {CURL} \"$SIDECAR_URL/health\""
         ));
         assert!(ended.code == 0, "{ended}");
         let audits = site.state().join("lockgate/audit");
@@ -208,6 +209,8 @@ fn every_attempt_has_one_record() {
         assert_eq!(count("allowed", "api.example.com"), 2, "{text}");
         assert_eq!(count("denied", "www.example.org"), 6, "{text}");
         assert_eq!(count("denied", "93.184.216.34"), 1, "{text}");
+        // The gateway's own answers too, but for questions after its health.
+        assert_eq!((count("failed", "/nothing"), count("allowed", "/health")), (1, 0), "{text}");
         let told = ended.stderr.matches("denied http://www.example.org/").count();
         assert!(
             told == 3 && ended.stderr.matches("denied www.example.org:443").count() == 1,

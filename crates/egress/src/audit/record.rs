@@ -81,6 +81,14 @@ impl Record {
         self.entry.status = Some(status);
     }
 
+    /// Ends the record of what needed no upstream.
+    pub(crate) fn answered(mut self, status: u16) {
+        self.entry.status = Some(status);
+        if status < 400 {
+            self.entry.outcome = "allowed".into();
+        }
+    }
+
     /// Notes how it failed, after it was allowed.
     pub(crate) fn fail(&mut self, why: &str) {
         self.entry.outcome = "failed".into();

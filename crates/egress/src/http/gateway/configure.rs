@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{left, refusal, whole};
+use super::{left, noted, refusal, whole};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -47,14 +47,16 @@ pub(super) async fn configure(
     let body = whole(&mut request.body, LARGEST).await;
     let Ok(Some(body)) = body else {
         gate.credentials().configure_later(once);
-        return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
+        let reply = noted(gate, &request.head, refusal(413, "http_framing", "Request body too large"));
+        return answer.reply(reply, After::Close).await;
     };
     let configuration: Configuration = match serde_json::from_slice(&body) {
         Ok(configuration) => configuration,
         Err(_) => {
             gate.credentials().configure_later(once);
             let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}";
-            return answer.reply(refusal(400, "target_syntax", why), After::KeepAlive).await;
+            let reply = noted(gate, &request.head, refusal(400, "target_syntax", why));
+            return answer.reply(reply, After::KeepAlive).await;
         }
     };
     let token = Secret::new(configuration.run_token.as_bytes().to_vec());
@@ -65,5 +67,6 @@ pub(super) async fn configure(
             refusal(400, "target_syntax", why)
         }
     };
+    let reply = noted(gate, &request.head, reply);
     answer.reply(reply, After::KeepAlive).await
 }

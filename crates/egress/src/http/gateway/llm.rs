@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{left, no_room, refusal, room, whole};
+use super::{left, no_room, noted, refusal, room, whole};
 use crate::exchange::{self, Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -38,16 +38,20 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_
             .await;
     }
     let Request { mut head, mut body } = request;
-    let Some(_room) = room(head.body, LARGEST) else { return answer.reply(no_room(), After::Close).await };
+    let Some(_room) = room(head.body, LARGEST) else {
+        return answer.reply(noted(gate, &head, no_room()), After::Close).await;
+    };
     let Some(written) = whole(&mut body, LARGEST).await? else {
-        return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
+        let reply = noted(gate, &head, refusal(413, "http_framing", "Request body too large"));
+        return answer.reply(reply, After::Close).await;
     };
     let rest = head.target.strip_prefix("/llm").unwrap_or("").trim_start_matches('/').to_owned();
     let (model, written) = routed(&written, &models);
     let provider = model.and_then(|name| models.iter().find(|p| p.id().as_str() == name));
     let Some(provider) = provider.or_else(|| by_path(&rest, &models)) else {
         let why = "name the model as provider/model, as in anthropic/claude-sonnet-4-5";
-        return answer.reply(refusal(400, "target_syntax", why), After::KeepAlive).await;
+        let reply = noted(gate, &head, refusal(400, "target_syntax", why));
+        return answer.reply(reply, After::KeepAlive).await;
     };
     let text = format!("{}{}", base(provider), rest.strip_prefix("v1/").unwrap_or(&rest));
     let target = match Target::parse(&text) {

@@ -23,11 +23,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Answer;
 use super::handle::{Request, Via};
-use super::head::{BodyLength, Buffered};
+use super::head::{BodyLength, Buffered, RequestHead};
 use super::incoming::Incoming;
 use super::problem::{After, Reply};
 use super::serve1::serve_requests;
 use super::stream::{AgentReader, AgentStream};
+use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::serve::Door;
 
@@ -78,11 +79,15 @@ pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
         ("GET", "/health") => answer.reply(health(gate), left(&request)).await,
         (_, "/proxy") => proxy::proxy(gate, request, answer).await,
         ("POST", "/configure") => configure::configure(gate, request, answer).await,
-        ("GET", "/run-history") => run_history(gate, query, left(&request), answer).await,
+        ("GET", "/run-history") => {
+            let reply = noted(gate, &request.head, run_history(gate, query).await);
+            answer.reply(reply, left(&request)).await
+        }
         (_, path) if path == "/llm" || path.starts_with("/llm/") => llm::llm(gate, request, answer).await,
         _ => {
             let why = "the gateway has /proxy, /llm/*, /run-history, /configure and /health";
-            answer.reply(refusal(404, "not_found", why), left(&request)).await
+            let reply = noted(gate, &request.head, refusal(404, "not_found", why));
+            answer.reply(reply, left(&request)).await
         }
     }
 }
@@ -98,8 +103,8 @@ fn health(gate: &Gate) -> Reply {
 }
 
 /// Earlier runs, as the platform tells them.
-async fn run_history(gate: &Gate, query: &str, after: After, answer: Answer<'_>) -> io::Result<After> {
-    let reply = match query.len() <= LONGEST_QUERY {
+async fn run_history(gate: &Gate, query: &str) -> Reply {
+    match query.len() <= LONGEST_QUERY {
         false => refusal(400, "target_syntax", "the query is too long"),
         true => match gate.credentials().run_history(query).await {
             Ok((status, body)) => Reply {
@@ -109,8 +114,14 @@ async fn run_history(gate: &Gate, query: &str, after: After, answer: Answer<'_>)
             },
             Err(why) => refusal(502, "platform", &format!("the platform cannot tell: {why}")),
         },
-    };
-    answer.reply(reply, after).await
+    }
+}
+
+/// An answer of the gateway's own to a request, once it is recorded. Questions after its health are not: they come all the
+/// time.
+fn noted(gate: &Rc<Gate>, head: &RequestHead, reply: Reply) -> Reply {
+    Exchange::<Asked>::answered(gate, head.method.as_str(), &head.target, reply.status);
+    reply
 }
 
 /// Whether the connection goes on after an answer that did not read the request's body.
