@@ -42,12 +42,13 @@ pub(super) async fn both_ways(
     let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());
+    let ended = Cell::new(false);
     let outcome = match upstream {
         Dialled::Tcp(upstream) => tokio::select! {
             outcome = async {
                 tokio::try_join!(
-                    one_way(&agent.reader, &upstream, &flow.sent, &moved),
-                    one_way(&upstream, &agent.reader, &flow.received, &moved),
+                    one_way(&agent.reader, &upstream, &flow.sent, &moved, &ended),
+                    one_way(&upstream, &agent.reader, &flow.received, &moved, &ended),
                 )
             } => outcome.map(drop),
             () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
@@ -112,6 +113,7 @@ async fn one_way(
     to: &TcpStream,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
+    ended: &Cell<bool>,
 ) -> io::Result<()> {
     let mut full = 0;
     loop {
@@ -135,6 +137,9 @@ async fn one_way(
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
     }
+    if ended.replace(true) {
+        return Ok(()); // both ways have: the connections are closed now
+    }
     rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
         rustix::io::Errno::NOTCONN => Ok(()),
         other => Err(other.into()),
@@ -144,6 +149,9 @@ async fn one_way(
 /// Reads once and writes what it can at once; what is left over is returned.
 fn read_and_write(from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<u8>)> {
     let read = from.try_read(buffer)?;
+    if read == 0 {
+        return Ok((0, Vec::new()));
+    }
     let written = match to.try_write(&buffer[..read]) {
         Ok(written) => written,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use policy::Port;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use super::cascade;
@@ -29,17 +30,16 @@ pub(crate) enum Dialled {
 
 /// Opens a connection to the first pinned address that answers, or through the proxy on the way.
 pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
-    let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
     if let Some(proxy) = exchange.proxy().cloned() {
         let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
         let through = cascade::through(gate, &proxy, &host, port);
-        let stream = tokio::time::timeout(CONNECT, through).await.map_err(timed_out)??;
+        let stream = tokio::time::timeout(CONNECT, through)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         exchange.reach_through(&proxy.id);
         return Ok(stream);
     }
-    let addresses = exchange.addresses().to_vec();
-    let dialled = tokio::time::timeout(CONNECT, dial_each(&addresses)).await;
-    let (stream, address) = dialled.map_err(timed_out)??;
+    let (stream, address) = dial_each(exchange.addresses()).await?;
     exchange.reach(address);
     Ok(Dialled::Tcp(stream))
 }
@@ -73,13 +73,17 @@ pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> 
 
 async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let now = Instant::now();
     for (index, address) in addresses.iter().enumerate() {
-        let wait = if index + 1 == addresses.len() { CONNECT } else { ATTEMPT };
+        // One timer for an attempt: each that is the first to be due wakes this thread's own loop.
+        let until = if index + 1 == addresses.len() { now + CONNECT } else { Instant::now() + ATTEMPT };
         #[expect(
             clippy::disallowed_methods,
             reason = "this is the one place that dials, and it dials pinned addresses"
         )]
-        match tokio::time::timeout(wait, TcpStream::connect(address.socket_address())).await {
+        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(address.socket_address()))
+            .await
+        {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
                 return Ok((stream, *address));
