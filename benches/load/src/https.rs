@@ -1,5 +1,5 @@
-//! HTTPS for a fixed time: the same connection again and again, a new one for each request, or one large body after
-//! another. One thread, so that it never takes more than one processor from what is measured.
+//! HTTPS for a fixed time: the same connection again and again, a new one for each request, one large body after another, or
+//! connections that are merely there. One thread, so that it never takes more than one processor from what is measured.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -70,6 +70,8 @@ pub(crate) enum Connections {
     Kept,
     /// One for each request
     New,
+    /// One for each worker, used once and then held to the end
+    Idle,
 }
 
 /// Loads for the given time.
@@ -156,7 +158,14 @@ async fn work(client: Rc<Client>, until: Instant) -> Tally {
         match one(&client, kept.take(), &mut buffer, &mut tally).await {
             Ok((octets, stream)) => {
                 tally.succeed(octets, began);
-                kept = (client.load.connections == Connections::Kept).then_some(stream);
+                match client.load.connections {
+                    Connections::Kept => kept = Some(stream),
+                    Connections::New => {}
+                    Connections::Idle => {
+                        tokio::time::sleep_until(until.into()).await;
+                        drop(stream);
+                    }
+                }
             }
             Err(error) => tally.fail(&error),
         }

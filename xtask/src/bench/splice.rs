@@ -54,6 +54,8 @@ pub(super) struct Load {
     /// Whether the octets count, and not the answers.
     pub(super) is_bulk: bool,
     pub(super) resumes: bool,
+    /// How long, if not as long as the others.
+    pub(super) seconds: f64,
 }
 
 pub(super) const LOADS: [Load; 4] = [
@@ -62,24 +64,28 @@ pub(super) const LOADS: [Load; 4] = [
         args: &["--connections", "kept", "--path", "/1k"],
         is_bulk: false,
         resumes: false,
+        seconds: 0.0,
     },
     Load {
         what: "1 KiB, new connection each, no resumption",
         args: &["--connections", "new", "--path", "/1k"],
         is_bulk: false,
         resumes: false,
+        seconds: 0.0,
     },
     Load {
         what: "1 KiB, new connection each, resumed",
         args: &["--connections", "new", "--path", "/1k", "--resume"],
         is_bulk: false,
         resumes: true,
+        seconds: 0.0,
     },
     Load {
         what: "64 MiB bodies",
         args: &["--connections", "kept", "--path", "/bulk", "--workers", "2"],
         is_bulk: true,
         resumes: false,
+        seconds: 0.0,
     },
 ];
 
@@ -141,7 +147,9 @@ pub(super) fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) ->
     let dial = way.dial.to_string();
     let origin_name = format!("{NAME}:{}", origin.address.port());
     let authority = way.authority.as_ref().unwrap_or(&origin.authority).to_string_lossy();
-    let seconds = bench.pace.seconds.to_string();
+    let seconds = if load.seconds > 0.0 { load.seconds } else { bench.pace.seconds };
+    let limit = Duration::from_secs_f64(seconds) + SLACK;
+    let seconds = seconds.to_string();
     let mut args = vec![
         "https",
         "--origin",
@@ -158,7 +166,6 @@ pub(super) fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) ->
         args.push("--tunnel");
     }
     let before = way.server.as_ref().map(|server| processes::busy(&server.processes()));
-    let limit = Duration::from_secs_f64(bench.pace.seconds) + SLACK;
     let line = Bounded::new(&bench.load.to_string_lossy(), &args, limit).stdout()?;
     let after = way.server.as_ref().map(|server| processes::busy(&server.processes()));
     let tally = Tally::parse(&line, way.name)?;

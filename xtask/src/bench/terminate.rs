@@ -11,8 +11,20 @@ use super::proxies::{self, NAME, Origin, Way};
 use super::sample::{Better, Role, Row, Section, Series};
 use super::server::{Server, free_port};
 use super::splice::{LOADS, Load, through};
-use super::{Bench, machine};
+use super::{Bench, machine, processes};
 use crate::bounded::Bounded;
+
+/// Connections that are merely there, for how long, and how long before their end memory is looked at.
+const IDLE_CONNECTIONS: &str = "1000";
+const IDLE: Load = Load {
+    what: "idle connections",
+    args: &["--connections", "idle", "--path", "/1k", "--workers", IDLE_CONNECTIONS],
+    is_bulk: false,
+    resumes: false,
+    seconds: 0.0,
+};
+const IDLE_SECONDS: f64 = 8.0;
+const IDLE_LOOK: f64 = 1.0;
 
 /// The secret that is put in.
 const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
@@ -25,6 +37,8 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
          a header with a credential into each request, begins TLS to the origin anew, and searches each answer for the credential; \
          nginx ends TLS, sets the header by its configuration and re-encrypts over kept connections, without verifying the origin. Each has one worker. `opened` is \
          lockgate with a rule of paths and no credential."
+            .into(),
+        "Idle connections were used once; what is counted is what the proxy holds more than before, and the target is 40 MiB."
             .into(),
     ];
     let Some(nginx) = machine::find("nginx") else {
@@ -53,7 +67,28 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         }
         section.rows.extend(rows(load, rates, costs));
     }
+    section.rows.push(idle(bench, &origin, &ways)?);
     Ok(section)
+}
+
+/// What a proxy holds for connections that were used once and are merely there. The target is absolute: 40 MiB.
+fn idle(bench: &Bench, origin: &Origin, ways: &[Way]) -> Result<Row> {
+    let mut series: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();
+    for (way, series) in ways.iter().zip(&mut series) {
+        let Some(server) = &way.server else { continue };
+        let before = processes::memory(&server.processes()).context("no memory to read")?;
+        let held = std::thread::scope(|scope| {
+            let load = Load { seconds: IDLE_SECONDS, ..IDLE };
+            let loading = scope.spawn(move || through(bench, origin, &load, way));
+            std::thread::sleep(Duration::from_secs_f64(IDLE_SECONDS - IDLE_LOOK));
+            let held = processes::memory(&server.processes());
+            loading.join().unwrap_or_else(|_| anyhow::bail!("the load panicked"))?;
+            held.context("no memory to read")
+        })?;
+        series.samples.push(held.anonymous - before.anonymous);
+    }
+    let what = format!("anonymous memory, {IDLE_CONNECTIONS} idle connections");
+    Ok(Row { what, unit: "MiB", better: Better::Less, part: 0.5, target: None, series })
 }
 
 fn rows(load: &Load, rates: Vec<Series>, costs: Vec<Series>) -> [Row; 2] {
