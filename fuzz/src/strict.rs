@@ -18,14 +18,13 @@ pub fn end_of_chunked(bytes: &[u8]) -> Reading {
     loop {
         let Some(line) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
             let rest = &bytes[at..];
-            let digits = rest.strip_suffix(b"\r").unwrap_or(rest);
-            let good = digits.len() <= 16 && digits.iter().all(u8::is_ascii_hexdigit);
+            let line = rest.strip_suffix(b"\r").unwrap_or(rest);
+            let good = line.is_empty() || line == b"\r" || size_of(line).is_some();
             return if good { Reading::Open } else { Reading::Bad("a size is not hexadecimal") };
         };
-        let digits = &bytes[at..at + line];
-        if digits.is_empty() || digits.len() > 16 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        let Some(digits) = size_of(&bytes[at..at + line]) else {
             return Reading::Bad("a size is not hexadecimal");
-        }
+        };
         let text = std::str::from_utf8(digits).unwrap_or("");
         let Ok(size) = usize::from_str_radix(text, 16) else { return Reading::Bad("a size is too large") };
         let data = at + line + 2;
@@ -40,14 +39,28 @@ pub fn end_of_chunked(bytes: &[u8]) -> Reading {
     }
 }
 
+/// The digits of a line that says a chunk's size; an extension may stand behind them, and means nothing.
+fn size_of(line: &[u8]) -> Option<&[u8]> {
+    let end = line.iter().position(|octet| *octet == b';').unwrap_or(line.len());
+    let (digits, extension) = line.split_at(end);
+    let plain = |octet: &u8| *octet == b'\t' || (*octet >= b' ' && *octet != 0x7f);
+    let good = (1..=15).contains(&digits.len())
+        && digits.iter().all(u8::is_ascii_hexdigit)
+        && extension.iter().all(plain)
+        && line.len() <= LONGEST_LINE;
+    good.then_some(digits)
+}
+
+/// The longest line that says a size.
+const LONGEST_LINE: usize = 256;
+
 /// The data of a chunked body that [`end_of_chunked`] has found whole.
 #[must_use]
 pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
     while let Some(line) = bytes.windows(2).position(|pair| pair == b"\r\n") {
-        let size =
-            std::str::from_utf8(&bytes[..line]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
-        let size = size.unwrap_or(0);
+        let size = size_of(&bytes[..line]).and_then(|digits| std::str::from_utf8(digits).ok());
+        let size = size.and_then(|text| usize::from_str_radix(text, 16).ok()).unwrap_or(0);
         data.extend(bytes.get(line + 2..line + 2 + size).unwrap_or_default());
         bytes = bytes.get(line + 4 + size..).unwrap_or_default();
     }

@@ -71,6 +71,12 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
+    /// Takes them out of this process's memory, where nobody will ask for them.
+    pub(crate) fn forget(caller: &mut Caller) -> Result<(), Error> {
+        VaultLater::forget(caller)?;
+        Stash::take(caller, proxy_url::VARIABLE).map(drop)
+    }
+
     /// Takes them out of this process's memory.
     pub(crate) fn prepare(caller: &mut Caller, directory: &StateDirectory) -> Result<Self, Error> {
         let vault = VaultLater::prepare(caller, directory)?;

@@ -61,14 +61,14 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
-    let (purse, platform, additions) = provide(&spec, &mut caller, &state)?;
+    let (purse, desk, additions) = provide(&spec, &mut caller, &state)?;
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
-    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, platform };
+    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk };
     let lived = live(supplied, &plan, &host, &mut book, report);
     book.close(lived, report)
 }
@@ -79,19 +79,20 @@ struct Supplied<'a> {
     command: &'a [OsString],
     caller: &'a Caller,
     purse: Purse,
-    platform: Option<Platform>,
+    desk: Option<(Sources, History)>,
 }
 
-/// Makes the placeholders, and the socket by which the sidecar asks for what they stand for.
+/// Makes the placeholders, and gets ready what the sidecar's questions for what they stand for are answered from.
 fn provide(
     spec: &RunSpec,
     caller: &mut Caller,
     state: &StateDirectory,
-) -> Result<(Purse, Option<Platform>, Additions), Error> {
+) -> Result<(Purse, Option<(Sources, History)>, Additions), Error> {
     let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
     let mut purse = Purse::default();
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
+        Sources::forget(caller)?;
         return Ok((purse, None, additions));
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
@@ -106,9 +107,7 @@ fn provide(
     purse.generation = Some(Vault::generation_file(&state.vault())?);
     let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
     let history = History { directory: state.clone(), workspace };
-    let (platform, theirs) = Platform::pair(sources, &spec.policy, history)?;
-    purse.platform = Some(theirs);
-    Ok((purse, Some(platform), additions))
+    Ok((purse, Some((sources, history)), additions))
 }
 
 /// A placeholder for each provider: new for each run, so that none is worth keeping.
@@ -164,25 +163,24 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, platform } = supplied;
+    let Supplied { spec, command, caller, purse, desk } = supplied;
     let plumbing = |what: &'static str| move |source| Error::Plumbing { what, source };
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let errand = Errand {
-        run: plan.run.clone(),
-        policy: spec.policy.clone(),
-        spending: spec.spending.clone(),
-        identity: plan.identity,
-        bundle: caller.variable("SSL_CERT_FILE").map(str::to_owned),
-        audit: append(&book.state.audit(&plan.run))?,
-        key: audit_key(&book.state)?,
-        link: link_inside,
-        notices: notices_inside,
-        purse,
-        peers: peers(plan)?,
+    let given = Given { purse, desk, link: link_inside, notices: notices_inside, peers: peers(plan)? };
+    let state = book.state.clone();
+    let mut beside = Beside {
+        spec,
+        plan,
+        caller,
+        state: &state,
+        given: Some(given),
+        notices: notices.as_fd(),
+        sidecar: None,
+        platform: None,
+        failed: None,
     };
-    let mut beside = Beside { errand: Some(errand), notices: notices.as_fd(), sidecar: None };
     let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
     let deadline = Instant::now() + spec.timeout.duration();
     let start = match plan.backend {
@@ -190,12 +188,13 @@ fn live(
         Backend::Process => sandbox::start_process,
     };
     let started = start(plan, host, command, stdio, link, &mut beside, &mut book.undo);
-    let (mut sandbox, sidecar) = match (started, beside.sidecar) {
+    let Beside { sidecar, platform, failed, .. } = beside;
+    let (mut sandbox, sidecar) = match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
         (Ok(_), None) => return Err(Error::SidecarLost),
         (Err(error), sidecar) => {
-            sidecar.as_ref().map(Sidecar::wait);
-            return Err(error.into());
+            sidecar.as_ref().map(Sidecar::end);
+            return Err(failed.unwrap_or_else(|| error.into()));
         }
     };
     // This process answers for credentials from now on: nobody may look into it. Not earlier, or ids could not be mapped.
@@ -224,6 +223,8 @@ fn live(
         Err(error) => {
             sandbox.wait();
             sandbox.release();
+            // Its record is whole before this process ends, and it with it.
+            sidecar.end();
             Err(error)
         }
     }
@@ -243,20 +244,63 @@ fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
     }
 }
 
-/// The sidecar of a run, from what it is given to its process.
+/// The sidecar of a run, from what it is given to its process. What it alone is to know (the key of the audit, the token for
+/// questions) is read when it is started, so that init has never had it.
 struct Beside<'a> {
-    errand: Option<Errand>,
+    spec: &'a RunSpec,
+    plan: &'a Plan,
+    caller: &'a Caller,
+    state: &'a StateDirectory,
+    given: Option<Given>,
     notices: BorrowedFd<'a>,
     sidecar: Option<Sidecar>,
+    platform: Option<Platform>,
+    /// Why it could not be started, where that is not for the sandbox to say.
+    failed: Option<Error>,
+}
+
+/// What is made before the sandbox, and closed here once the sidecar has it.
+struct Given {
+    purse: Purse,
+    desk: Option<(Sources, History)>,
+    link: OwnedFd,
+    notices: OwnedFd,
+    peers: Option<(u32, Peers)>,
+}
+
+impl Beside<'_> {
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some(Given { mut purse, desk, link, notices, peers }) = self.given.take() else { return Ok(()) };
+        if let Some((sources, history)) = desk {
+            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
+            purse.platform = Some(theirs);
+            self.platform = Some(platform);
+        }
+        let errand = Errand {
+            run: self.plan.run.clone(),
+            policy: self.spec.policy.clone(),
+            spending: self.spec.spending.clone(),
+            identity: self.plan.identity,
+            bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
+            audit: append(&self.state.audit(&self.plan.run))?,
+            key: audit_key(self.state)?,
+            link,
+            notices,
+            purse,
+            peers,
+        };
+        self.sidecar = Some(sidecar::start(&errand)?);
+        Ok(())
+    }
 }
 
 impl SidecarStart for Beside<'_> {
     fn start(&mut self) -> Result<(), sandbox::Error> {
-        // What it was given is closed here once it has it.
-        if let Some(errand) = self.errand.take() {
-            self.sidecar = Some(sidecar::start(&errand)?);
-        }
-        Ok(())
+        self.begin().map_err(|error| {
+            let source = std::io::Error::other(error.to_string());
+            self.failed = Some(error);
+            sandbox::Error::Start { what: "the sidecar", source }
+        })
     }
 
     fn authority(&mut self) -> std::io::Result<Vec<u8>> {

@@ -13,7 +13,8 @@ use egress::{Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunA
 use policy::{Policy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Caller, Sidecar};
+use rustix::process::Signal;
+use sandbox::{Caller, Sidecar, Signals};
 
 use crate::error::Error;
 use crate::platform::{History, Platform, Sources};
@@ -60,45 +61,43 @@ pub fn serve_standalone(
     sidecar: Standalone,
     caller: &mut Caller,
     directory: &StateDirectory,
-    stop: OwnedFd,
+    stop: &Signals,
     listening: impl FnOnce(),
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
     let socket = sidecar.gateway_socket.clone();
     let listeners = bind(&sidecar)?;
-    let (purse, place, mut platform) = provide(&sidecar, caller, directory)?;
+    let (purse, place, platform) = provide(&sidecar, caller, directory)?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let inside = Inside { sidecar, listeners, purse, place, bundle, link: link_inside };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let mut buffer = [0; LONGEST_WORD];
-    let served = match rustix::net::recv(&link, &mut buffer[..], RecvFlags::empty()) {
-        Ok((length, _)) if buffer[..length] == *READY => {
-            listening();
-            attend(&child, &stop, platform.as_mut())
-        }
-        Ok((length @ 1.., _)) => {
-            Err(Error::SidecarFailed { why: String::from_utf8_lossy(&buffer[..length]).into_owned() })
-        }
-        _ => Err(Error::SidecarLost),
-    };
+    let served = attend(&child, &link, stop, platform, listening);
     drop(link);
-    // The sidecar may still ask, while it ends.
-    drop(platform);
-    child.wait();
+    child.end();
     if let Some(path) = socket {
         let _ = std::fs::remove_file(path);
     }
     served
 }
 
-/// Answers the sidecar's questions until a signal says to end, or it is gone.
-fn attend(child: &Sidecar, stop: &OwnedFd, mut platform: Option<&mut Platform>) -> Result<(), Error> {
+/// Hears when the sidecar serves, and answers its questions until a signal says to end, or it is gone.
+fn attend(
+    child: &Sidecar,
+    link: &OwnedFd,
+    stop: &Signals,
+    mut platform: Option<Platform>,
+    listening: impl FnOnce(),
+) -> Result<(), Error> {
+    let mut listening = Some(listening);
     loop {
-        let mut fds =
-            vec![PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(child.gone(), PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(link, PollFlags::IN),
+            PollFd::from_borrowed_fd(child.gone(), PollFlags::IN),
+        ];
         if let Some(platform) = &platform {
             fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
         }
@@ -109,12 +108,48 @@ fn attend(child: &Sidecar, stop: &OwnedFd, mut platform: Option<&mut Platform>) 
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        match ready.as_slice() {
-            [true, ..] => return Ok(()),
-            [_, true, ..] => return Err(Error::SidecarLost),
-            [.., true] if platform.as_mut().is_some_and(|platform| !platform.answer()) => platform = None,
-            _ => {}
+        if ready[0] && is_to_end(stop)? {
+            return Ok(());
         }
+        if ready[1] || ready[2] {
+            match hear(link) {
+                Word::Ready => listening.take().map(|listening| listening()).unwrap_or_default(),
+                Word::Failed(why) => return Err(Error::SidecarFailed { why }),
+                Word::None => return Err(Error::SidecarLost),
+            }
+        }
+        // A question that cannot be answered whole ends the answering: what is asked after it fails at once.
+        if ready.get(3) == Some(&true) {
+            platform = platform.and_then(|mut platform| platform.answer().then_some(platform));
+        }
+    }
+}
+
+/// Whether one of the signals that came says to end; a window that changes its size does not.
+fn is_to_end(stop: &Signals) -> Result<bool, Error> {
+    let mut end = false;
+    while let Some(signal) = stop.next().map_err(plumbing("read signals"))? {
+        end |= matches!(
+            Signal::from_named_raw(signal),
+            Some(Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT)
+        );
+    }
+    Ok(end)
+}
+
+/// What the sidecar says of itself.
+enum Word {
+    Ready,
+    Failed(String),
+    None,
+}
+
+fn hear(link: &OwnedFd) -> Word {
+    let mut buffer = [0; LONGEST_WORD];
+    match rustix::net::recv(link, &mut buffer[..], RecvFlags::DONTWAIT) {
+        Ok((length, _)) if buffer[..length] == *READY => Word::Ready,
+        Ok((length @ 1.., _)) => Word::Failed(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+        _ => Word::None,
     }
 }
 
@@ -265,6 +300,7 @@ fn provide(
         place.address = Some((address.to_owned(), token));
     }
     if place.address.is_some() || place.configure_once.is_some() {
+        Sources::forget(caller)?;
         return Ok((purse, place, None));
     }
     let sources = Sources::prepare(caller, directory)?;

@@ -114,6 +114,11 @@ impl VaultLater {
         Ok(Self { directory: directory.clone(), text: Stash::take(caller, VARIABLE_C)? })
     }
 
+    /// Takes the vault's keys out of this process's memory, where nothing is to be read with them.
+    pub(crate) fn forget(caller: &mut Caller) -> Result<(), Error> {
+        Stash::take(caller, VARIABLE_C).map(drop)
+    }
+
     /// Opens the vault.
     pub(crate) fn open(&self) -> Result<Vault, Error> {
         let text = self.text.as_ref().map(Stash::read).transpose();

@@ -7,6 +7,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
 use sys::process::{self, Child, Exit};
 use sys::{descriptor, landlock, privilege};
 
@@ -23,6 +25,9 @@ fn limit_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
+/// How long a sidecar that is to end may take over it.
+const LONGEST_END: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
 /// A running sidecar.
 #[derive(Debug)]
 pub struct Sidecar(Child);
@@ -32,6 +37,14 @@ impl Sidecar {
     #[must_use]
     pub fn gone(&self) -> BorrowedFd<'_> {
         self.0.pidfd()
+    }
+
+    /// Waits for its end, and ends it where it takes too long.
+    pub fn end(&self) {
+        let mut gone = [PollFd::from_borrowed_fd(self.gone(), PollFlags::IN)];
+        let _ = rustix::event::poll(&mut gone, Some(&LONGEST_END));
+        let _ = self.0.signal(Signal::KILL);
+        self.wait();
     }
 
     /// Waits for its end; whether it ended well.

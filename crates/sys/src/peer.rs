@@ -19,6 +19,9 @@ const QUESTION: usize = 56;
 /// Where `idiag_uid` and `idiag_inode` are in `struct inet_diag_msg`.
 const USER: usize = 64;
 const INODE: usize = 68;
+/// Where `idiag_sport` and `idiag_src` are; those of the other end are behind them.
+const PORT: usize = 4;
+const ADDRESS: usize = 8;
 
 /// A socket on which the kernel is asked. It can be opened before a process is shut in, and used after.
 #[derive(Debug)]
@@ -64,8 +67,9 @@ impl Peers {
     pub fn owner(&self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
         sendto(&self.0, &question(theirs, ours), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut buffer = [0; 1024];
-        let (length, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-        Ok(answer(&buffer[..length]))
+        // The kernel has answered by now.
+        let (length, _) = recv(&self.0, &mut buffer[..], RecvFlags::DONTWAIT)?;
+        Ok(answer(&buffer[..length], theirs, ours))
     }
 }
 
@@ -97,13 +101,28 @@ fn question(theirs: SocketAddr, ours: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The user in an answer; an error has none.
-fn answer(message: &[u8]) -> Option<u32> {
-    let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
-    let number =
-        |at: usize| message.get(HEADER + at..HEADER + at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-    // A socket that was closed has no inode, and its owner is told as root, whoever it was.
-    (kind == BY_FAMILY && number(INODE)? != 0).then(|| number(USER))?
+/// The user in an answer about a connection. An error has none, and neither has a listener, which answers where the
+/// connection is gone, or a socket that was closed: that one's owner is told as root, whoever it was.
+fn answer(message: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
+    let octets = |at: usize, length: usize| message.get(at..at + length);
+    let number = |at: usize| octets(HEADER + at, 4)?.try_into().ok().map(u32::from_ne_bytes);
+    let kind = u16::from_ne_bytes(octets(4, 2)?.try_into().ok()?);
+    let end = |port: usize, address: usize| {
+        let port = u16::from_be_bytes(octets(HEADER + port, 2)?.try_into().ok()?);
+        let ip: IpAddr = match u16::from(message[HEADER]) {
+            family if family == AddressFamily::INET.as_raw() => {
+                <[u8; 4]>::try_from(octets(HEADER + address, 4)?).ok()?.into()
+            }
+            _ => <[u8; 16]>::try_from(octets(HEADER + address, 16)?).ok()?.into(),
+        };
+        Some(SocketAddr::new(ip.to_canonical(), port))
+    };
+    let plain = |it: SocketAddr| SocketAddr::new(it.ip().to_canonical(), it.port());
+    let is_it = kind == BY_FAMILY
+        && end(PORT, ADDRESS)? == plain(theirs)
+        && end(PORT + 2, ADDRESS + 16)? == plain(ours)
+        && number(INODE)? != 0;
+    is_it.then(|| number(USER))?
 }
 
 #[cfg(test)]
@@ -125,13 +144,17 @@ mod tests {
             assert_eq!(peers.owner(theirs, ours).unwrap(), Some(own));
             let nobody = SocketAddr::new(theirs.ip(), theirs.port() ^ 1);
             assert_eq!(peers.owner(nobody, ours).unwrap(), None);
+            // A listener at the address of one that is gone is not it.
+            let free = TcpListener::bind((theirs.ip(), 0)).unwrap();
+            assert_eq!(peers.owner(free.local_addr().unwrap(), ours).unwrap(), None);
         }
     }
 
     #[test]
     fn a_short_answer_is_none() {
+        let somebody = SocketAddr::from(([20, 20, 20, 20], 0x1414));
         for length in 0..HEADER + INODE + 4 {
-            assert_eq!(answer(&vec![20; length]), None);
+            assert_eq!(answer(&vec![20; length], somebody, somebody), None);
         }
     }
 }

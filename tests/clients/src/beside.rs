@@ -15,12 +15,13 @@ use crate::site::Site;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Starts the sidecar, waits until it listens, says the script, and ends it. What the script finds: `$OUT/ca.pem`,
-/// `$OUT/gate.sock`, `$sidecar`, the placeholders by their names, and `via`, `gate`, `await`.
+/// `$OUT/gate.sock`, `$sidecar`, its child that serves as `$serving`, the placeholders by their names, and `via`, `gate`, `await`.
 const SCRIPT: &str = r#"
 "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 \
     --gateway-socket "$OUT/gate.sock" --ca "$OUT/ca.pem" --env-file "$OUT/env" --audit "$OUT/audit.jsonl" 2>"$OUT/sidecar.err" & sidecar=$!
 await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 500 ] || { echo "never: $1" >&2; cat "$OUT/sidecar.err" >&2; exit 9; }; sleep 0.02; done; }
 await 'grep -q "proxy at" "$OUT/sidecar.err"'
+read -r serving < /proc/$sidecar/task/$sidecar/children
 . "$OUT/env"
 unset SSL_CERT_FILE
 via() { curl -sS --max-time 20 --cacert "$OUT/ca.pem" -x http://127.0.0.1:8081 "$@"; }

@@ -1,7 +1,5 @@
 //! `lockgate sidecar`: the sidecar alone.
 
-use std::os::fd::OwnedFd;
-
 use runtime::{Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -47,7 +45,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         run: runtime::new_run_id()?,
     };
     let signals = Signals::block_forwarded()?;
-    runtime::serve_standalone(standalone, &mut caller, &state, OwnedFd::from(signals), || {
+    runtime::serve_standalone(standalone, &mut caller, &state, &signals, || {
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
         output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));

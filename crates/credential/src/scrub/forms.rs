@@ -11,7 +11,7 @@ use super::needles::{Edges, Needle};
 use crate::escape::{HexCase, each, hex, is_unreserved, json, percent};
 
 /// Up to which length a secret is looked for in two layers: what is looked for grows with the square.
-const LONGEST_TWICE: usize = 16 << 10;
+const LONGEST_TWICE: usize = 4 << 10;
 
 /// All forms of a secret. Several may be equal, and some shorter than is worth looking for.
 pub(super) fn of(secret: &[u8]) -> Vec<Needle> {

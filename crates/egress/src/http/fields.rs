@@ -30,6 +30,7 @@ impl Span {
 /// Fields that concern one connection only, and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
 const HOP_BY_HOP: &[&str] = &[
     "connection",
+    "close",
     "keep-alive",
     "proxy-connection",
     "transfer-encoding",

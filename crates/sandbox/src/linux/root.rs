@@ -114,10 +114,7 @@ impl Root {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
-        if !content.is_empty() {
-            rustix::io::write(&file, content)?;
-        }
-        Ok(())
+        io::Write::write_all(&mut std::fs::File::from(file), content)
     }
 
     /// Makes a link.

@@ -38,8 +38,10 @@ pub(super) fn trust(
     root.file(Path::new(BUNDLE), &all)?;
     index(root, authority)?;
     // After the index, which would cover them.
+    let Some(bundle) = bundle else { return Ok(()) };
+    // Without a bundle a runtime's own store knows more than one made here would.
     java::trust(root, &all, java)?;
-    bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle, &all))
+    lay_over(root, Path::new(BUNDLE), bundle, &all)
 }
 
 fn read(root: &Root, path: &Path) -> io::Result<Vec<u8>> {
