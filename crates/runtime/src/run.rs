@@ -235,9 +235,9 @@ fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
     match plan.backend {
         Backend::Linux => Ok(None),
         Backend::Process => {
-            let peers = Peers::open().map_err(|source| Error::Plumbing {
-                what: "know whose connections come to the proxy",
-                source,
+            let peers = Peers::open().map_err(|source| sandbox::Error::Refused {
+                what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),
+                remedy: Some("have its module `tcp_diag` loaded, or use the backend `linux`".into()),
             })?;
             Ok(Some((rustix::process::getuid().as_raw(), peers)))
         }

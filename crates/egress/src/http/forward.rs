@@ -61,7 +61,11 @@ pub(super) async fn forward(
     loop {
         let sent = match upstream::send(gate, &mut exchange, &sending, head.body, offer, kept).await {
             Ok(sent) => sent,
-            Err(error) => return unreachable(gate, exchange, target, &error, answer).await,
+            Err(error) => {
+                let after = unreachable(gate, exchange, target, &error, answer).await;
+                body.settle().await;
+                return after;
+            }
         };
         let job = Job { sending: &sending, length: head.body, refresh: !fresh, most: terms.most, until };
         let held = exchange.held().cloned();

@@ -47,7 +47,7 @@ pub(super) struct Request<'a> {
 pub(super) async fn handle(
     gate: &Rc<Gate>,
     via: &Via,
-    request: Request<'_>,
+    mut request: Request<'_>,
     answer: Answer<'_>,
 ) -> io::Result<After> {
     if matches!(via, Via::Gateway) && request.head.target.starts_with('/') {
@@ -59,7 +59,7 @@ pub(super) async fn handle(
         Err(denial) => {
             let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &head.target, denial);
             let shown = head.target.clone();
-            return deny(gate, &request, answer, &denial, &shown).await;
+            return refuse(gate, &mut request, answer, &denial, &shown).await;
         }
     };
     let text = target.to_string();
@@ -67,15 +67,28 @@ pub(super) async fn handle(
     let pinned = exchange::pin(gate, head.method.as_str(), text.clone(), asked).await;
     let exchange = match pinned {
         Ok(exchange) => exchange,
-        Err(denial) => return deny(gate, &request, answer, &denial, &text).await,
+        Err(denial) => return refuse(gate, &mut request, answer, &denial, &text).await,
     };
     let mut fields = head.fields.clone();
     fields.leave_hop();
     let mut sending = Sending::new(head.method.clone(), &target, fields);
     match inject(exchange, gate, &target, &mut sending, Form::Placeholders).await {
         Ok(exchange) => forward(gate, exchange, &target, sending, request, answer, Terms::default()).await,
-        Err(denial) => deny(gate, &request, answer, &denial, &text).await,
+        Err(denial) => refuse(gate, &mut request, answer, &denial, &text).await,
     }
+}
+
+/// Refuses a request, and lets its sender finish.
+async fn refuse(
+    gate: &Rc<Gate>,
+    request: &mut Request<'_>,
+    answer: Answer<'_>,
+    denial: &Denial,
+    target: &str,
+) -> io::Result<After> {
+    let after = deny(gate, request, answer, denial, target).await;
+    request.body.settle().await;
+    after
 }
 
 /// Refuses a request on the explicit plane, or over a connection that was opened.

@@ -14,6 +14,10 @@ use super::version2;
 /// How long a body may stand still.
 const STALLED: Duration = Duration::from_secs(120);
 
+/// How long, and for how many octets, the rest of a stream is taken in that was answered before its end.
+const LAST_PIECES: Duration = Duration::from_secs(1);
+const MOST_SETTLED: usize = 64 * 1024;
+
 /// A body that is being read.
 pub(crate) enum Incoming<'a, R> {
     /// From a connection of HTTP/1.
@@ -95,6 +99,22 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
             Self::Version2(stream) => stream.is_end_stream(),
             Self::Version1 { .. } | Self::Whole(Some(_)) => false,
         }
+    }
+
+    /// Takes in what little is left of a stream that has been answered before its end, so that its sender hears the answer: some
+    /// programs (curl 7.88) forget it over the reset that would follow. Over HTTP/1 the connection is closed instead.
+    pub(crate) async fn settle(&mut self) {
+        let Self::Version2(stream) = self else { return };
+        let mut taken = 0;
+        let rest = async {
+            while let Ok(Some(piece)) = version2::next_data(stream, LAST_PIECES).await {
+                taken += piece.len();
+                if taken > MOST_SETTLED {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LAST_PIECES, rest).await;
     }
 
     /// What came after the body.
