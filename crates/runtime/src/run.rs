@@ -79,7 +79,13 @@ struct Supplied<'a> {
     command: &'a [OsString],
     caller: &'a Caller,
     purse: Purse,
-    desk: Option<(Sources, History)>,
+    desk: Option<Desk>,
+}
+
+/// What the sidecar's questions are answered from.
+struct Desk {
+    sources: Sources,
+    history: History,
 }
 
 /// Makes the placeholders, and gets ready what the sidecar's questions for what they stand for are answered from.
@@ -87,7 +93,7 @@ fn provide(
     spec: &RunSpec,
     caller: &mut Caller,
     state: &StateDirectory,
-) -> Result<(Purse, Option<(Sources, History)>, Additions), Error> {
+) -> Result<(Purse, Option<Desk>, Additions), Error> {
     let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
     let mut purse = Purse::default();
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
@@ -107,7 +113,7 @@ fn provide(
     purse.generation = Some(Vault::generation_file(&state.vault())?);
     let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
     let history = History { directory: state.clone(), workspace };
-    Ok((purse, Some((sources, history)), additions))
+    Ok((purse, Some(Desk { sources, history }), additions))
 }
 
 /// A placeholder for each provider: new for each run, so that none is worth keeping.
@@ -262,7 +268,7 @@ struct Beside<'a> {
 /// What is made before the sandbox, and closed here once the sidecar has it.
 struct Given {
     purse: Purse,
-    desk: Option<(Sources, History)>,
+    desk: Option<Desk>,
     link: OwnedFd,
     notices: OwnedFd,
     peers: Option<(u32, Peers)>,
@@ -271,7 +277,7 @@ struct Given {
 impl Beside<'_> {
     fn begin(&mut self) -> Result<(), Error> {
         let Some(Given { mut purse, desk, link, notices, peers }) = self.given.take() else { return Ok(()) };
-        if let Some((sources, history)) = desk {
+        if let Some(Desk { sources, history }) = desk {
             let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
             purse.platform = Some(theirs);
             self.platform = Some(platform);
