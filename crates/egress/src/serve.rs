@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -33,12 +34,12 @@ pub struct Listeners {
 }
 
 /// Says whether a connection may come in, by its other end and its own.
-pub struct Doorkeeper(Rc<dyn Fn(SocketAddr, SocketAddr) -> bool>);
+pub struct Doorkeeper(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
 
 impl Doorkeeper {
     /// Lets in what `admits` says.
-    pub fn new(admits: impl Fn(SocketAddr, SocketAddr) -> bool + 'static) -> Self {
-        Self(Rc::new(admits))
+    pub fn new(admits: impl Fn(SocketAddr, SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admits))
     }
 }
 
@@ -192,13 +193,13 @@ impl Drop for Place {
 /// A listener, and who it lets in.
 pub(crate) struct Door {
     listener: TcpListener,
-    keeper: Option<Rc<dyn Fn(SocketAddr, SocketAddr) -> bool>>,
+    keeper: Option<Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>>,
 }
 
 impl Door {
     fn open(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
         let listener = TcpListener::from_std(StdListener::from(fd))?;
-        Ok(Self { listener, keeper: keeper.map(|keeper| Rc::clone(&keeper.0)) })
+        Ok(Self { listener, keeper: keeper.map(|keeper| Arc::clone(&keeper.0)) })
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
