@@ -78,8 +78,8 @@ pub enum Error {
     /// The sidecar could not serve.
     #[error(transparent)]
     Gate(#[from] egress::GateError),
-    /// The sidecar ended before the command did.
-    #[error("keep the sidecar: it ended while the command was running, and without it nothing may go on")]
+    /// The sidecar ended before it was told to.
+    #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
     /// The sidecar could not begin to serve.
     #[error("{why}")]
@@ -111,4 +111,9 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What a socket or descriptor was for, said of its failure.
+pub(crate) fn plumbing(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Plumbing { what, source }
 }

@@ -12,7 +12,7 @@ use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, Host, Peers, Plan, Sidecar, SidecarStart, Signals, Started, Stdio};
 
 use crate::book::Book;
-use crate::error::Error;
+use crate::error::{Error, plumbing};
 use crate::key::audit_key;
 use crate::platform::{History, Platform, Sources};
 use crate::record::Outcome;
@@ -170,7 +170,6 @@ fn live(
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
     let Supplied { spec, command, caller, purse, desk } = supplied;
-    let plumbing = |what: &'static str| move |source| Error::Plumbing { what, source };
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;

@@ -12,7 +12,7 @@ use egress::{
 use policy::{Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar};
 
-use crate::error::Error;
+use crate::error::{Error, plumbing};
 
 /// What a run's sidecar is given.
 pub(crate) struct Errand {
@@ -128,8 +128,4 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     // Init waits for the last word, not for this process to be taken apart.
     let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
     Ok(())
-}
-
-fn plumbing(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Plumbing { what, source }
 }

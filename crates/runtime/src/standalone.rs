@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Signal;
 use sandbox::{Caller, Sidecar, Signals};
 
-use crate::error::Error;
+use crate::error::{Error, plumbing};
 use crate::platform::{History, Platform, Sources};
 use crate::run::placeholders;
 use crate::sidecar::Purse;
@@ -273,10 +273,6 @@ impl Inside {
         })?;
         Ok(())
     }
-}
-
-fn plumbing(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Plumbing { what, source }
 }
 
 /// A platform that the environment names; one that `/configure` will name; or else the person's own vault, which this
