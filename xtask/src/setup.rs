@@ -8,6 +8,7 @@ mod account;
 mod agents;
 mod cargo_tools;
 mod guest;
+mod images;
 mod packages;
 mod python;
 
@@ -45,6 +46,7 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
     absent.extend(python::prepare(&workspace.target, rights)?);
     absent.extend(agents::prepare(&workspace.target, rights)?);
     absent.extend(guest::prepare(&workspace.target, rights)?);
+    absent.extend(images::prepare(&workspace.target, rights)?);
     for line in &absent {
         eprintln!("    {line}");
     }

@@ -1,6 +1,7 @@
 //! The command line, as it is typed.
 
 mod credentials;
+mod image;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use credentials::{Creds, Keys, ValueFlags};
+pub(crate) use image::Image;
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// What runs asked for, and what was decided
     #[command(subcommand)]
     Audit(Audit),
+    /// Images whose files can be a sandbox's root
+    #[command(subcommand)]
+    Image(Image),
     /// Credentials that runs use and never see
     #[command(subcommand)]
     Creds(Creds),
@@ -117,9 +122,15 @@ pub(crate) struct Spec {
     /// The declared proxy that everything goes through; `direct` for none
     #[arg(long, value_name = "ID")]
     pub(crate) proxy: Option<String>,
-    /// What makes the sandbox: linux or process
+    /// What makes the sandbox: linux, container or process
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
+    /// An image whose files are the root, in place of this machine's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Where the command starts, inside [default: the workspace]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
     /// Show a path of this machine inside, read-only unless `:rw`
     #[arg(long, value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mount: Vec<String>,
@@ -165,6 +176,7 @@ Examples:
   lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
                                                      their keys are put in on the way; the agent never has them
   lockgate run --tool rustup --preset package-registries -- cargo build
+  lockgate run --image debian:12 -- make test        on the files of an image, not of this machine
 
 Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command cannot be
 executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
@@ -177,8 +189,8 @@ pub(crate) struct Run {
     /// Tell what became of the run as one JSON object on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command and its arguments; with an image, its own if not said
+    #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 

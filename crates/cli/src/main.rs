@@ -19,6 +19,7 @@ fn main() -> std::process::ExitCode {
         Command::Doctor { json } => command::doctor::doctor(output::Form::of(json)),
         Command::Runs(runs) => command::runs::runs(runs),
         Command::Audit(audit) => command::audit::audit(audit),
+        Command::Image(image) => command::image::image(image),
         Command::Creds(creds) => command::creds::creds(creds),
         Command::Keys(keys) => command::creds::keys(keys),
         Command::Config(config) => command::config::config(config),

@@ -20,6 +20,12 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     if let Some(backend) = &config.backend {
         spec.backend = parse_backend(&named, backend)?;
     }
+    if let Some(image) = &config.image {
+        spec.image = Some(image.clone());
+    }
+    if let Some(directory) = &config.workdir {
+        spec.directory = Some(place::target(directory).map_err(|e| ConfigError::new(&named, "workdir", e))?);
+    }
     apply_workspace(&named, config, spec)?;
     apply_limits(origin, config, spec)?;
     if let Some(terminal) = config.terminal {
@@ -39,10 +45,11 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
 pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigError> {
     match text {
         "linux" => Ok(Backend::Linux),
+        "container" => Ok(Backend::Container),
         "process" | "none" => Ok(Backend::Process),
         other => {
             Err(ConfigError::new(origin, "backend", format!("`{other}` is not a backend of this version"))
-                .with_hint("the backends are `linux` and `process`"))
+                .with_hint("the backends are `linux`, `container` and `process`"))
         }
     }
 }

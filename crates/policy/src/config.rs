@@ -15,9 +15,15 @@ use crate::rule::Scrub;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// The kind of sandbox: `linux` (the default) or `process`.
+    /// The kind of sandbox: `linux` (the default), `container` (the default with an image) or `process`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// The image whose files are the root, by its name in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Where the command starts, an absolute path inside; the workspace if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
     /// The folder the command works in, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceConfig>,

@@ -89,6 +89,8 @@ impl Layers {
     pub fn compile(&self) -> Result<RunSpec, ConfigError> {
         let mut spec = RunSpec {
             backend: Backend::Linux,
+            image: None,
+            directory: None,
             workspace: None,
             workspace_mode: WorkspaceMode::ReadWrite,
             timeout: TIMEOUT_CEILING,
@@ -107,6 +109,7 @@ impl Layers {
             refuse_unapproved(layer, &spec)?;
             apply(layer, &mut spec)?;
         }
+        self.settle_backend(&mut spec)?;
         for layer in &self.0 {
             hold_to_managed(layer, &mut spec)?;
         }
@@ -133,6 +136,30 @@ impl Layers {
             });
         }
         rows
+    }
+
+    /// An image asks for the backend that has one, and the other way round.
+    fn settle_backend(&self, spec: &mut RunSpec) -> Result<(), ConfigError> {
+        let last = |says: fn(&RunConfig) -> bool| {
+            self.0.iter().rfind(|layer| says(&layer.config)).map(|layer| layer.origin.to_string())
+        };
+        let named = last(|config| config.backend.is_some());
+        match (&spec.image, spec.backend, named) {
+            (Some(_), _, None) => spec.backend = Backend::Container,
+            (Some(_), Backend::Linux | Backend::Process, Some(origin)) => {
+                let problem =
+                    format!("`{}` has the files of this machine, and an image was named", spec.backend);
+                return Err(ConfigError::new(&origin, "backend", problem)
+                    .with_hint("say `container`, or leave the image out"));
+            }
+            (None, Backend::Container, origin) => {
+                let problem = "`container` needs an image";
+                return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem)
+                    .with_hint("name one with --image; `lockgate image ls` shows those that are here"));
+            }
+            (Some(_), Backend::Container, Some(_)) | (None, Backend::Linux | Backend::Process, _) => {}
+        }
+        Ok(())
     }
 
     /// The managed timeout, or the product's own ceiling.

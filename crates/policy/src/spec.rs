@@ -16,6 +16,8 @@ pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
 pub enum Backend {
     /// Namespaces, seccomp, Landlock and cgroups of this kernel.
     Linux,
+    /// The same, with an image as its root file system.
+    Container,
     /// A plain child process: no isolation, only the sidecar.
     Process,
 }
@@ -26,6 +28,7 @@ impl Backend {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Linux => "linux",
+            Self::Container => "container",
             Self::Process => "process",
         }
     }
@@ -98,6 +101,10 @@ pub enum Terminal {
 pub struct RunSpec {
     /// What makes the sandbox.
     pub backend: Backend,
+    /// The image whose files are the root, by its name in the store.
+    pub image: Option<String>,
+    /// Where the command starts, inside; the workspace if not said.
+    pub directory: Option<PathBuf>,
     /// The folder the command works in; the current one if not said.
     pub workspace: Option<PathBuf>,
     /// How that folder may be used.

@@ -42,7 +42,7 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
     };
     let egress = &config.egress;
     let rows = [
-        (config.backend.as_deref().is_some_and(|b| b != "linux"), "backend"),
+        (config.backend.as_deref().is_some_and(|b| !matches!(b, "linux" | "container")), "backend"),
         (workspace, "workspace"),
         (asked.timeout > so_far.timeout, "timeout"),
         (!config.presets.is_empty(), "presets"),

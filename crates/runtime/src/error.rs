@@ -72,6 +72,9 @@ pub enum Error {
     /// The vault cannot be used.
     #[error(transparent)]
     Vault(#[from] credential::VaultError),
+    /// An image cannot be used.
+    #[error(transparent)]
+    Image(#[from] image::Error),
     /// The sandbox could not be planned or made.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
@@ -103,6 +106,7 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Settings(error) => error.hint.clone(),
+            Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
             Self::NoCredential { provider } => Some(format!("lockgate creds set {provider}")),
             Self::State { .. } => Some(

@@ -8,6 +8,8 @@
 mod book;
 mod doctor;
 mod error;
+mod ids;
+mod images;
 mod key;
 mod live;
 mod platform;
@@ -27,6 +29,7 @@ mod watch;
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use error::Error;
+pub use images::Images;
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
 pub use record::{Outcome, RunRecord, RunState};

@@ -8,16 +8,19 @@ use std::time::Instant;
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
+use image::Held;
 use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, Host, Peers, Plan, Sidecar, SidecarStart, Signals, Started, Stdio};
 
 use crate::book::Book;
 use crate::error::{Error, plumbing};
+use crate::ids::ClaimedIds;
+use crate::images::{self, Images};
 use crate::key::audit_key;
 use crate::platform::{History, Platform, Sources};
 use crate::record::Outcome;
 use crate::sidecar::{self, Errand, Purse};
-use crate::state::{StateDirectory, append};
+use crate::state::{StateDirectory, append, overlapped};
 use crate::vault::refuse_missing;
 use crate::watch::{End, Watch, first_word, last_word};
 
@@ -57,13 +60,18 @@ pub struct Finished {
 /// # Errors
 /// When the sandbox or its sidecar could not be made or kept. Nothing half-made is left.
 pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
-    let RunRequest { spec, command, mut caller, state } = request;
+    let RunRequest { mut spec, command, mut caller, state } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
-    let (purse, desk, additions) = provide(&spec, &mut caller, &state)?;
+    let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
+    let (root, command) = take_image(&mut spec, &caller, command)?;
+    if let Some(root) = &root {
+        additions.image = Some(images::root_of(&root.image));
+        additions.ids = root.ids.as_ref().map(|ids| ids.range);
+    }
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
-    refuse_own_state(&plan, &state)?;
+    refuse_own_state(&plan, &state, &caller)?;
     let mut book = Book::open(state, &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
@@ -71,6 +79,48 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk };
     let lived = live(supplied, &plan, &host, &mut book, report);
     book.close(lived, report)
+}
+
+/// What a run keeps of its image for as long as it lives.
+struct KeptImage {
+    image: Held,
+    ids: Option<ClaimedIds>,
+}
+
+/// Keeps the image that was asked for from being removed, and settles what is executed: its entry point gets the command, or
+/// the image's own where none was given, which starts where the image says.
+fn take_image(
+    spec: &mut RunSpec,
+    caller: &Caller,
+    command: Vec<OsString>,
+) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
+    let Some(name) = &spec.image else { return Ok((None, command)) };
+    let image = Images::of(caller)?.hold(name)?;
+    let own = &image.record.command;
+    let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
+    let mut whole = words(&own.entrypoint);
+    if command.is_empty() {
+        whole.extend(words(&own.command));
+        if !own.directory.is_empty() && spec.directory.is_none() {
+            spec.directory = Some(own.directory.clone().into());
+        }
+    } else {
+        whole.extend(command);
+    }
+    if whole.is_empty() {
+        return Err(sandbox::Error::Refused {
+            what: format!("the image `{name}` has no command of its own, and none was given"),
+            remedy: Some("lockgate run --image NAME -- CMD".into()),
+        }
+        .into());
+    }
+    let ids = if caller.superuser && image.record.owners_kept {
+        let claimed = ClaimedIds::claim(std::process::id());
+        Some(claimed.map_err(plumbing("claim ids for the run"))?)
+    } else {
+        None
+    };
+    Ok((Some(KeptImage { image, ids }), whole))
 }
 
 /// What a run begins with: what was asked, what its sidecar is given for credentials, and who answers it.
@@ -94,7 +144,7 @@ fn provide(
     caller: &mut Caller,
     state: &StateDirectory,
 ) -> Result<(Purse, Option<Desk>, Additions), Error> {
-    let mut additions = Additions { environment: Vec::new(), opens_tls: spec.policy.may_open() };
+    let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
     let mut purse = Purse::default();
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
@@ -139,15 +189,19 @@ pub fn new_run_id() -> Result<RunId, Error> {
 }
 
 /// Records, keys and approvals must be out of the agent's reach.
-fn refuse_own_state(plan: &Plan, state: &StateDirectory) -> Result<(), Error> {
-    match state.overlapped(plan.shown()) {
+fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
+    let images = Images::of(caller).ok();
+    let images = images.as_ref().and_then(|images| overlapped(images.directory(), plan.shown()));
+    match overlapped(state.directory(), plan.shown()).or(images) {
         None => Ok(()),
         Some(path) => Err(sandbox::Error::Refused {
             what: format!(
-                "`{}` cannot be shown inside: this program's records and keys are there",
+                "`{}` cannot be shown inside: this program's records, keys and images are there",
                 path.display()
             ),
-            remedy: Some("choose a folder beside them, or move them with XDG_STATE_HOME".into()),
+            remedy: Some(
+                "choose a folder beside them, or move them with XDG_STATE_HOME and XDG_DATA_HOME".into(),
+            ),
         }
         .into()),
     }
@@ -189,7 +243,7 @@ fn live(
     let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
     let deadline = Instant::now() + spec.timeout.duration();
     let start = match plan.backend {
-        Backend::Linux => sandbox::start_linux,
+        Backend::Linux | Backend::Container => sandbox::start_linux,
         Backend::Process => sandbox::start_process,
     };
     let started = start(plan, host, command, stdio, link, &mut beside, &mut book.undo);
@@ -238,7 +292,7 @@ fn live(
 /// Where the command shares loopback with everybody on this machine, only its own user may use the proxy and the gateway.
 fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
     match plan.backend {
-        Backend::Linux => Ok(None),
+        Backend::Linux | Backend::Container => Ok(None),
         Backend::Process => {
             let peers = Peers::open().map_err(|source| sandbox::Error::Refused {
                 what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),

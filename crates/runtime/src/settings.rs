@@ -136,6 +136,7 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
     let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
     config.backend =
         text("LOCKGATE_BACKEND").or_else(|| text("LOCKGATE_SANDBOX")).or_else(|| text("RUN_ADAPTER"));
+    config.image = text("LOCKGATE_IMAGE");
     config.timeout = text("LOCKGATE_TIMEOUT");
     config.limits.memory = text("LOCKGATE_MEMORY");
     config.limits.disk = text("LOCKGATE_DISK");

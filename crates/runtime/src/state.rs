@@ -38,15 +38,8 @@ impl StateDirectory {
         })
     }
 
-    /// The first of some paths that holds this directory or is in it, so that whoever sees the one sees some of the other.
-    pub(crate) fn overlapped<'a>(&self, mut paths: impl Iterator<Item = &'a Path>) -> Option<&'a Path> {
-        let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
-        let own = real(&self.0);
-        let overlaps = |path: &&Path| {
-            let other = real(path);
-            own.starts_with(&other) || other.starts_with(&own) || self.0.starts_with(path)
-        };
-        paths.find(overlaps)
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
     }
 
     pub(crate) fn record(&self, run: &RunId) -> PathBuf {
@@ -104,6 +97,19 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
         made => made,
     };
     made.map_err(|source| state(path, source))
+}
+
+/// The first of some paths that holds a directory or is in it, so that whoever sees the one sees some of the other.
+pub(crate) fn overlapped<'a>(
+    directory: &Path,
+    mut paths: impl Iterator<Item = &'a Path>,
+) -> Option<&'a Path> {
+    let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
+    let own = real(directory);
+    paths.find(|path| {
+        let other = real(path);
+        own.starts_with(&other) || other.starts_with(&own) || directory.starts_with(path)
+    })
 }
 
 /// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was

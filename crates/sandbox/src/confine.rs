@@ -77,7 +77,8 @@ pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Re
 pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
     if let Some(identity) = identity.filter(|identity| identity.own) {
         // One beside the run's own, so that neither can touch the other.
-        privilege::become_user(identity.uid.1 ^ 0x0080_0000, identity.gid.1 ^ 0x0080_0000)?;
+        let (uid, gid) = identity.beside();
+        privilege::become_user(uid, gid)?;
         process::die_with_parent()?; // a change of identity clears it
     }
     limit_descriptors()?;

@@ -2,12 +2,13 @@
 //! besides.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::{RunId, RunSpec};
 
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::image::RootImage;
 use crate::plan::Additions;
 
 /// Where a program is looked for when the caller's own path names no system directory.
@@ -49,7 +50,7 @@ pub(crate) fn build(
     spec: &RunSpec,
     caller: &Caller,
     run: &RunId,
-    home: &str,
+    home: &Path,
     planes: &Planes,
     tools: (&[PathBuf], &[(String, String)]),
     additions: &Additions,
@@ -58,13 +59,20 @@ pub(crate) fn build(
     let mut set = |name: &str, value: String| {
         env.insert(name.into(), value);
     };
-    set("HOME", home.into());
-    set("USER", "agent".into());
-    set("LOGNAME", "agent".into());
+    let image = additions.image.as_ref();
+    let user = image.and_then(RootImage::user).unwrap_or("agent");
+    set("HOME", home.display().to_string());
+    set("USER", user.into());
+    set("LOGNAME", user.into());
     set("SHELL", "/bin/sh".into());
     set("LANG", "C.UTF-8".into());
     set("TMPDIR", "/tmp".into());
-    set("PATH", search_path(caller, tools.0));
+    set("PATH", search_path(caller, tools.0, image));
+    // What the image says, before what is ours to say.
+    for (name, value) in image.iter().flat_map(|image| &image.environment).filter(|(name, _)| name != "PATH")
+    {
+        set(name, value.clone());
+    }
     set("LOCKGATE", "1".into());
     set("LOCKGATE_RUN_ID", run.to_string());
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
@@ -105,10 +113,18 @@ pub(crate) fn build(
     Ok(env.into_iter().collect())
 }
 
-/// Tools first, then the caller's own order of system directories, then the usual ones.
-fn search_path(caller: &Caller, tools: &[PathBuf]) -> String {
-    let own = caller.variable("PATH").unwrap_or_default().split(':');
-    let own = own.filter(|entry| SYSTEM.iter().any(|s| std::path::Path::new(entry).starts_with(s)));
+/// Tools first, then the image's own or the caller's order of system directories, then the usual ones.
+fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) -> String {
+    let own = match image {
+        Some(image) => {
+            image.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str())
+        }
+        None => caller.variable("PATH"),
+    };
+    let own = own.unwrap_or_default().split(':');
+    // An empty entry would be the directory the command is in.
+    let own = own.filter(|entry| !entry.is_empty());
+    let own = own.filter(|entry| image.is_some() || SYSTEM.iter().any(|s| Path::new(entry).starts_with(s)));
     let mut entries: Vec<String> = Vec::new();
     let tools = tools.iter().map(|p| p.display().to_string());
     for entry in tools.chain(own.map(str::to_owned)).chain(SEARCH.split(':').map(str::to_owned)) {

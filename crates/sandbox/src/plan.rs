@@ -3,15 +3,21 @@
 //! Planning is pure and does nothing; the steps are what the sandbox's init carries out, one by one, and their text is
 //! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
 
+mod container;
+mod identity;
+mod linux;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
+use policy::{Backend, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
 
+pub use self::identity::{IdRange, Identity};
 use crate::caller::Caller;
 use crate::environment::{self, Planes};
 use crate::error::Error;
-use crate::host::{Host, SystemPath};
+use crate::host::Host;
+use crate::image::RootImage;
 use crate::step::{Source, Step, Visible};
 use crate::tool;
 
@@ -25,23 +31,6 @@ pub(crate) const GATEWAY_PORT: u16 = 8080;
 /// The gateway's Unix socket.
 pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
 pub(crate) const DNS_PORT: u16 = 53;
-/// The first of the ids that runs started by root get outside, and how many there are: far above those of people
-/// and of subordinate ranges.
-const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
-/// The id inside when root started the run; `agent` and not root.
-const AGENT_ID: u32 = 1000;
-
-/// Ids inside and outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The user id inside and outside.
-    pub uid: (u32, u32),
-    /// The group id inside and outside.
-    pub gid: (u32, u32),
-    /// Whether the ids outside are the run's own, because root started it.
-    pub own: bool,
-}
-
 /// How limits are held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitsPlan {
@@ -64,6 +53,10 @@ pub struct Plan {
     pub limits: LimitsPlan,
     /// The folder the command works in, at the same path inside.
     pub workspace: PathBuf,
+    /// Where the command starts, inside.
+    pub directory: PathBuf,
+    /// The home inside.
+    pub home: PathBuf,
     /// The steps, in order.
     pub steps: Vec<Step>,
     /// The environment of the command, without the planes' addresses where they are not known yet.
@@ -79,6 +72,10 @@ pub struct Additions {
     pub environment: Vec<(String, String)>,
     /// Whether the sidecar opens TLS, so that programs inside must trust its authority.
     pub opens_tls: bool,
+    /// The image whose files are the root, where the backend has one.
+    pub image: Option<RootImage>,
+    /// Ids that nobody else on this machine uses, where root starts a run that has several.
+    pub ids: Option<IdRange>,
 }
 
 /// Makes the plan.
@@ -102,13 +99,33 @@ pub fn plan(
         tools.search.extend(brought.search);
         tools.environment.extend(brought.environment);
     }
-    let (home, steps) = match spec.backend {
+    let image = additions.image.as_ref();
+    let identity = Identity::of(spec.backend, run, caller, additions);
+    let home = home(spec.backend, caller, image);
+    let steps = match spec.backend {
         Backend::Linux => {
-            let mut steps = linux_steps(spec, caller, host, &workspace, &tools, &mut notices)?;
+            let mut steps = linux::steps(spec, caller, host, &workspace, &tools, &mut notices)?;
             if additions.opens_tls {
-                trust_authority(&mut steps, host);
+                trust_authority(&mut steps, host.bundle.clone());
             }
-            (HOME, steps)
+            steps
+        }
+        Backend::Container => {
+            let image = image.ok_or_else(|| Error::Refused {
+                what: "backend `container` needs an image".into(),
+                remedy: Some("name one with --image".into()),
+            })?;
+            let mut steps =
+                container::steps(spec, caller, host, (image, &home), &workspace, &tools, &mut notices)?;
+            if identity.range.is_none() {
+                notices.push(
+                    "every file of the image belongs to the command's own user, the one id there is".into(),
+                );
+            }
+            if additions.opens_tls {
+                trust_authority(&mut steps, None);
+            }
+            steps
         }
         Backend::Process => {
             notices.push(
@@ -116,27 +133,44 @@ pub fn plan(
                  only requests that use the proxy are checked"
                     .into(),
             );
-            (caller.home.as_deref().and_then(Path::to_str).unwrap_or("/"), process_steps(spec)?)
+            process_steps(spec)?
         }
     };
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-        socket: (spec.backend == Backend::Linux).then_some(GATEWAY_SOCKET),
+        socket: (spec.backend != Backend::Process).then_some(GATEWAY_SOCKET),
     };
-    let environment =
-        environment::build(spec, caller, run, home, &planes, (&tools.search, &tools.environment), additions)?;
-    let identity = identity(spec.backend, run, caller);
+    let environment = environment::build(
+        spec,
+        caller,
+        run,
+        &home,
+        &planes,
+        (&tools.search, &tools.environment),
+        additions,
+    )?;
     Ok(Plan {
         run: run.clone(),
         backend: spec.backend,
         identity,
         limits,
+        directory: spec.directory.clone().unwrap_or_else(|| workspace.clone()),
         workspace,
+        home,
         steps,
         environment,
         notices,
     })
+}
+
+/// The home inside: the sandbox's own, or that of the image's user where there is one that is not root.
+fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
+    match backend {
+        Backend::Linux => HOME.into(),
+        Backend::Container => image.and_then(RootImage::home).unwrap_or(Path::new(HOME)).into(),
+        Backend::Process => caller.home.clone().unwrap_or_else(|| "/".into()),
+    }
 }
 
 /// The workspace: absolute, and not a directory that is the system's or the sandbox's own.
@@ -148,14 +182,14 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     let path = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |p| caller.resolve(p));
     let path: PathBuf = path.components().collect();
     let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
-    if spec.backend == Backend::Linux && (own || NOT.iter().any(|n| path == Path::new(n))) {
+    if spec.backend != Backend::Process && (own || NOT.iter().any(|n| path == Path::new(n))) {
         return Err(Error::Refused {
             what: format!("`{}` cannot be a workspace: it is a directory of the system", path.display()),
             remedy: Some("start in a folder of your own, or name one with --workspace".into()),
         });
     }
     if let Some(home) = &caller.home
-        && spec.backend == Backend::Linux
+        && spec.backend != Backend::Process
         && home.starts_with(&path)
     {
         return Err(Error::Refused {
@@ -167,23 +201,6 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
         });
     }
     Ok(path)
-}
-
-/// An identity of the run's own when root started it; the caller's otherwise.
-fn identity(backend: Backend, run: &RunId, caller: &Caller) -> Identity {
-    if !caller.superuser || backend == Backend::Process {
-        // Nobody is root inside, also where root is only so in a user namespace.
-        let inside = |id| if id == 0 && backend == Backend::Linux { AGENT_ID } else { id };
-        return Identity {
-            uid: (inside(caller.uid), caller.uid),
-            gid: (inside(caller.gid), caller.gid),
-            own: false,
-        };
-    }
-    // Spread by the run's name, so that two runs hardly ever share an id.
-    let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    let outside = ROOT_RANGE.0 + hash % ROOT_RANGE.1;
-    Identity { uid: (AGENT_ID, outside), gid: (AGENT_ID, outside), own: true }
 }
 
 fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
@@ -218,77 +235,10 @@ fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
     })
 }
 
-fn linux_steps(
-    spec: &RunSpec,
-    caller: &Caller,
-    host: &Host,
-    workspace: &Path,
-    tools: &tool::Brought,
-    notices: &mut Vec<String>,
-) -> Result<Vec<Step>, Error> {
-    if host.landlock.is_none() {
-        notices.push("this kernel has no Landlock; mounts alone keep files apart".into());
-    }
-    let mut steps = vec![Step::OpenSources, private_root(spec, host, notices)];
-    for path in &host.system {
-        steps.push(match path {
-            SystemPath::Directory(path) => Step::ShowSystem(path.clone()),
-            SystemPath::Link(path, to) => Step::Link(path.clone(), to.clone()),
-        });
-    }
-    let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
-    steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
-    steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
-    steps.extend(tools.visible.iter().cloned().map(Step::Show));
-    steps.push(Step::ShowWorkspace(workspace.into(), spec.workspace_mode));
-    for mount in &spec.mounts {
-        let source = Source::Host(caller.resolve(&mount.source));
-        let target = inside(&caller.resolve(&mount.target))?;
-        steps.push(Step::Show(Visible { source, target, mode: mount.mode }));
-    }
-    for copy in &spec.copies {
-        steps.push(Step::Copy(caller.resolve(&copy.source), inside(&copy.target)?));
-    }
-    if spec.workspace_mode == WorkspaceMode::ReadWrite {
-        steps.push(Step::Protect);
-    }
-    steps.extend([Step::EnterRoot, Step::SetHostname, Step::WireNetwork, Step::DropPrivileges]);
-    if host.landlock.is_some() {
-        steps.push(Step::Landlock);
-    }
-    steps.push(Step::Seccomp);
-    Ok(steps)
-}
-
-/// After the host's own `/etc`, as late as can be: the authority is being made meanwhile.
-fn trust_authority(steps: &mut Vec<Step>, host: &Host) {
+/// After everything else of the root, as late as can be: the authority is being made meanwhile.
+fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
     let at = steps.iter().position(|step| *step == Step::EnterRoot).unwrap_or(steps.len());
-    steps.insert(at, Step::TrustAuthority(host.bundle.clone()));
-}
-
-/// A target inside; `~` is not replaced there.
-fn inside(target: &Path) -> Result<PathBuf, Error> {
-    let covers = ["/usr", "/etc", "/bin", "/lib", "/sbin", "/tmp", "/home", "/run", "/var"];
-    if covers.iter().any(|c| target == Path::new(c)) {
-        let what = format!("nothing can be shown at `{}` itself; name a place below it", target.display());
-        return Err(Error::Refused { what, remedy: None });
-    }
-    Ok(target.into())
-}
-
-/// The private directories live in memory, so they may fill half of it at most, or filling them would end the run.
-fn private_root(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Step {
-    let mut size = spec.limits.disk;
-    let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
-    if host.limits.is_ok() && size > half {
-        if spec.limits_asked {
-            notices.push(format!(
-                "private directories hold {half}: they live in memory, and take half of it at most"
-            ));
-        }
-        size = half;
-    }
-    Step::MountRoot { size, inodes: (size.bytes() / 4096).clamp(1024, 1 << 20) }
+    steps.insert(at, Step::TrustAuthority(bundle));
 }
 
 impl Plan {
@@ -335,9 +285,13 @@ mod tests {
     use policy::{Layers, Origin, RunConfig};
 
     use super::*;
-    use crate::host::LimitsUnavailable;
+    use crate::host::{LimitsUnavailable, SystemPath};
 
     fn planned(config: &str) -> Result<Plan, Error> {
+        planned_with(config, &Additions::default())
+    }
+
+    fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
         let mut layers = Layers::default();
         let config: RunConfig = toml::from_str(config).unwrap();
         layers.push(Origin::Flags, config);
@@ -357,7 +311,7 @@ mod tests {
             vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
         let host = Host { system, limits: Err(missing), landlock: Some(7), bundle: None };
         let run = "abcdefghjkmn".parse().unwrap();
-        plan(&layers.compile().unwrap(), &run, &caller, &host, &Additions::default())
+        plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
     }
 
     #[test]
@@ -393,6 +347,50 @@ note: memory and processors are not limited: there are none. To change that, mak
     }
 
     #[test]
+    fn the_plan_of_container() {
+        let image = RootImage {
+            layers: vec!["/store/a".into(), "/store/b".into()],
+            environment: vec![("PATH".into(), "/app/bin:".into()), ("HTTP_PROXY".into(), "http://x".into())],
+            uid: 101,
+            gid: 102,
+            home: Some("/srv/app".into()),
+            ..RootImage::default()
+        };
+        let additions = Additions { image: Some(image), ..Additions::default() };
+        let plan = planned_with("image = \"x\"\nworkdir = \"/srv\"", &additions).unwrap();
+        let expected = "\
+backend container
+uid 101 is 1000 outside, gid 102 is 1000 outside
+limits: 512 processes, nothing else
+ 1. open what the sandbox is shown
+ 2. mount the image (2 layers) under room for 4GiB, 1048576 files
+ 3. make /tmp (mode 1777)
+ 4. make /var/tmp (mode 1777)
+ 5. make /run (mode 755)
+ 6. make /srv/app (mode 700)
+ 7. write hosts, resolv.conf, passwd and group
+ 8. mount /proc
+ 9. make /dev
+10. show the workspace /home/me/project for reading and writing
+11. protect what the host would execute or trust
+12. enter the private root
+13. set the host name
+14. redirect the network to the sidecar
+15. drop privileges
+16. restrict files by Landlock
+17. install the system-call filter
+note: memory and processors are not limited: there are none. To change that, make some
+note: every file of the image belongs to the command's own user, the one id there is
+";
+        assert_eq!(plan.to_string(), expected);
+        assert_eq!((plan.directory.to_str(), plan.home.to_str()), (Some("/srv"), Some("/srv/app")));
+        let value = |name: &str| plan.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        // Neither the directory the command is in, nor a proxy of the image's choosing.
+        assert!(value("PATH").unwrap().starts_with("/app/bin:/usr/local/sbin:"));
+        assert_eq!(value("HTTP_PROXY"), Some("http://sidecar:8081"));
+    }
+
+    #[test]
     fn the_plan_of_process_says_what_it_is_not() {
         let text = planned("backend = \"process\"").unwrap().to_string();
         assert!(text.starts_with("backend process\n") && text.contains("no isolation"), "{text}");
@@ -415,6 +413,7 @@ note: memory and processors are not limited: there are none. To change that, mak
             "workspace = \"/home/me\"",
             "workspace = \"/\"",
             "tools = [\"nonesuch\"]",
+            "image = \"x\"",
             "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
         ] {
             assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");

@@ -42,7 +42,7 @@ pub(crate) fn spawn(
 fn find(plan: &Plan, command: &[OsString]) -> io::Result<PathBuf> {
     let name = command.first().ok_or(io::ErrorKind::InvalidInput)?;
     if name.as_bytes().contains(&b'/') {
-        return Ok(plan.workspace.join(name));
+        return Ok(plan.directory.join(name));
     }
     let search = plan.environment.iter().find(|(n, _)| n == "PATH").map_or("", |(_, v)| v.as_str());
     let mut refused = None;

@@ -35,6 +35,15 @@ pub enum Step {
         /// Files and directories.
         inodes: u64,
     },
+    /// Mounts the layers of an image under a private one, with room for this many octets and files.
+    MountImage {
+        /// The directories of the layers, bottom first.
+        layers: Vec<PathBuf>,
+        /// Octets.
+        size: ByteSize,
+        /// Files and directories.
+        inodes: u64,
+    },
     /// Shows a system directory of the host, read-only.
     ShowSystem(PathBuf),
     /// Repeats a link of the host's root.
@@ -43,6 +52,8 @@ pub enum Step {
     Directory(PathBuf, u32),
     /// Shows `/etc` read-only, with files of ours over it.
     ShowEtc,
+    /// Writes the few files of an image's `/etc` that must speak of the sandbox.
+    WriteEtc,
     /// Lets programs trust the run's authority, beside those that the host trusts.
     TrustAuthority(Option<PathBuf>),
     /// Mounts the process file system of the sandbox's own processes.
@@ -76,12 +87,16 @@ impl fmt::Display for Step {
         match self {
             Self::OpenSources => f.write_str("open what the sandbox is shown"),
             Self::MountRoot { size, inodes } => write!(f, "mount the private root ({size}, {inodes} files)"),
+            Self::MountImage { layers, size, inodes } => {
+                write!(f, "mount the image ({} layers) under room for {size}, {inodes} files", layers.len())
+            }
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
             Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
             Self::ShowEtc => {
                 f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
             }
+            Self::WriteEtc => f.write_str("write hosts, resolv.conf, passwd and group"),
             Self::TrustAuthority(_) => f.write_str("trust the run's own authority"),
             Self::MountProc => f.write_str("mount /proc"),
             Self::MakeDevices => f.write_str("make /dev"),

@@ -90,7 +90,8 @@ fn start(it: &Supervised<'_>, ready: Ready) -> Result<Option<(Pid, Signals)>, Fa
         terminal = Some(name);
         Event::Terminal(master).send(control).map_err(|e| fail("hand the terminal over", e))?;
     }
-    rustix::process::chdir(&it.plan.workspace).map_err(|e| fail("enter the workspace", e.into()))?;
+    rustix::process::chdir(&it.plan.directory)
+        .map_err(|e| fail(&format!("enter {}", it.plan.directory.display()), e.into()))?;
     descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
     match spawn::spawn(it.plan, it.command, it.stdio, terminal.as_deref()) {
         Ok(pid) => {

@@ -72,13 +72,27 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if results.iter().all(|r| *r == 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One line of an id map: an id inside a user namespace and the one it is outside.
+/// One line of an id map: the first id inside a user namespace, the one it is outside, and how many follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdPair {
+pub struct IdMap {
     /// Inside.
     pub inside: u32,
     /// Outside.
     pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl IdMap {
+    /// A single id.
+    #[must_use]
+    pub const fn one(inside: u32, outside: u32) -> Self {
+        Self { inside, outside, count: 1 }
+    }
+
+    fn line(self) -> String {
+        format!("{} {} {}", self.inside, self.outside, self.count)
+    }
 }
 
 /// Writes the id maps of a user namespace through the `/proc` directory of a process in it.
@@ -87,7 +101,7 @@ pub struct IdPair {
 ///
 /// # Errors
 /// Whatever opening or writing the three files gives.
-pub fn write_id_maps(proc_dir: &str, uid: IdPair, gid: IdPair) -> io::Result<()> {
+pub fn write_id_maps(proc_dir: &str, uid: IdMap, gid: IdMap) -> io::Result<()> {
     write(&format!("{proc_dir}/setgroups"), "deny")?;
     write_foreign_id_maps(proc_dir, uid, gid)
 }
@@ -96,9 +110,9 @@ pub fn write_id_maps(proc_dir: &str, uid: IdPair, gid: IdPair) -> io::Result<()>
 ///
 /// # Errors
 /// Whatever opening or writing the two files gives.
-pub fn write_foreign_id_maps(proc_dir: &str, uid: IdPair, gid: IdPair) -> io::Result<()> {
-    write(&format!("{proc_dir}/gid_map"), &format!("{} {} 1", gid.inside, gid.outside))?;
-    write(&format!("{proc_dir}/uid_map"), &format!("{} {} 1", uid.inside, uid.outside))
+pub fn write_foreign_id_maps(proc_dir: &str, uid: IdMap, gid: IdMap) -> io::Result<()> {
+    write(&format!("{proc_dir}/gid_map"), &gid.line())?;
+    write(&format!("{proc_dir}/uid_map"), &uid.line())
 }
 
 /// One `write(2)` to an existing file: the kernel's own files take a value whole or not at all.

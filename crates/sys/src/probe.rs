@@ -42,7 +42,7 @@ pub fn try_feature(feature: Feature) -> io::Result<()> {
 }
 
 fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
-    let same = |id| privilege::IdPair { inside: id, outside: id };
+    let same = |id| privilege::IdMap::one(id, id);
     privilege::write_id_maps("/proc/self", same(uid), same(gid))?;
     if feature == Feature::UserNamespace {
         return Ok(());

@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
 use crate::host::binary;
+use crate::image;
 use crate::program::{Ended, run};
 use crate::run::Run;
 use crate::seen::Seen;
@@ -18,16 +20,39 @@ use crate::seen::Seen;
 pub enum Backend {
     /// Namespaces, seccomp, limits: the default.
     Linux,
+    /// The same, with an image as its root.
+    Container,
     /// No isolation, a proxy and a clean environment.
     Process,
 }
 
 impl Backend {
+    /// The backend whose promises this program tests: the one it is named after, or `linux`.
+    #[must_use]
+    pub fn isolated() -> Self {
+        static NAMED: OnceLock<bool> = OnceLock::new();
+        let container = NAMED.get_or_init(|| {
+            let own = std::env::current_exe().unwrap_or_default();
+            own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("container-"))
+        });
+        if *container { Self::Container } else { Self::Linux }
+    }
+
+    /// That one, and, in the program of `linux`, the one without isolation.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        match Self::isolated() {
+            Self::Linux => vec![Self::Linux, Self::Process],
+            other => vec![other],
+        }
+    }
+
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Linux => "linux",
+            Self::Container => "container",
             Self::Process => "process",
         }
     }
@@ -75,6 +100,16 @@ impl Bench {
     #[must_use]
     pub fn state(&self) -> PathBuf {
         self.root.path().join("state")
+    }
+
+    /// What every call of the program has in its environment here.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        let mut environment = vec![("XDG_STATE_HOME", self.state())];
+        if Backend::isolated() == Backend::Container {
+            environment.push(("XDG_DATA_HOME", image::store().expect("`ready` was asked first")));
+        }
+        environment
     }
 
     /// The probe's path, the same inside and out.

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::bench::Backend;
+use crate::image;
+
 /// Something a test cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
@@ -29,12 +32,23 @@ pub enum Needs {
 pub fn ready(needs: &[Needs]) -> bool {
     let missing = binary("lockgate")
         .and_then(|_| binary("probe"))
+        .and_then(
+            |_| if Backend::isolated() == Backend::Container { image::store().map(drop) } else { Ok(()) },
+        )
         .and_then(|_| needs.iter().try_for_each(|need| have(*need)));
     let Err(reason) = missing else { return true };
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{name} cannot run: {reason}");
     eprintln!("SKIP {name}: {reason}");
     false
+}
+
+/// The path of one of our programs.
+///
+/// # Errors
+/// When it is not built.
+pub fn program_path(name: &str) -> Result<PathBuf, String> {
+    binary(name)
 }
 
 /// The path of one of our programs: from its variable, or from where this test was built.

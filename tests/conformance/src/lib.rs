@@ -7,6 +7,7 @@
 mod bench;
 mod canary;
 mod host;
+mod image;
 mod inventory;
 mod program;
 mod promises;
@@ -17,7 +18,7 @@ mod world;
 
 pub use bench::{Backend, Bench};
 pub use canary::Canary;
-pub use host::{Needs, is_root, ready};
+pub use host::{Needs, is_root, program_path, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use crate::bench::{Backend, Bench};
 use crate::host::binary;
+use crate::image;
 use crate::program::{Ended, Live};
 use crate::seen::Seen;
 use crate::world::World;
@@ -26,8 +27,14 @@ impl Run {
     pub(crate) fn new(bench: &Bench, backend: Backend) -> Self {
         let workspace = bench.workspace();
         let flags = ["--backend", backend.name(), "--workspace"].map(OsString::from);
-        let flags = flags.into_iter().chain([workspace.clone().into()]).collect();
-        Self { workspace, state: bench.state(), flags, environment: Vec::new(), before: Vec::new() }
+        let mut flags: Vec<OsString> = flags.into_iter().chain([workspace.clone().into()]).collect();
+        let mut environment = Vec::new();
+        if backend == Backend::Container {
+            let store = image::store().expect("`ready` was asked first");
+            flags.extend(["--image", image::NAME].map(OsString::from));
+            environment.push(("XDG_DATA_HOME".into(), store.into()));
+        }
+        Self { workspace, state: bench.state(), flags, environment, before: Vec::new() }
     }
 
     /// Adds flags of `lockgate run`.

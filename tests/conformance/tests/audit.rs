@@ -14,7 +14,7 @@ fn one_record_a_request() {
     if !ready(&[Needs::Linux, Needs::World]) {
         return;
     }
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let bench = Bench::new();
         let world = World::new(&bench);
         let run =
@@ -28,7 +28,7 @@ fn one_record_a_request() {
         assert!(run.by_proxy("http://api.example.com/once").done());
         assert!(!run.by_proxy("http://one.denied.example.net/").done());
         assert!(!run.by_tunnel("two.denied.example.net:443").done());
-        if backend == Backend::Linux {
+        if backend == Backend::isolated() {
             run.everything_works(&[&["tls", "files.example.com", "443", "files.example.com"]]);
             run.nothing_works(&[&["tls", "www.example.org", "443", "three.denied.example.net"]]);
             expected.extend([("files.example.com", "allowed"), ("www.example.org", "denied")]);

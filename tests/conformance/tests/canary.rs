@@ -16,7 +16,7 @@ fn a_secret_of_the_callers_cannot_be_found() {
     std::fs::remove_file(planted).unwrap();
     bench.file("outside/secret", secret.text());
 
-    let run = bench.run(Backend::Linux).caller("SECRET_TOKEN", secret.text());
+    let run = bench.run(Backend::isolated()).caller("SECRET_TOKEN", secret.text());
     let workspace = bench.workspace();
     let roots =
         ["everyone", workspace.to_str().unwrap(), "/tmp", "/home", "/run", "/dev/shm", "/var", "/etc"];

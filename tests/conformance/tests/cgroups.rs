@@ -12,7 +12,7 @@ fn control_groups_are_out_of_reach() {
     if is_root() {
         bench.controls(&[&["cgroup-writable"]]);
     }
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     run.nothing_works(&[&["cgroup-writable"], &["mkdir", "/sys/fs/cgroup/conformance"]]);
     let groups = run.shell("cat /proc/self/cgroup").stdout;
     for line in groups.lines() {

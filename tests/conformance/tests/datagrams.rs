@@ -42,7 +42,7 @@ fn odd_sockets_cannot_be_opened() {
     let control = bench.control_apart(&["sockets"]);
     let working = REFUSED.iter().filter(|name| control.detail()[**name]["outcome"] == "done").count();
     assert!(working >= 6, "too few controls work: {control}");
-    let inside = bench.run(Backend::Linux).probe(&["sockets"]);
+    let inside = bench.run(Backend::isolated()).probe(&["sockets"]);
     for name in REFUSED {
         assert!(inside.detail()[*name]["outcome"] != "done", "{name} opened: {inside}");
     }
@@ -59,7 +59,7 @@ fn datagrams_lead_nowhere() {
     let _ = world.control(&["udp", "93.184.216.34", "443", "quic"]);
     assert!(!world.reached("datagram").is_empty(), "the control's datagram was not recorded");
     world.forget();
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.nothing_works(&[
         &["udp", "93.184.216.34", "443", "quic"],
         &["udp", "api.example.com", "443", "quic"],

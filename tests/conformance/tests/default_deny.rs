@@ -20,14 +20,14 @@ fn no_policy_allows_nothing() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(ATTEMPTS);
-    bench.run(Backend::Linux).within(&world).nothing_works(ATTEMPTS);
+    bench.run(Backend::isolated()).within(&world).nothing_works(ATTEMPTS);
     let empty = bench.file("outside/empty.toml", "[egress]\ndefault = \"deny\"\n");
     bench
-        .run(Backend::Linux)
+        .run(Backend::isolated())
         .flags(["--policy", empty.to_str().unwrap()])
         .within(&world)
         .nothing_works(ATTEMPTS);
-    assert!(!bench.run(Backend::Linux).within(&world).by_proxy("http://api.example.com/").done());
+    assert!(!bench.run(Backend::isolated()).within(&world).by_proxy("http://api.example.com/").done());
     let got_out: Vec<_> =
         ["web", "resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
     assert!(got_out.is_empty(), "{got_out:?}");

@@ -25,7 +25,7 @@ fn the_proxy_refuses_and_says_why() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(&[&["http", "www.example.org", "80", "/"]]);
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let run = bench.run(backend).allow("api.example.com").within(&world);
         names_its_guard(&run.by_proxy("http://www.example.org/"));
         let tunnel = run.by_tunnel("www.example.org:443");
@@ -49,7 +49,7 @@ fn without_the_proxy_it_fails_fast() {
         &["tls", "www.example.org", "443", "www.example.org"],
     ];
     world.controls(attempts);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     for (attempt, seen) in attempts.iter().zip(run.probes(attempts)) {
         assert!(seen.refused(), "{attempt:?}: {seen}");
         assert!(seen.number("ms") < 1000, "{attempt:?} was not refused within a second: {seen}");

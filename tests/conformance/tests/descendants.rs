@@ -18,7 +18,7 @@ fn descendants_end_with_the_command() {
         "the control did not outlive"
     );
 
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let named = backend.name();
         let mark = Canary::draw();
         let seen = bench.run(backend).probe(&["orphan", "60", mark.text(), "closed"]);
@@ -39,7 +39,7 @@ fn descendants_end_with_the_command_line() {
     if !ready(&[Needs::Linux]) {
         return;
     }
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let bench = Bench::new();
         let mark = Canary::draw();
         let probe = bench.probe();

@@ -18,14 +18,14 @@ fn only_three_descriptors() {
     let words = |command: Vec<std::ffi::OsString>| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &line, "sh"]).args(command).stdin(Stdio::from(File::open("/dev/null").unwrap()));
-        shell.env("XDG_STATE_HOME", bench.state()).current_dir(bench.workspace());
+        shell.envs(bench.environment()).current_dir(bench.workspace());
         Live::start(&mut shell).wait()
     };
     let probe = bench.probe().into_os_string();
     let control = words(vec![probe.clone(), "descriptors".into()]);
     assert!(control.stdout.contains("\"fd\":9"), "{control}");
 
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let ended = words(bench.run(backend).words([probe.to_str().unwrap(), "descriptors"]));
         let report: serde_json::Value = serde_json::from_str(ended.stdout.trim()).expect("a report");
         let numbers: Vec<u64> =

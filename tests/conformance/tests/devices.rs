@@ -14,7 +14,7 @@ fn no_devices() {
         return;
     }
     let bench = Bench::new();
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     let node = bench.workspace().join("node");
     if is_root() {
         bench.controls(&[&["device", node.to_str().unwrap()]]);

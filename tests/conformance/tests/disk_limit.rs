@@ -11,7 +11,7 @@ fn fillers_end_inside_the_limit() {
     let bench = Bench::new();
     let outside = bench.outside();
     bench.controls(&[&["fill-disk", outside.to_str().unwrap(), "100"]]);
-    let run = bench.run(Backend::Linux).flags(["--disk", "64MiB"]);
+    let run = bench.run(Backend::isolated()).flags(["--disk", "64MiB"]);
     for directory in ["/tmp", "/home/agent", "/run", "/dev/shm"] {
         let seen = run.probe(&["fill-disk", directory, "100"]);
         assert!(!seen.done(), "{directory} took more than its limit: {seen}");
@@ -41,7 +41,7 @@ fn inodes_are_bounded() {
     let bench = Bench::new();
     let outside = bench.outside();
     bench.controls(&[&["fill-inodes", outside.to_str().unwrap(), "1000"]]);
-    let run = bench.run(Backend::Linux).flags(["--disk", "16MiB"]);
+    let run = bench.run(Backend::isolated()).flags(["--disk", "16MiB"]);
     let seen = run.probe(&["fill-inodes", "/tmp", "400000"]);
     assert!(!seen.done() && seen.errno() == "ENOSPC", "{seen}");
 }

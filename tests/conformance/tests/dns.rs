@@ -11,7 +11,7 @@ fn only_allowed_names_resolve() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(&[&["dns", "api.example.com", "A"], &["dns", "www.example.org", "A", "9.9.9.9", "tcp"]]);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
 
     let allowed: &[&[&str]] = &[
         &["dns", "api.example.com", "A"],
@@ -56,7 +56,7 @@ fn other_ways_to_ask_are_closed() {
     }
     let bench = Bench::new();
     let world = World::new(&bench);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.nothing_works(&[
         &["dns", "api.example.com", "A", "9.9.9.9:5353"],
         &["dns", "api.local", "A", "224.0.0.251:5353"],

@@ -10,7 +10,7 @@ fn the_callers_environment_stays_outside() {
     }
     let bench = Bench::new();
     let (secret, named) = (Canary::draw(), Canary::draw());
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let run = bench.run(backend);
         let run = run.caller("AWS_SECRET_ACCESS_KEY", secret.text()).caller("LD_PRELOAD_HINT", secret.text());
         let run = run.caller("SSH_AUTH_SOCK", "/run/agent.sock").caller("NAMED", named.text());

@@ -10,7 +10,7 @@ fn exit_codes_tell_the_truth() {
     }
     let bench = Bench::new();
     bench.file("workspace/plain", "not a program");
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let run = bench.run(backend);
         let named = backend.name();
         for (line, code) in
@@ -46,7 +46,7 @@ fn what_cannot_be_made_is_said_once_and_clearly() {
     let nonsense = bench.lockgate(&["run", "--backend", "nonsense", "--", "true"]);
     assert!(nonsense.code == 2 && nonsense.stderr.contains("nonsense"), "{nonsense}");
     for (flags, named) in cases {
-        let ended = bench.run(Backend::Linux).flags(*flags).command(["true"]);
+        let ended = bench.run(Backend::isolated()).flags(*flags).command(["true"]);
         assert!(matches!(ended.code, 2 | 125), "{flags:?}: {ended}");
         assert!(ended.stderr.contains(named), "{flags:?} is not named: {ended}");
         assert!(!ended.stderr.contains("panicked"), "{flags:?}: {ended}");

@@ -14,7 +14,7 @@ fn host_processes_cannot_be_seen() {
     let id = victim.id().to_string();
     bench.controls(&[&["see", mark.text()], &["signal", &id, "0"], &["proc-read", &id]]);
 
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     // The mark itself must not be on a command line inside, so it is looked for among what is visible.
     let seen = run.probe(&["processes"]);
     assert!(!seen.to_string().contains(mark.text()), "{seen}");

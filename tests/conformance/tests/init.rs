@@ -11,7 +11,7 @@ fn init_is_out_of_reach() {
     let bench = Bench::new();
     let own = std::process::id().to_string();
     bench.controls(&[&["proc-read", &own]]);
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     run.nothing_works(&[&["stop-init"], &["proc-read", "1"], &["ptrace", "1"]]);
     run.contained();
     let ended = run.shell("kill -9 1; kill -15 1; kill -19 1; sleep 0.2; echo still here");

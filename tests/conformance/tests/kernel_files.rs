@@ -24,7 +24,7 @@ fn kernel_files_cannot_be_written() {
         let control = bench.control(&["kernel-writable"]);
         assert!(control.to_string().contains("/proc/sys/kernel/core_pattern"), "{control}");
     }
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     let attempts: Vec<[&str; 2]> = FILES.iter().map(|file| ["open-write", *file]).collect();
     run.nothing_works(&attempts.iter().map(|attempt| attempt.as_slice()).collect::<Vec<_>>());
     let seen = run.probe(&["kernel-writable"]);

@@ -16,7 +16,7 @@ fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
         bench.probe().display(),
         mark.text()
     );
-    let live = bench.run(Backend::Linux).flags(flags).start(["/bin/sh", "-c", &line]);
+    let live = bench.run(Backend::isolated()).flags(flags).start(["/bin/sh", "-c", &line]);
     let id = bench.workspace().join("id");
     assert!(within(Duration::from_secs(10), || id.exists()), "the run did not start: {}", live.wait());
     let text = std::fs::read_to_string(id).unwrap().trim().to_owned();
@@ -74,7 +74,7 @@ fn nothing_is_left_after_any_end() {
         assert!(vanishes(mark.text(), Duration::from_secs(3)), "{signal}: the command goes on");
         if signal == "KILL" {
             // What a killed command line could not put away goes with the next start.
-            assert!(bench.run(Backend::Linux).command(["true"]).code == 0);
+            assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
         }
         nothing_left(&bench, &mark, &id, signal);
     }
@@ -93,7 +93,7 @@ fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
     let groups = || control_groups("lockgate").len();
     let before = groups();
     for _ in 0..100 {
-        let ended = bench.run(Backend::Linux).command(["true"]);
+        let ended = bench.run(Backend::isolated()).command(["true"]);
         assert!(ended.code == 0, "{ended}");
     }
     // Other tests make and remove groups at the same time: a few may come and go, a hundred may not stay.
@@ -107,7 +107,7 @@ fn two_hundred_at_once_come_and_go() {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     let probe = bench.probe();
     let all: Vec<Live> =
         (0..200).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();

@@ -10,7 +10,7 @@ fn a_memory_bomb_ends_inside_its_limit() {
     }
     let bench = Bench::new();
     bench.controls(&[&["eat-memory", "300"]]);
-    let run = bench.run(Backend::Linux).flags(["--memory", "128MiB"]);
+    let run = bench.run(Backend::isolated()).flags(["--memory", "128MiB"]);
     run.everything_works(&[&["eat-memory", "32"]]);
     let ended = run.command([bench.probe().to_str().unwrap(), "eat-memory", "300"]);
     assert!(ended.code == 137, "{ended}");

@@ -12,7 +12,7 @@ fn declared_mounts_enter_and_no_others() {
     let notes = bench.file("outside/kit/notes", "declared");
     let kit = notes.parent().unwrap().to_str().unwrap().to_owned();
     let inside = "/home/agent/kit/notes";
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
 
     let read_only = run.clone().flags(["--mount", &format!("{kit}:/home/agent/kit:ro")]);
     let seen = read_only.probes(&[
@@ -51,7 +51,7 @@ fn links_and_parents_are_refused_as_sources() {
     ] {
         for flag in ["--mount", "--copy"] {
             let ended = bench
-                .run(Backend::Linux)
+                .run(Backend::isolated())
                 .flags([flag, &format!("{source}:/home/agent/notes")])
                 .command(["true"]);
             assert!(matches!(ended.code, 2 | 125), "{flag} {source} was accepted: {ended}");
@@ -74,7 +74,7 @@ fn kernel_directories_are_refused_as_targets() {
     let notes = bench.file("outside/notes", "declared");
     for target in ["/proc/notes", "/sys/notes", "/dev/notes", "/proc", "/"] {
         let mount = format!("{}:{target}", notes.display());
-        let ended = bench.run(Backend::Linux).flags(["--mount", &mount]).command(["true"]);
+        let ended = bench.run(Backend::isolated()).flags(["--mount", &mount]).command(["true"]);
         assert!(matches!(ended.code, 2 | 125), "{mount} was accepted: {ended}");
     }
 }

@@ -11,7 +11,7 @@ fn mounts_are_safe() {
     let bench = Bench::new();
     let control = bench.control(&["mounts"]);
     assert!(control.detail().as_array().is_some_and(|mounts| !mounts.is_empty()), "{control}");
-    let seen = bench.run(Backend::Linux).probe(&["mounts"]);
+    let seen = bench.run(Backend::isolated()).probe(&["mounts"]);
     let mounts = seen.detail().as_array().expect("a list of mounts");
     assert!(!mounts.is_empty(), "{seen}");
     for mount in mounts {

@@ -10,7 +10,7 @@ fn descriptors_and_terminals_are_bounded() {
     }
     let bench = Bench::new();
     bench.controls(&[&["open-files", "200"], &["open-terminals", "3"]]);
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     run.everything_works(&[&["open-files", "900"], &["open-terminals", "3"]]);
     let seen = run.probes(&[&["open-files", "1500000"], &["open-terminals", "5000"]]);
     assert!(!seen[0].done() && seen[0].errno() == "EMFILE", "{}", seen[0]);

@@ -11,13 +11,13 @@ fn a_grandchilds_pipe_does_not_hold_the_caller() {
         return;
     }
     let bench = Bench::new();
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let mark = Canary::draw();
         let ended =
             bench.run(backend).command([bench.probe().to_str().unwrap(), "orphan", "20", mark.text()]);
         assert!(ended.code == 0 && ended.stdout.contains("\"done\""), "{} {ended}", backend.name());
         assert!(ended.took < Duration::from_secs(5), "{} {ended}", backend.name());
-        if backend == Backend::Linux {
+        if backend == Backend::isolated() {
             assert!(vanishes(mark.text(), Duration::from_secs(1)));
         }
     }
@@ -29,7 +29,7 @@ fn output_is_whole() {
         return;
     }
     let bench = Bench::new();
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let ended = bench.run(backend).shell("head -c 3000000 /dev/zero | tr '\\0' x; echo end >&2");
         assert!(
             ended.code == 0 && ended.stdout.len() == 3_000_000,

@@ -12,7 +12,7 @@ fn only_the_named_ports_are_open() {
     let world = World::new(&bench);
     world.controls(&[&["tcp", "api.example.com", "7777", "hello\n"], &["tcp", "api.example.com", "2525"]]);
 
-    let usual = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let usual = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     for (port, seen) in [7777, 2525, 22, 8443].iter().zip(usual.probes(&[
         &["tcp", "api.example.com", "7777", "hello\n"],
         &["tcp", "api.example.com", "2525"],
@@ -27,8 +27,11 @@ fn only_the_named_ports_are_open() {
     }
     assert!(world.reached(":7777").is_empty(), "{:?}", world.records());
 
-    let named =
-        bench.run(Backend::Linux).allow("api.example.com:7777").allow("api.example.com:2525").within(&world);
+    let named = bench
+        .run(Backend::isolated())
+        .allow("api.example.com:7777")
+        .allow("api.example.com:2525")
+        .within(&world);
     let seen =
         named.probes(&[&["tcp", "api.example.com", "7777", "hello\n"], &["tcp", "api.example.com", "2525"]]);
     assert!(seen[0].text("received").contains("hello"), "{}", seen[0]);

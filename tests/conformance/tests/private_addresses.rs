@@ -42,7 +42,7 @@ fn private_addresses_are_out_of_reach() {
     world.controls(BY_ADDRESS);
     let open = bench.file("outside/open.toml", "[egress]\ndefault = \"open-internet\"\n");
     let open = ["--policy", open.to_str().unwrap()];
-    for run in [bench.run(Backend::Linux), bench.run(Backend::Linux).flags(open)] {
+    for run in [bench.run(Backend::isolated()), bench.run(Backend::isolated()).flags(open)] {
         let run = run.within(&world);
         run.nothing_works(BY_ADDRESS);
         for url in [
@@ -78,8 +78,8 @@ fn names_that_lead_to_private_addresses_are_refused() {
     let world = World::new(&bench);
     world.controls(BY_NAME);
     let open = bench.file("outside/open.toml", "[egress]\ndefault = \"open-internet\"\n");
-    let named = ALLOWED.iter().fold(bench.run(Backend::Linux), |run, name| run.allow(name));
-    for run in [named, bench.run(Backend::Linux).flags(["--policy", open.to_str().unwrap()])] {
+    let named = ALLOWED.iter().fold(bench.run(Backend::isolated()), |run, name| run.allow(name));
+    for run in [named, bench.run(Backend::isolated()).flags(["--policy", open.to_str().unwrap()])] {
         let run = run.within(&world);
         run.nothing_works(BY_NAME);
         // A name that first leads somewhere public may be reached there, and never at its second address.

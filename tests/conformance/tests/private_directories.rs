@@ -13,7 +13,7 @@ fn temporary_files_and_home_are_private() {
     let outside = outside.path().to_str().unwrap();
     bench.controls(&[&["read", outside]]);
 
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     run.nothing_works(&[&["read", outside]]);
     let mark = bench.workspace();
     let mark = mark.parent().unwrap().file_name().unwrap().to_str().unwrap();

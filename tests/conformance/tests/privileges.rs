@@ -12,7 +12,7 @@ fn there_are_no_privileges() {
     let control = bench.control_apart(&["identity"]);
     assert!(control.detail()["capabilities"]["effective"] != "0000000000000000", "{control}");
 
-    let seen = bench.run(Backend::Linux).probe(&["identity"]);
+    let seen = bench.run(Backend::isolated()).probe(&["identity"]);
     for set in ["inheritable", "permitted", "effective", "bounding", "ambient"] {
         assert!(seen.detail()["capabilities"][set] == "0000000000000000", "{set}: {seen}");
     }

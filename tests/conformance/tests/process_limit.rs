@@ -12,7 +12,7 @@ fn a_fork_bomb_ends_inside_its_limit() {
     }
     let bench = Bench::new();
     bench.controls(&[&["forks", "200"]]);
-    let run = bench.run(Backend::Linux).flags(["--pids", "64"]);
+    let run = bench.run(Backend::isolated()).flags(["--pids", "64"]);
     let seen = run.probe(&["forks", "200"]);
     assert!(seen.refused() && seen.errno() == "EAGAIN", "{seen}");
     assert!((32..64).contains(&seen.number("children")), "{seen}");

@@ -23,7 +23,7 @@ fn trusted_files_are_read_only_when_present() {
     for path in &paths {
         bench.controls(&[&["open-write", path]]);
     }
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     for path in &paths {
         run.nothing_works(&[&["append", path, "[core]\n"], &["remove", path]]);
     }
@@ -46,7 +46,7 @@ fn trusted_files_cannot_be_made_when_absent() {
             "mkdir -p \"$(dirname '{file}')\"; echo changed > '{file}'; ln -sf /etc/passwd '{file}.x'; true\n"
         )
     });
-    let ended = bench.run(Backend::Linux).shell(&script.collect::<String>());
+    let ended = bench.run(Backend::isolated()).shell(&script.collect::<String>());
     assert!(ended.code == 0, "{ended}");
     for file in FILES {
         let text = std::fs::read_to_string(workspace.join(file)).unwrap_or_default();
@@ -72,6 +72,6 @@ fn ordinary_git_work_still_works() {
         return;
     }
     let line = format!("echo x > file && git add file && {} && git log --oneline", git("commit -qm first"));
-    let ended = bench.run(Backend::Linux).shell(&line);
+    let ended = bench.run(Backend::isolated()).shell(&line);
     assert!(ended.code == 0 && ended.stdout.contains("first"), "{ended}");
 }

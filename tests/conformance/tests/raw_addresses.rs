@@ -21,7 +21,7 @@ fn raw_addresses_are_refused() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(ATTEMPTS);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.nothing_works(ATTEMPTS);
     for url in
         ["http://93.184.216.34/", "http://[2606:2800:220:1::1]/", "http://0x5db8d822/", "http://1572395042/"]
@@ -44,7 +44,7 @@ fn an_allowed_name_does_not_cover_another_inside_the_request() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(&[&["http", "api.example.com", "80", "/", "www.example.org"]]);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.nothing_works(&[&["http", "api.example.com", "80", "/", "www.example.org"]]);
     assert!(world.reached("www.example.org").is_empty(), "{:?}", world.at("web"));
 }

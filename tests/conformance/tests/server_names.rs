@@ -11,7 +11,7 @@ fn the_server_name_must_agree() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(&[&["tls", "api.example.com", "443", "www.example.org"]]);
-    let run = bench.run(Backend::Linux).allow("api.example.com").within(&world);
+    let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.everything_works(&[
         &["tls", "api.example.com", "443", "api.example.com", "segments"],
         &["tls", "api.example.com", "443", "api.example.com", "records"],

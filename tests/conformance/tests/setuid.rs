@@ -22,7 +22,7 @@ fn setuid_has_no_effect() {
     let control = String::from_utf8(control.unwrap().stdout).unwrap();
     assert!(control.contains("\"euid\":0"), "the control did not become root: {control}");
 
-    let ended = bench.run(Backend::Linux).command([copy.to_str().unwrap(), "identity"]);
+    let ended = bench.run(Backend::isolated()).command([copy.to_str().unwrap(), "identity"]);
     assert!(ended.stdout.contains("\"euid\"") && !ended.stdout.contains("\"euid\":0,"), "{ended}");
     assert!(ended.stdout.contains("\"effective\":\"0000000000000000\""), "{ended}");
 }

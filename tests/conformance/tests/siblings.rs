@@ -21,17 +21,17 @@ fn two_runs_cannot_reach_each_other() {
          open('/tmp/{name}','w').write('{name}'); open('up','w').write('up'); time.sleep(30)",
         name = mark.text()
     );
-    let first = one.run(Backend::Linux).command(["/usr/bin/python3", "-c", "pass"]);
+    let first = one.run(Backend::isolated()).command(["/usr/bin/python3", "-c", "pass"]);
     if first.code != 0 {
         eprintln!("SKIP two_runs_cannot_reach_each_other: no /usr/bin/python3: {first}");
         return;
     }
-    let _server = one.run(Backend::Linux).start(["/usr/bin/python3", "-c", &server]);
+    let _server = one.run(Backend::isolated()).start(["/usr/bin/python3", "-c", &server]);
     assert!(
         within(Duration::from_secs(10), || one.workspace().join("up").exists()),
         "the first run did not start"
     );
-    let run = two.run(Backend::Linux);
+    let run = two.run(Backend::isolated());
     run.nothing_works(&[
         &["tcp", "127.0.0.1", "7777", "hello"],
         &["unix-abstract", mark.text()],
@@ -40,7 +40,7 @@ fn two_runs_cannot_reach_each_other() {
     ]);
     assert!(!run.probe(&["processes"]).to_string().contains(mark.text()));
     let namespaces =
-        |bench: &Bench| bench.run(Backend::Linux).probe(&["identity"]).detail()["namespaces"].clone();
+        |bench: &Bench| bench.run(Backend::isolated()).probe(&["identity"]).detail()["namespaces"].clone();
     let host = one.control(&["identity"]).detail()["namespaces"].clone();
     for (kind, number) in namespaces(&two).as_object().unwrap() {
         assert!(kind.starts_with("time") || host[kind] != *number, "the {kind} namespace is the host's");

@@ -33,7 +33,8 @@ fn a_run_ends_with_its_sidecar() {
     }
     let bench = Bench::new();
     let mark = Canary::draw();
-    let live = bench.run(Backend::Linux).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
+    let live =
+        bench.run(Backend::isolated()).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
     let holds = || {
         processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
     };

@@ -12,7 +12,7 @@ fn the_escape_table_is_refused() {
     let root = is_root();
     let free = bench.control(&["syscalls"]);
     let apart = bench.control_apart(&["syscalls"]);
-    let inside = bench.run(Backend::Linux).probe(&["syscalls"]);
+    let inside = bench.run(Backend::isolated()).probe(&["syscalls"]);
     let rows = inside.detail().as_object().expect("a table of calls");
     assert!(rows.len() > 50, "{inside}");
     let mut proven = 0;
@@ -45,7 +45,7 @@ fn clone3_is_absent_and_foreign_tables_kill() {
         return;
     }
     let bench = Bench::new();
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     let seen = run.probes(&[&["syscall", "clone3"], &["syscall", "i386-getpid"], &["syscall", "x32-getpid"]]);
     // Absent, so that a C library falls back to clone, whose flags can be read.
     assert!(seen[0].absent() && seen[0].errno() == "ENOSYS", "{}", seen[0]);

@@ -8,7 +8,7 @@ fn terminal(bench: &Bench, words: &[std::ffi::OsString]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
     let mut script = std::process::Command::new("script");
     script.args(["--quiet", "--return", "--command", &quoted.join(" "), "/dev/null"]);
-    script.env("XDG_STATE_HOME", bench.state()).current_dir(bench.workspace());
+    script.envs(bench.environment()).current_dir(bench.workspace());
     let ended = Live::start(script.stdin(std::process::Stdio::null())).wait();
     assert!(ended.code == 0, "{ended}");
     ended.stdout
@@ -28,7 +28,7 @@ fn keystrokes_cannot_be_pushed() {
             eprintln!("{attempt} has no working control on this kernel: {control}");
         }
         for flags in [&[][..], &["-t"][..]] {
-            let run = bench.run(Backend::Linux).flags(flags);
+            let run = bench.run(Backend::isolated()).flags(flags);
             let inside = terminal(&bench, &run.words([probe.to_str().unwrap(), attempt]));
             assert!(
                 inside.contains("\"probe\"") && !inside.contains("\"done\""),
@@ -44,12 +44,12 @@ fn an_interactive_run_has_a_terminal_of_its_own() {
         return;
     }
     let bench = Bench::new();
-    let run = bench.run(Backend::Linux).flags(["-t"]);
+    let run = bench.run(Backend::isolated()).flags(["-t"]);
     let seen = terminal(&bench, &run.words([bench.probe().to_str().unwrap(), "terminal"]));
     for stream in ["stdin", "stdout", "stderr"] {
         assert!(seen.contains(&format!("\"{stream}\":true")), "{seen}");
     }
     assert!(seen.contains("\"foreground\":true"), "{seen}");
-    let plain = bench.run(Backend::Linux).probe(&["identity"]);
+    let plain = bench.run(Backend::isolated()).probe(&["identity"]);
     assert!(plain.detail()["terminal"] == false, "a run without a terminal has one: {plain}");
 }

@@ -11,7 +11,7 @@ fn the_time_limit_ends_a_run() {
         return;
     }
     let bench = Bench::new();
-    for backend in [Backend::Linux, Backend::Process] {
+    for backend in Backend::all() {
         let mark = Canary::draw();
         let run = bench.run(backend).flags(["--timeout", "2s"]);
         let probe = bench.probe();
@@ -22,7 +22,7 @@ fn the_time_limit_ends_a_run() {
         assert!(ended.stderr.contains("2s") || ended.stderr.contains("time"), "{} {ended}", backend.name());
         assert!(vanishes(mark.text(), Duration::from_secs(2)), "{} left the command running", backend.name());
     }
-    let clamped = bench.run(Backend::Linux).flags(["--timeout", "5h"]).command(["true"]);
+    let clamped = bench.run(Backend::isolated()).flags(["--timeout", "5h"]).command(["true"]);
     assert!(
         clamped.code == 0 && clamped.stderr.contains("30"),
         "a longer wish is clamped, and said so: {clamped}"

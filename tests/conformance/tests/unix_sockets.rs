@@ -18,7 +18,7 @@ fn host_unix_sockets_are_out_of_reach() {
     assert!(control.stdout.contains("\"done\""), "{control}");
     world.forget();
 
-    let run = bench.run(Backend::Linux).flags(["--env", "WORLD_UNIX_SOCKET"]).within(&world);
+    let run = bench.run(Backend::isolated()).flags(["--env", "WORLD_UNIX_SOCKET"]).within(&world);
     let ended = run.shell(&format!(
         "'{probe}' unix \"$WORLD_UNIX_SOCKET\"; '{probe}' unix \"$WORLD_UNIX_SOCKET\" datagram"
     ));

@@ -10,7 +10,7 @@ fn no_nested_user_namespace() {
     }
     let bench = Bench::new();
     bench.controls(&[&["syscall", "unshare-user"], &["syscall", "unshare-all"], &["syscall", "clone-user"]]);
-    let run = bench.run(Backend::Linux);
+    let run = bench.run(Backend::isolated());
     run.nothing_works(&[
         &["syscall", "unshare-user"],
         &["syscall", "unshare-all"],

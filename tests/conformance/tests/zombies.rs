@@ -11,6 +11,6 @@ fn orphans_are_reaped() {
     let bench = Bench::new();
     let control = bench.control(&["zombies", "100"]);
     assert!(control.number("made") == 100, "{control}");
-    let seen = bench.run(Backend::Linux).probe(&["zombies", "2000"]);
+    let seen = bench.run(Backend::isolated()).probe(&["zombies", "2000"]);
     assert!(seen.number("made") == 2000 && seen.number("left") == 0, "{seen}");
 }

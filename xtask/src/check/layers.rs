@@ -22,15 +22,16 @@ const LAYERS: &[Layer] = &[
     Layer { name: "policy", may: &[], never: NETWORK },
     Layer { name: "sys", may: &[], never: &[] },
     Layer { name: "credential", may: &["policy"], never: NETWORK },
+    Layer { name: "image", may: &[], never: &[] },
     Layer { name: "sandbox", may: &["policy", "sys"], never: &[] },
     Layer { name: "egress", may: &["policy", "credential"], never: &[] },
     Layer {
         name: "runtime",
-        may: &["policy", "credential", "sandbox", "egress"],
+        may: &["policy", "credential", "image", "sandbox", "egress"],
         never: &["axum*", "clap*"],
     },
     Layer { name: "platform", may: &["policy", "credential", "runtime"], never: &[] },
-    Layer { name: "cli", may: &["policy", "sandbox", "egress", "runtime", "platform"], never: &[] },
+    Layer { name: "cli", may: &["policy", "image", "sandbox", "egress", "runtime", "platform"], never: &[] },
 ];
 
 /// Every import that goes against the table, in every crate beneath `crates/`.

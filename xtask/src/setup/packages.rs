@@ -1,7 +1,7 @@
 //! What comes from the distribution: the table of programs, and apt-get for those that are missing.
 //!
-//! A service that is installed on the way must never be started by it: nginx, haproxy, unbound and sshd would take ports
-//! of the machine, and the tests start their own.
+//! A service that is installed on the way must never be started by it: nginx, haproxy, unbound, sshd, dockerd and
+//! docker-registry would take ports or routes of the machine, and the tests start their own.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -68,6 +68,18 @@ const NEEDS: &[Need] = &[
     need("qemu-system-x86", Sign::Program("qemu-system-x86_64"), "guests of other kernels"),
     need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
+    need("mmdebstrap", Sign::Program("mmdebstrap"), "the Debian image of containers"),
+    // By dpkg's word: `busybox` has the same program, which needs libraries that the image has not.
+    need(
+        "busybox-static",
+        Sign::File("/var/lib/dpkg/info/busybox-static.list"),
+        "the small image of containers",
+    ),
+    need("crun", Sign::Program("crun"), "running containers"),
+    need("docker.io", Sign::Program("dockerd"), "the peer of the container backend"),
+    need("docker-registry", Sign::Program("docker-registry"), "the registry that images come from"),
+    need("postgresql-client", Sign::Program("psql"), "PostgreSQL clients"),
+    need("redis-tools", Sign::Program("redis-cli"), "Redis clients"),
 ];
 
 impl Sign {

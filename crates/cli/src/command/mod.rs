@@ -7,6 +7,7 @@ pub(crate) mod creds;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;
+pub(crate) mod image;
 pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;

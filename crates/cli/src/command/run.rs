@@ -6,7 +6,7 @@ use sandbox::Caller;
 
 use super::spec;
 use crate::arguments::Run;
-use crate::exit::Done;
+use crate::exit::{Done, Usage};
 use crate::output;
 
 /// How many denials are told as they happen.
@@ -22,6 +22,9 @@ pub(crate) fn run(arguments: Run) -> Done {
         request.flags.terminal = Some(TerminalConfig::Always);
     }
     let spec = Settings::load(&request, &caller, &state)?.spec;
+    if arguments.command.is_empty() && spec.image.is_none() {
+        return Err(Usage::error("no command was given", "lockgate run -- CMD"));
+    }
     let mut denied: Vec<String> = Vec::new();
     let json = arguments.json;
     let request = RunRequest { spec, command: arguments.command, caller, state };

@@ -19,6 +19,8 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     let mut config = RunConfig {
         backend: spec.backend.clone(),
+        image: spec.image.clone(),
+        workdir: spec.workdir.clone(),
         workspace: spec
             .workspace
             .as_ref()

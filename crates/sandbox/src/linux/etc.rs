@@ -8,15 +8,19 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, relative};
-use crate::plan::{HOME, Identity};
+use crate::plan::{HOME, Identity, Plan};
 use crate::source;
 
 /// The sidecar's address inside: the first of those it hands out for names, and never one of them.
 const SIDECAR: &str = "198.18.0.0";
+/// The resolver is the sidecar, whatever address is asked.
+const RESOLVER: &str = "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n";
+/// The largest of an image's files that is read.
+const LARGEST: u64 = 1 << 20;
 /// Where our files lie, out of the way.
 pub(super) const OURS: &str = "/.lockgate-etc";
 
@@ -26,16 +30,8 @@ pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
     root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
-        (
-            "hosts",
-            format!(
-                "127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n"
-            ),
-        ),
-        (
-            "resolv.conf",
-            "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n".to_owned(),
-        ),
+        ("hosts", hosts()),
+        ("resolv.conf", RESOLVER.to_owned()),
         (
             "nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned(),
@@ -49,6 +45,47 @@ pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
         lay_over(root, &ours, &Path::new("/etc").join(name), content.as_bytes())?;
     }
     Ok(())
+}
+
+fn hosts() -> String {
+    format!("127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n")
+}
+
+/// Writes what of an image's `/etc` must speak of the sandbox. All of it is the command's own, and may be changed by it:
+/// nothing depends on these files but what the command itself believes.
+pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
+    root.directory(Path::new(OURS), 0o755)?;
+    root.directory(Path::new("/etc"), 0o755)?;
+    replace(root, "hosts", hosts().as_bytes())?;
+    replace(root, "resolv.conf", RESOLVER.as_bytes())?;
+    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    let user = format!("agent:x:{uid}:{gid}:agent:{}:/bin/sh\n", plan.home.display());
+    add_account(root, "passwd", uid, &user)?;
+    add_account(root, "group", gid, &format!("agent:x:{gid}:\n"))
+}
+
+/// Adds a line to a table of the image unless that id has one.
+fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
+    let mut table = root.read(&Path::new("/etc").join(name), LARGEST).unwrap_or_default();
+    let text = String::from_utf8_lossy(&table);
+    let known = text.lines().any(|line| line.split(':').nth(2).is_some_and(|field| field == id.to_string()));
+    if known {
+        return Ok(());
+    }
+    if !table.is_empty() && !table.ends_with(b"\n") {
+        table.push(b'\n');
+    }
+    table.extend(line.as_bytes());
+    replace(root, name, &table)
+}
+
+/// Puts a file in the place of whatever the image has there: a link is replaced, not followed.
+fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
+    let etc = root.open(Path::new("/etc"))?;
+    match rustix::fs::unlinkat(&etc, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => root.file(&Path::new("/etc").join(name), content),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.

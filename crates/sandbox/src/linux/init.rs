@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use policy::MountMode;
 use sys::landlock::Right;
+use sys::privilege::{self, IdMap};
 use sys::process::{self, Namespaces};
-use sys::{descriptor, landlock, mount, privilege};
+use sys::{descriptor, landlock, mount};
 
 use super::root::Root;
 use super::{Inherited, etc, handover, trust, wire};
-use crate::plan::{HOME, LimitsPlan, Plan};
+use crate::plan::{LimitsPlan, Plan};
 use crate::started::Stdio;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, Failure, Ready, Supervised};
@@ -96,7 +97,7 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
         handover::await_maps(&inherited.hand)?;
         return privilege::become_user(identity.uid.0, identity.gid.0);
     }
-    let pair = |(inside, outside)| privilege::IdPair { inside, outside };
+    let pair = |(inside, outside)| IdMap::one(inside, outside);
     privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid))
 }
 
@@ -104,7 +105,9 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
 fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
         // Only root's trees come from the parent; otherwise they were opened here.
-        Step::ShowWorkspace(..) | Step::Show(_) | Step::Copy(..) => plan.identity.own,
+        Step::MountImage { .. } | Step::ShowWorkspace(..) | Step::Show(_) | Step::Copy(..) => {
+            plan.identity.own
+        }
         Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork => true,
         _ => false,
     }
@@ -157,10 +160,14 @@ impl Maker<'_> {
         match step {
             Step::OpenSources => self.root.open_sources(self.inherited),
             Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes).map_err(text),
+            Step::MountImage { layers, size, inodes } => {
+                self.root.mount_image(layers.len(), size.bytes(), *inodes).map_err(text)
+            }
             Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
             Step::Link(path, to) => self.root.link(path, to).map_err(text),
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
+            Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),
             Step::TrustAuthority(bundle) => {
                 let authority = self.authority.as_deref().ok_or("the sidecar made no authority")?;
                 let environment = &self.inherited.plan.environment;
@@ -194,11 +201,11 @@ impl Maker<'_> {
     /// Everything may be read; written only the private directories and what was shown for writing.
     fn landlock(&mut self) -> Result<(), String> {
         let plan = self.inherited.plan;
-        let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), Right::Read)];
+        // An image's own files are a private copy, which may be changed.
+        let root = if self.root.is_image() { Right::Write } else { Right::Read };
+        let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), root), (plan.home.clone(), Right::Write)];
         trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
-        trees.extend(
-            ["/tmp", "/var/tmp", "/run", HOME, "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)),
-        );
+        trees.extend(["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)));
         for step in &plan.steps {
             match step {
                 Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite) => {

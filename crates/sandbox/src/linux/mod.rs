@@ -14,6 +14,7 @@
 
 mod etc;
 mod handover;
+mod image;
 mod init;
 mod java;
 mod owners;
@@ -27,13 +28,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use policy::{MountMode, WorkspaceMode};
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
+use sys::privilege::IdMap;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, privilege};
 
 use self::owners::Owners;
 use crate::error::Error;
 use crate::host::Host;
-use crate::plan::{LimitsPlan, Plan};
+use crate::plan::{Identity, LimitsPlan, Plan};
 use crate::protect;
 use crate::source;
 use crate::started::{Ending, SidecarStart, Started, Stdio};
@@ -166,6 +168,12 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
 fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error> {
     let mut trees = Vec::new();
     for step in &plan.steps {
+        if let Step::MountImage { layers, .. } = step {
+            for layer in layers {
+                trees.push(image::mapped_layer(layer, owners)?);
+            }
+            continue;
+        }
         let (path, mode) = match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
             Step::ShowWorkspace(path, WorkspaceMode::ReadOnly) | Step::Copy(path, _) => {
@@ -196,6 +204,10 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
 /// Root's part: the ids of the run, written from outside.
 fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
     let directory = format!("/proc/{}", started.init.pid().as_raw_nonzero());
-    let pair = |(inside, outside)| privilege::IdPair { inside, outside };
-    privilege::write_foreign_id_maps(&directory, pair(plan.identity.uid), pair(plan.identity.gid))
+    let Identity { uid, gid, range, .. } = plan.identity;
+    let (uid, gid) = match range {
+        Some(range) => (range.map(), range.map()),
+        None => (IdMap::one(uid.0, uid.1), IdMap::one(gid.0, gid.1)),
+    };
+    privilege::write_foreign_id_maps(&directory, uid, gid)
 }

@@ -26,6 +26,8 @@ const PLAIN: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 #[derive(Debug, Default)]
 pub(super) struct Root {
     directory: Option<OwnedFd>,
+    /// The private file system that an image's root lies over.
+    pub(super) below: Option<OwnedFd>,
     /// Detached trees of what is shown, in the order of the steps that show it.
     trees: std::collections::VecDeque<OwnedFd>,
 }
@@ -37,6 +39,12 @@ impl Root {
             return Ok(()); // root opens and maps them, and hands them over
         }
         for step in &inherited.plan.steps {
+            if let Step::MountImage { layers, .. } = step {
+                for layer in layers {
+                    self.trees.push_back(super::image::layer(layer).map_err(|e| e.to_string())?);
+                }
+                continue;
+            }
             let path = match step {
                 Step::ShowWorkspace(path, _) | Step::Copy(path, _) => path,
                 Step::Show(Visible { source: Source::Host(path), .. }) => path,
@@ -52,6 +60,21 @@ impl Root {
     /// Takes trees that the parent opened.
     pub(super) fn receive(&mut self, trees: Vec<OwnedFd>) {
         self.trees.extend(trees);
+    }
+
+    /// The next of the opened trees.
+    pub(super) fn next_tree(&mut self) -> io::Result<OwnedFd> {
+        self.trees.pop_front().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Whether the root is an image's, and not the host's directories.
+    pub(super) fn is_image(&self) -> bool {
+        self.below.is_some()
+    }
+
+    /// Takes a root that was put over the private one.
+    pub(super) fn cover(&mut self, root: OwnedFd) {
+        self.below = self.directory.replace(root);
     }
 
     /// Mounts the private root itself.
@@ -117,6 +140,27 @@ impl Root {
         io::Write::write_all(&mut std::fs::File::from(file), content)
     }
 
+    /// Reads a file, links resolved as if this were the root; what is no regular file is not waited for.
+    pub(super) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat2(self.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        let file = std::fs::File::from(file);
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut content = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, most), &mut content)?;
+        Ok(content)
+    }
+
+    /// Whether there is a file, links resolved as if this were the root.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.fd().is_ok_and(|root| {
+            openat2(root, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT).is_ok()
+        })
+    }
+
     /// Makes a link.
     pub(super) fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
         let parent = self.open(path.parent().unwrap_or(path))?;
@@ -158,7 +202,7 @@ impl Root {
     }
 
     fn show_next(&mut self, target: &Path, mode: MountMode) -> io::Result<()> {
-        let tree = self.trees.pop_front().ok_or(io::ErrorKind::NotFound)?;
+        let tree = self.next_tree()?;
         let flags = match mode {
             MountMode::ReadOnly => PLAIN.and(Flags::READ_ONLY),
             MountMode::ReadWrite => PLAIN,
@@ -177,7 +221,7 @@ impl Root {
 
     /// Copies the next source to a path.
     pub(super) fn copy(&mut self, target: &Path) -> io::Result<()> {
-        let tree = self.trees.pop_front().ok_or(io::ErrorKind::NotFound)?;
+        let tree = self.next_tree()?;
         let parent = target.parent().unwrap_or(target);
         self.directory(parent, 0o755)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -199,6 +243,11 @@ impl Root {
 
     /// Makes `/dev`: the harmless devices, terminals of its own, shared memory. Opens a terminal where one is wanted.
     pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
+        if let Some(below) = &self.below {
+            // An image's own devices, whatever it calls so, are covered by an empty directory.
+            rustix::fs::mkdirat(below, c"dev", Mode::from_raw_mode(0o755))?;
+            self.attach(mount::clone_tree(below.as_fd(), c"dev", Depth::One)?.as_fd(), Path::new("/dev"))?;
+        }
         self.directory(Path::new("/dev/shm"), 0o1777)?;
         let devices = self.open(Path::new("/dev"))?;
         for device in DEVICES {

@@ -2,17 +2,17 @@
 //! environment, so the system's places hold it too, and not only the variables that name our files.
 
 use std::ffi::CString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sys::mount::{self, Flags};
 
 use super::etc::{OURS, lay_over};
 use super::java;
 use super::root::{BASE, Root, relative};
 use crate::environment::{AUTHORITY, BUNDLE};
+use crate::host::BUNDLES;
 
 /// A directory of authorities, indexed by a hash of their names, as OpenSSL looks at.
 const DIRECTORY: &str = "/etc/ssl/certs";
@@ -29,8 +29,10 @@ pub(super) fn trust(
     java: Option<&Path>,
 ) -> io::Result<()> {
     root.file(Path::new(AUTHORITY), authority)?;
+    let found = if root.is_image() { BUNDLES.map(Path::new).into_iter().find(|p| root.has(p)) } else { None };
+    let bundle = bundle.or(found);
     let mut all = match bundle {
-        Some(bundle) => read(root, bundle)?,
+        Some(bundle) => root.read(bundle, LARGEST)?,
         None => Vec::new(),
     };
     all.push(b'\n');
@@ -44,17 +46,12 @@ pub(super) fn trust(
     lay_over(root, Path::new(BUNDLE), bundle, &all)
 }
 
-fn read(root: &Root, path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = openat2(root.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
-    let mut content = Vec::new();
-    std::fs::File::from(file).take(LARGEST).read_to_end(&mut content)?;
-    Ok(content)
-}
-
 /// Lays a directory with one more entry over the host's index. A kernel that cannot leaves the bundle and the variables.
 fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
     let Ok(theirs) = root.open(Path::new(DIRECTORY)) else { return Ok(()) };
+    if root.is_image() {
+        return root.file(&Path::new(DIRECTORY).join(HASHED), authority);
+    }
     let ours = Path::new(OURS).join("certs");
     root.directory(&ours, 0o755)?;
     root.file(&ours.join(HASHED), authority)?;

@@ -1,0 +1,83 @@
+//! `lockgate image`: the images that are here.
+
+use image::{Bounds, Command, Listed, Reference, Removed};
+use policy::ByteSize;
+use runtime::Images;
+use sandbox::Caller;
+
+use crate::arguments::Image;
+use crate::exit::{Done, Usage};
+use crate::output::{self, Form};
+
+pub(crate) fn image(arguments: Image) -> Done {
+    let images = Images::of(&Caller::current()?)?;
+    match arguments {
+        Image::Import { source, name, config, max_size } => {
+            let name =
+                name.map(|name| name.parse::<Reference>()).transpose().map_err(runtime::Error::from)?;
+            let command = match config {
+                Some(path) => {
+                    let text = std::fs::read(&path)
+                        .map_err(|source| runtime::Error::ReadSettings { path: path.clone(), source })?;
+                    Command::parse(&text).map_err(runtime::Error::from)?
+                }
+                None => Command::default(),
+            };
+            let octets: ByteSize = max_size
+                .parse()
+                .map_err(|e| Usage::error(format!("--max-size: {e}"), "as in --max-size 16GiB"))?;
+            let bounds = Bounds { octets: octets.bytes(), ..Bounds::default() };
+            for listed in images.import(&source, name, command, bounds)? {
+                output::data(&line(&listed))?;
+            }
+        }
+        Image::Ls { json, quiet } => list(&images.list()?, Form::of(json), quiet)?,
+        Image::Rm { images: names } => {
+            for name in names {
+                let removed = images.remove(&name)?;
+                output::tell(&format!("removed {name}{}", freed(&removed)));
+            }
+        }
+        Image::Prune => {
+            let removed = images.prune()?;
+            output::tell(&format!("removed {} images{}", removed.images, freed(&removed)));
+        }
+    }
+    Ok(0)
+}
+
+fn freed(removed: &Removed) -> String {
+    match removed.octets {
+        0 => String::new(),
+        octets => format!(", {} freed", ByteSize::from_bytes(octets)),
+    }
+}
+
+fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
+    if form == Form::Text && !quiet && !all.is_empty() {
+        output::data(&format!("{:<12}  {:>9}  {:<20}  NAME", "IMAGE", "SIZE", "ADDED"))?;
+    }
+    for listed in all {
+        let record = &listed.record;
+        output::data(&match (form, quiet) {
+            (_, true) => record.digest.short().to_owned(),
+            (Form::Text, false) => line(listed),
+            (Form::Json, false) => serde_json::json!({
+                "name": listed.name,
+                "digest": record.digest.to_string(),
+                "octets": record.octets(),
+                "layers": record.layers.len(),
+                "added": record.added,
+            })
+            .to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+fn line(listed: &Listed) -> String {
+    let record = &listed.record;
+    let size = ByteSize::from_bytes(record.octets() >> 20 << 20);
+    let name = output::plain(listed.name.as_deref().unwrap_or("-"));
+    format!("{:<12}  {:>9}  {:<20}  {name}", record.digest.short(), size.to_string(), record.added)
+}

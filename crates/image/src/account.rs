@@ -1,0 +1,96 @@
+//! Who an image's command is: the `User` of its configuration, looked up in the image's own `passwd` and `group`.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest `passwd` or `group` that is looked at.
+pub(crate) const LARGEST: u64 = 1 << 20;
+/// Ids of an image are below this: what a range of 65536 can hold, without the last, which means nobody.
+const HIGHEST: u32 = 65534;
+
+/// The account of an image's command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id.
+    pub gid: u32,
+    /// The user's name, where the image has one.
+    pub name: Option<String>,
+    /// The user's home, where the image has one.
+    pub home: Option<String>,
+}
+
+impl Account {
+    /// Looks up `USER`, `UID`, `USER:GROUP` or `UID:GID`; an empty text is root.
+    pub(crate) fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
+        let (user, wanted_group) = user.split_once(':').map_or((user, None), |(u, g)| (u, Some(g)));
+        let user = if user.is_empty() { "0" } else { user };
+        let known = rows::<7>(passwd).find(|row| row[0] == user).or_else(|| {
+            // A number is one even if nobody has it.
+            rows::<7>(passwd).find(|row| row[2] == user)
+        });
+        let mut account = match (&known, id(user)) {
+            (Some(row), _) => Self {
+                uid: id(row[2]).ok_or_else(|| format!("`{}` has no usable id", user.escape_default()))?,
+                gid: id(row[3]).ok_or_else(|| format!("`{}` has no usable group", user.escape_default()))?,
+                name: Some(row[0].to_owned()),
+                home: Some(row[5].to_owned()).filter(|home| home.starts_with('/') && home.len() > 1),
+            },
+            (None, Some(uid)) => Self { uid, ..Self::default() },
+            (None, None) => return Err(format!("it has no user `{}`", user.escape_default())),
+        };
+        if let Some(wanted) = wanted_group {
+            let row = rows::<4>(group).find(|row| row[0] == wanted);
+            let gid = row.map_or_else(|| id(wanted), |row| id(row[2]));
+            account.gid = gid.ok_or_else(|| format!("it has no group `{}`", wanted.escape_default()))?;
+        }
+        Ok(account)
+    }
+
+    /// Whether this is root.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// The lines of a table that have so many fields.
+fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+    table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        <[&str; N]>::try_from(fields).ok()
+    })
+}
+
+fn id(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|id| digits && *id < HIGHEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nbroken\napp:x:101:102::/srv/app:/bin/sh\n";
+    const GROUP: &str = "root:x:0:\nstaff:x:50:app\n";
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        let find = |user| Account::find(user, PASSWD, GROUP).map(|a| (a.uid, a.gid, a.home));
+        let home = Some("/srv/app".to_owned());
+        assert_eq!(find("app"), Ok((101, 102, home.clone())));
+        assert_eq!(find("101"), Ok((101, 102, home.clone())));
+        assert_eq!(find("app:staff"), Ok((101, 50, home)));
+        assert_eq!(find("7:8"), Ok((7, 8, None)));
+        assert_eq!(find("7"), Ok((7, 0, None)));
+        assert_eq!(find(""), Ok((0, 0, Some("/root".to_owned()))));
+    }
+
+    #[test]
+    fn who_is_not_there_is_refused() {
+        for user in ["nobody-here", "app:nowhere", "65534", "+1", "-1", "4294967295", "app:"] {
+            assert!(Account::find(user, PASSWD, GROUP).is_err(), "{user}");
+        }
+        assert!(Account::find("", "", "").is_ok());
+    }
+}

@@ -1,0 +1,154 @@
+//! The configuration of an image: what it says about how it is run, parsed and bounded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::manifest::{LARGEST, MOST_LAYERS, malformed, parse};
+
+/// How many words a command may have, and how many variables an environment.
+const MOST_WORDS: usize = 4096;
+
+/// An image's configuration as it is written.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RawConfig {
+    #[serde(default)]
+    pub(crate) architecture: String,
+    #[serde(default)]
+    pub(crate) config: Option<RawCommand>,
+    pub(crate) rootfs: RootFs,
+}
+
+/// What an image's configuration says of the command; also what `lockgate image import --config` reads.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct RawCommand {
+    pub(crate) user: String,
+    pub(crate) env: Option<Vec<String>>,
+    pub(crate) entrypoint: Option<Vec<String>>,
+    pub(crate) cmd: Option<Vec<String>>,
+    pub(crate) working_dir: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RootFs {
+    #[serde(default)]
+    pub(crate) diff_ids: Vec<Digest>,
+}
+
+/// What an image is: its layers, bottom first, and how it is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageConfig {
+    /// The digests of its uncompressed layers, bottom first.
+    pub layers: Vec<Digest>,
+    /// How it is run.
+    pub command: Command,
+}
+
+/// How an image is run, where nobody says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
+    pub user: String,
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+    /// What every command is given to.
+    pub entrypoint: Vec<String>,
+    /// The command, or what the entry point is given.
+    pub command: Vec<String>,
+    /// Where it starts; empty if not said.
+    pub directory: String,
+}
+
+impl ImageConfig {
+    /// Parses an image's configuration.
+    ///
+    /// # Errors
+    /// When it is malformed, too large, or for another machine.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        if octets.len() as u64 > LARGEST {
+            return Err(malformed("configuration", "it is larger than 4 MiB"));
+        }
+        let raw: RawConfig = parse("configuration", octets)?;
+        if !matches!(raw.architecture.as_str(), "amd64" | "") {
+            let machine = raw.architecture.escape_default();
+            return Err(malformed(
+                "configuration",
+                format!("it is for {machine}, and this machine is amd64"),
+            ));
+        }
+        if raw.rootfs.diff_ids.len() > MOST_LAYERS {
+            return Err(malformed("configuration", format!("it has more than {MOST_LAYERS} layers")));
+        }
+        let command = Command::compile(raw.config.unwrap_or_default())?;
+        Ok(Self { layers: raw.rootfs.diff_ids, command })
+    }
+}
+
+impl Command {
+    /// Parses the `config` object of an image's configuration alone.
+    ///
+    /// # Errors
+    /// When it is malformed.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        Self::compile(parse("configuration", octets)?)
+    }
+
+    fn compile(raw: RawCommand) -> Result<Self, Error> {
+        let (entrypoint, command) = (raw.entrypoint.unwrap_or_default(), raw.cmd.unwrap_or_default());
+        let variables = raw.env.unwrap_or_default();
+        if [&entrypoint, &command, &variables].iter().any(|list| list.len() > MOST_WORDS) {
+            return Err(malformed(
+                "configuration",
+                format!("a list in it has more than {MOST_WORDS} entries"),
+            ));
+        }
+        let words = [&entrypoint[..], &command, &variables].concat();
+        if words.iter().chain([&raw.user, &raw.working_dir]).any(|word| word.contains('\0')) {
+            return Err(malformed("configuration", "it holds NUL"));
+        }
+        let environment = variables
+            .iter()
+            .map(|line| match line.split_once('=') {
+                Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+                _ => Err(malformed("configuration", format!("`{}` is no variable", line.escape_default()))),
+            })
+            .collect::<Result<_, _>>()?;
+        if !raw.working_dir.is_empty() && !raw.working_dir.starts_with('/') {
+            return Err(malformed("configuration", "its working directory is not absolute"));
+        }
+        Ok(Self { user: raw.user, environment, entrypoint, command, directory: raw.working_dir })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read() {
+        let layer = Digest::of(b"layer");
+        let text = format!(
+            r#"{{"architecture":"amd64","os":"linux","config":{{"User":"app","Env":["A=b=c"],"Entrypoint":["/e"],
+            "Cmd":["x"],"WorkingDir":"/w","Labels":{{"a":"b"}}}},"rootfs":{{"type":"layers","diff_ids":["{layer}"]}}}}"#
+        );
+        let config = ImageConfig::parse(text.as_bytes()).unwrap();
+        assert_eq!(config.layers, [layer]);
+        assert_eq!(config.command.environment, [("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!((config.command.user.as_str(), config.command.directory.as_str()), ("app", "/w"));
+    }
+
+    #[test]
+    fn what_cannot_be_run_here_is_refused() {
+        for text in [
+            r#"{"rootfs":{"diff_ids":["sha256:../x"]}}"#,
+            r#"{"architecture":"arm64","rootfs":{"diff_ids":[]}}"#,
+            r#"{"config":{"Env":["=x"]},"rootfs":{"diff_ids":[]}}"#,
+            r#"{"config":{"Cmd":["a\u0000b"]},"rootfs":{"diff_ids":[]}}"#,
+            r#"{"config":{"WorkingDir":"../x"},"rootfs":{"diff_ids":[]}}"#,
+            r#"{"config":{}}"#,
+        ] {
+            assert!(ImageConfig::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What people call an image: `registry/repository:tag@digest`, of which a name in the store needs less than a pull.
+//!
+//! There is no default registry. Which one a bare name meant would be somebody else's choice, so a pull of it is refused.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::digest::Digest;
+use crate::error::Error;
+
+/// The tag of an image that names none.
+const LATEST: &str = "latest";
+/// The longest name, and the longest tag, of the distribution specification.
+const LONGEST_NAME: usize = 255;
+const LONGEST_TAG: usize = 128;
+
+/// A reference to an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    registry: Option<String>,
+    repository: String,
+    tag: String,
+    digest: Option<Digest>,
+}
+
+impl Reference {
+    /// The registry: `HOST` or `HOST:PORT`; none in a bare name.
+    #[must_use]
+    pub fn registry(&self) -> Option<&str> {
+        self.registry.as_deref()
+    }
+
+    /// The repository within its registry.
+    #[must_use]
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag, `latest` if none was given.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// The digest that the manifest must have, where one was given.
+    #[must_use]
+    pub fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// The name under which an image is kept: everything but the digest.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let registry = self.registry.as_ref().map(|r| format!("{r}/")).unwrap_or_default();
+        format!("{registry}{}:{}", self.repository, self.tag)
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())?;
+        self.digest.as_ref().map_or(Ok(()), |digest| write!(f, "@{digest}"))
+    }
+}
+
+impl FromStr for Reference {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text).map_err(|why| Error::Reference { name: text.escape_default().to_string(), why })
+    }
+}
+
+fn parse(text: &str) -> Result<Reference, &'static str> {
+    let (rest, digest) = match text.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest.parse()?)),
+        None => (text, None),
+    };
+    // The first part is a registry if it could be a host: it has a dot or a port, or is `localhost`.
+    let (registry, rest) = match rest.split_once('/') {
+        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), rest),
+        _ => (None, rest),
+    };
+    let (repository, tag) = match rest.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => (repository, tag),
+        _ => (rest, LATEST),
+    };
+    if let Some(registry) = registry {
+        check_registry(registry)?;
+    }
+    if repository.len() + registry.map_or(0, str::len) > LONGEST_NAME {
+        return Err("it is longer than 255 characters");
+    }
+    if !repository.split('/').all(is_component) {
+        return Err(
+            "a repository is lower-case letters, digits and `.`, `_`, `-` between them, in parts divided by `/`",
+        );
+    }
+    let first = tag.bytes().next();
+    let valid = tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+    if !valid || tag.len() > LONGEST_TAG || !first.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err("a tag is letters, digits, `_`, `.` and `-`, 128 of them at most");
+    }
+    Ok(Reference {
+        registry: registry.map(Into::into),
+        repository: repository.into(),
+        tag: tag.into(),
+        digest,
+    })
+}
+
+fn check_registry(registry: &str) -> Result<(), &'static str> {
+    let (host, port) = registry.split_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
+    let label = |l: &str| {
+        !l.is_empty()
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    if !host.split('.').all(label) {
+        return Err("its registry is not a host name");
+    }
+    // Digits alone: other spellings of a number mean different things to different readers.
+    let digits = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && !p.starts_with('0');
+    match port {
+        None => Ok(()),
+        Some(port) if digits(port) && port.parse::<u16>().is_ok() => Ok(()),
+        Some(_) => Err("its registry's port is not a number from 1 to 65535"),
+    }
+}
+
+/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, as the distribution specification has it.
+fn is_component(part: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let ends = part.bytes().next().is_some_and(alphanumeric) && part.bytes().last().is_some_and(alphanumeric);
+    let separators = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    ends && separators
+        .filter(|s| !s.is_empty())
+        .all(|s| matches!(s, "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let digest = Digest::of(b"");
+        for (text, registry, repository, tag) in [
+            ("debian", None, "debian", "latest"),
+            ("library/debian:12", None, "library/debian", "12"),
+            ("registry.example.com/a/b:v1.2", Some("registry.example.com"), "a/b", "v1.2"),
+            ("localhost/x", Some("localhost"), "x", "latest"),
+            ("127.0.0.1:5000/x__y/z--1:A", Some("127.0.0.1:5000"), "x__y/z--1", "A"),
+        ] {
+            let reference: Reference = text.parse().unwrap();
+            let parts = (reference.registry(), reference.repository(), reference.tag());
+            assert_eq!(parts, (registry, repository, tag), "{text}");
+            let pinned: Reference = format!("{text}@{digest}").parse().unwrap();
+            assert_eq!(pinned.digest(), Some(&digest));
+            assert_eq!(pinned.name(), reference.name());
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in [
+            "",
+            ":",
+            "/",
+            "a/",
+            "/a",
+            "A",
+            "a//b",
+            "a:",
+            "a:-x",
+            "a b",
+            "a..b",
+            "a_.b",
+            "a/../b",
+            "../a",
+            "a\0",
+            "a@sha256:1",
+            "host.example:0/a",
+            "host.example:080/a",
+            "host.example:99999/a",
+            "-x.example/a",
+            "user@host.example/a",
+            "http://host.example/a",
+            "a:b:c",
+            "a.-b/c",
+        ] {
+            assert!(text.parse::<Reference>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where images come from, and how what is found becomes an image of the store.
+//!
+//! `docker save` archives and OCI layouts (a directory, or packed into an archive) say what they are; any other archive or
+//! directory is a root file system.
+
+mod directory;
+mod layout;
+mod parts;
+mod saved;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+use self::parts::Parts;
+use crate::account::{self, Account};
+use crate::config::{Command, ImageConfig};
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::manifest::malformed;
+use crate::reference::Reference;
+use crate::store::{ImageRecord, LayerUse, Listed, Store};
+use crate::unpack::{Bounds, Ownership};
+
+/// What an import is told beside its source.
+#[derive(Clone, Debug)]
+pub struct Overrides {
+    /// What the image is called; what its source calls it if not said.
+    pub name: Option<Reference>,
+    /// How a root file system is run: it does not say so itself.
+    pub command: Command,
+    /// How much each layer may hold.
+    pub bounds: Bounds,
+    /// Whose its files are.
+    pub ownership: Ownership,
+}
+
+/// Imports every image of a file or directory.
+///
+/// # Errors
+/// When it cannot be read, is malformed or too large, or the store cannot be written.
+pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
+    crate::store::sweep(store)?;
+    let read = |error| Error::Read { path: source.into(), source: error };
+    if std::fs::metadata(source).map_err(read)?.is_dir() {
+        if !source.join("oci-layout").exists() {
+            let layer = directory::import(store, source, overrides)?;
+            return settle_root(store, source, layer, overrides);
+        }
+        let opened =
+            rustix::fs::open(source, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let parts = Parts::directory(opened.map_err(|e| read(e.into()))?, source);
+        return layout::import(store, &parts, overrides);
+    }
+    let file = File::open(source).map_err(read)?;
+    let parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
+    if parts.has(saved::MANIFEST) {
+        saved::import(store, &parts, overrides)
+    } else if parts.has(layout::INDEX) {
+        layout::import(store, &parts, overrides)
+    } else {
+        let layer =
+            store.add_layer(None, parts.whole().map_err(read)?, overrides.bounds, overrides.ownership)?;
+        settle_root(store, source, layer, overrides)
+    }
+}
+
+/// Makes an image of one layer and what was said of it.
+fn settle_root(
+    store: &Store,
+    source: &Path,
+    layer: LayerUse,
+    overrides: &Overrides,
+) -> Result<Vec<Listed>, Error> {
+    let Some(name) = &overrides.name else {
+        let why = "a root file system has no name of its own; give it one with --name".into();
+        return Err(Error::Form { path: source.into(), why });
+    };
+    let Command { user, environment, entrypoint, command, directory } = &overrides.command;
+    let variables: Vec<String> = environment.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    let config = serde_json::json!({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": { "User": user, "Env": variables, "Entrypoint": entrypoint, "Cmd": command, "WorkingDir": directory },
+        "rootfs": { "type": "layers", "diff_ids": [layer.record.digest] },
+    });
+    let config = config.to_string().into_bytes();
+    settle(store, &config, vec![layer], &[name.name()], overrides.ownership)
+}
+
+/// Makes an image of its configuration and its layers, which are in the store.
+pub(crate) fn settle(
+    store: &Store,
+    config: &[u8],
+    layers: Vec<LayerUse>,
+    names: &[String],
+    ownership: Ownership,
+) -> Result<Vec<Listed>, Error> {
+    let parsed = ImageConfig::parse(config)?;
+    let fits = parsed.layers.iter().eq(layers.iter().map(|layer| &layer.record.digest));
+    if !fits {
+        return Err(malformed("configuration", "its layers are not those of the manifest"));
+    }
+    let account = find_account(store, &parsed, ownership)?;
+    let records = layers.iter().map(|layer| layer.record.clone()).collect();
+    let record = ImageRecord::new(Digest::of(config), records, parsed.command, account, ownership);
+    if names.is_empty() {
+        store.add(&record, None, None)?;
+        return Ok(vec![Listed { name: None, record }]);
+    }
+    for name in names {
+        store.add(&record, Some(name), None)?;
+    }
+    Ok(names.iter().map(|name| Listed { name: Some(name.clone()), record: record.clone() }).collect())
+}
+
+/// Who the image's command is. The topmost `passwd` of its layers counts.
+fn find_account(store: &Store, config: &ImageConfig, ownership: Ownership) -> Result<Account, Error> {
+    let topmost = |path: &str| {
+        config
+            .layers
+            .iter()
+            .rev()
+            .find_map(|layer| read_within(&store.tree(layer, ownership), path))
+            .unwrap_or_default()
+    };
+    let found = Account::find(&config.command.user, &topmost("etc/passwd"), &topmost("etc/group"));
+    found.map_err(|why| malformed("user", why))
+}
+
+/// Reads a small file of a layer, links resolved as if the layer were the root.
+fn read_within(tree: &Path, path: &str) -> Option<String> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat2(CWD, tree, flags, Mode::empty(), ResolveFlags::empty()).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file: File = openat2(root.as_fd(), path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?.into();
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut octets = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, account::LARGEST), &mut octets).ok()?;
+    Some(String::from_utf8_lossy(&octets).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

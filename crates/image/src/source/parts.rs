@@ -1,0 +1,189 @@
+//! The parts of an image that lies on this machine, by their names: files of a directory, or entries of an archive.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+use crate::error::Error;
+use crate::manifest::LARGEST;
+use crate::unpack::{Archive, Bounds, Kind, decompress};
+
+/// How many entries of an outer archive are looked at: an image has a few for each layer.
+const MOST_ENTRIES: u64 = 100_000;
+
+/// Where the parts are.
+pub(super) struct Parts {
+    path: PathBuf,
+    place: Place,
+}
+
+enum Place {
+    Directory(OwnedFd),
+    Archive { file: File, index: HashMap<String, Entry> },
+}
+
+enum Entry {
+    /// Where its octets are, and how many.
+    Octets(u64, u64),
+    /// Another name of it: older engines write a layer that they have written before as a link.
+    Alias(String),
+}
+
+impl Parts {
+    pub(super) fn directory(opened: OwnedFd, path: &Path) -> Self {
+        Self { path: path.into(), place: Place::Directory(opened) }
+    }
+
+    /// Reads the names of an archive. One that is compressed is unpacked beside first.
+    pub(super) fn archive(
+        mut file: File,
+        path: &Path,
+        bounds: Bounds,
+        staging: &Path,
+    ) -> Result<Self, Error> {
+        let read = |source| Error::Read { path: path.into(), source };
+        if is_compressed(&file).map_err(read)? {
+            file = decompressed(file, bounds, staging).map_err(read)?;
+        }
+        let archive = file.try_clone().map_err(read)?;
+        let bounds = Bounds { octets: u64::MAX, entries: MOST_ENTRIES };
+        let mut archive = Archive::seekable(archive, bounds);
+        let mut index = HashMap::new();
+        let unpack = |source| Error::Unpack { layer: path.display().to_string(), source };
+        // A root file system has more names than an image has parts: those that matter stand among the first.
+        while let Ok(Some(entry)) = archive.next().map_err(unpack) {
+            let Some(name) = normal(&entry.name) else { continue };
+            let found = match entry.kind {
+                Kind::File => {
+                    let (at, length) = archive.place().map_err(read)?;
+                    Entry::Octets(at, length)
+                }
+                Kind::Link => {
+                    let above = Path::new(&name).parent().unwrap_or(Path::new("")).to_string_lossy();
+                    let Some(target) = normal(&[above.as_bytes(), b"/", &entry.link].concat()) else {
+                        continue;
+                    };
+                    Entry::Alias(target)
+                }
+                _ => continue,
+            };
+            index.insert(name, found);
+        }
+        Ok(Self { path: path.into(), place: Place::Archive { file, index } })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is a part of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match &self.place {
+            Place::Directory(_) => self.open(name).is_ok(),
+            Place::Archive { index, .. } => index.contains_key(name),
+        }
+    }
+
+    /// Opens a part.
+    pub(super) fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, Error> {
+        let missing =
+            || Error::Form { path: self.path.clone(), why: format!("it has no `{}`", name.escape_default()) };
+        let read = |source| Error::Read { path: self.path.join(name), source };
+        match &self.place {
+            Place::Directory(directory) => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+                let opened =
+                    openat2(directory, name, flags, Mode::empty(), resolve).map_err(|e| read(e.into()))?;
+                let file = File::from(opened);
+                if file.metadata().map_err(read)?.is_file() { Ok(Box::new(file)) } else { Err(missing()) }
+            }
+            Place::Archive { file, index } => {
+                let entry = match index.get(name) {
+                    Some(Entry::Alias(other)) => index.get(other),
+                    entry => entry,
+                };
+                let Some(Entry::Octets(at, length)) = entry else { return Err(missing()) };
+                Ok(Box::new(Window { file, at: *at, left: *length }))
+            }
+        }
+    }
+
+    /// Reads a document.
+    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let mut octets = Vec::new();
+        let read = self.open(name)?.take(LARGEST + 1).read_to_end(&mut octets);
+        read.map_err(|source| Error::Read { path: self.path.join(name), source })?;
+        if octets.len() as u64 > LARGEST {
+            let why = format!("`{}` is larger than 4 MiB", name.escape_default());
+            return Err(Error::Form { path: self.path.clone(), why });
+        }
+        Ok(octets)
+    }
+
+    /// The archive itself, from its beginning.
+    pub(super) fn whole(&self) -> io::Result<Window<'_>> {
+        match &self.place {
+            Place::Archive { file, .. } => Ok(Window { file, at: 0, left: file.metadata()?.len() }),
+            Place::Directory(_) => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+}
+
+/// Some octets of a file.
+pub(super) struct Window<'a> {
+    file: &'a File,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Window<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..most], self.at)?;
+        self.at += read as u64;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// An archive begins with a name and has a mark at octet 257, or is too old to have one; what is compressed has neither.
+fn is_compressed(file: &File) -> io::Result<bool> {
+    let mut begin = [0; 4];
+    let read = file.read_at(&mut begin, 0)?;
+    Ok(matches!(
+        &begin[..read],
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18]
+    ))
+}
+
+/// The same, unpacked into a file without a name.
+fn decompressed(file: File, bounds: Bounds, staging: &Path) -> io::Result<File> {
+    let mut plain = tempfile::tempfile_in(staging)?;
+    let octets = io::copy(&mut decompress(file)?.take(bounds.octets.saturating_add(1)), &mut plain)?;
+    if octets > bounds.octets {
+        return Err(io::Error::other(format!("it holds more than {} octets", bounds.octets)));
+    }
+    plain.seek(SeekFrom::Start(0))?;
+    Ok(plain)
+}
+
+/// A name without what says nothing; none for one that is no text or leads out.
+fn normal(name: &[u8]) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in std::str::from_utf8(name).ok()?.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}

@@ -1,0 +1,127 @@
+//! One layer on its way into the store: unpacked beside, verified, and only then given its name.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use tempfile::TempDir;
+
+use super::{LayerRecord, Store, failed};
+use crate::digest::{Digest, Hashing};
+use crate::error::{Error, UnpackError};
+use crate::unpack::{Bounds, Ownership, decompress, unpack};
+
+/// How much may follow the end of an archive: what fills its last record, and more than any writer adds.
+const TRAILER: u64 = 64 << 20;
+
+/// A layer that is there and stays, until the image it is for has been added.
+#[derive(Debug)]
+pub(crate) struct LayerUse {
+    pub(crate) record: LayerRecord,
+    #[expect(dead_code, reason = "holding the descriptor is what it is for")]
+    lock: File,
+}
+
+impl Store {
+    /// A layer that is there already.
+    pub(crate) fn known_layer(
+        &self,
+        digest: &Digest,
+        ownership: Ownership,
+    ) -> Result<Option<LayerUse>, Error> {
+        let _names = self.lock(FlockOperation::LockShared)?;
+        let path = self.layer(digest, ownership).join("octets");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed(&path, source)),
+        };
+        lock_shared(&file).map_err(|source| failed(&path, source))?;
+        let text = std::fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
+        let octets = text.trim().parse().unwrap_or(0);
+        Ok(Some(LayerUse { record: LayerRecord { digest: digest.clone(), octets }, lock: file }))
+    }
+
+    /// Unpacks a layer, and keeps it if its digest is the one that was promised; one without a promise is kept as what it is.
+    pub(crate) fn add_layer(
+        &self,
+        promised: Option<&Digest>,
+        archive: impl Read,
+        bounds: Bounds,
+        ownership: Ownership,
+    ) -> Result<LayerUse, Error> {
+        let shown = || promised.map_or_else(|| "of the image".to_owned(), |d| d.short().to_owned());
+        let unpack_failed = |source| Error::Unpack { layer: shown(), source };
+        let staged = Staged::begin(self)?;
+        let plain = decompress(archive).map_err(|e| unpack_failed(UnpackError::Read(e)))?;
+        let mut plain = Hashing::new(plain);
+        let taken = unpack(&mut plain, staged.tree.as_fd(), bounds, ownership).map_err(unpack_failed)?;
+        let found = plain.finish(TRAILER).map_err(|e| unpack_failed(UnpackError::Read(e)))?;
+        if let Some(promised) = promised
+            && found != *promised
+        {
+            let what = format!("layer {}", promised.short());
+            return Err(Error::Digest { what, expected: promised.to_string(), found: found.to_string() });
+        }
+        let record = LayerRecord { digest: found, octets: taken.octets };
+        let lock = staged.publish(&self.layer(&record.digest, ownership), record.octets)?;
+        match lock {
+            Some(lock) => Ok(LayerUse { record, lock }),
+            // Somebody else was faster.
+            None => self
+                .known_layer(&record.digest, ownership)?
+                .ok_or_else(|| failed(&self.staging(), io::Error::other("a layer was just removed"))),
+        }
+    }
+}
+
+/// A layer's directory before it has its name. It goes with this value; after a `kill -9` it is known by its free lock.
+struct Staged {
+    directory: TempDir,
+    #[expect(dead_code, reason = "holding the descriptor is what it is for")]
+    lock: File,
+    tree: File,
+}
+
+impl Staged {
+    fn begin(store: &Store) -> Result<Self, Error> {
+        // Whoever looks for what was left behind does not see it before it is locked.
+        let _names = store.lock(FlockOperation::LockShared)?;
+        let staging = store.staging();
+        let make = || {
+            let directory = tempfile::Builder::new().prefix("layer-").tempdir_in(&staging)?;
+            let lock = File::open(directory.path())?;
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            let tree = directory.path().join("tree");
+            std::fs::create_dir(&tree)?;
+            Ok(Self { tree: File::open(&tree)?, lock, directory })
+        };
+        make().map_err(|source| failed(&staging, source))
+    }
+
+    /// Gives it its name; nothing if there is one of that name.
+    fn publish(self, place: &Path, octets: u64) -> Result<Option<File>, Error> {
+        let size = self.directory.path().join("octets");
+        let publish = || {
+            std::fs::write(&size, octets.to_string())?;
+            let lock = File::open(&size)?;
+            lock_shared(&lock)?;
+            match std::fs::rename(self.directory.path(), place) {
+                Ok(()) => Ok(Some(lock)),
+                Err(e) if matches!(e.raw_os_error(), Some(39 | 17)) => Ok(None), // ENOTEMPTY, EEXIST
+                Err(error) => Err(error),
+            }
+        };
+        let published = publish().map_err(|source| failed(place, source))?;
+        if published.is_some() {
+            let _ = self.directory.keep();
+        }
+        Ok(published)
+    }
+}
+
+fn lock_shared(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::LockShared)?)
+}

@@ -1,0 +1,270 @@
+//! Where images are kept: unpacked layers that images share, and what each image is.
+//!
+//! ```text
+//! lock                  held for the moment in which names change or something is taken away
+//! names.json            what people call an image, and which one it is
+//! images/<digest>.json  an image; locked by every run that uses it
+//! layers/<digest>/      (`-squashed` where owners are not kept) tree/ is the layer, octets says how large it is; that file is locked while an image is being added
+//! blobs/<digest>        downloads, whole or in part
+//! staging/              layers in the making, each locked by its maker
+//! ```
+//! All of it belongs to one person and nobody else can look into it. Locks end with the process that holds them, so
+//! what a killed one left is told from what is in use.
+
+mod collect;
+mod layer;
+mod record;
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+pub use self::collect::Removed;
+pub(crate) use self::collect::sweep;
+pub(crate) use self::layer::LayerUse;
+pub(crate) use self::record::LayerRecord;
+pub use self::record::{ImageRecord, Listed};
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::reference::Reference;
+use crate::unpack::{self, Ownership};
+
+/// An image store.
+#[derive(Clone, Debug)]
+pub struct Store(PathBuf);
+
+/// What a name stands for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Named {
+    image: Digest,
+    /// The digest by which its registry knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    manifest: Option<Digest>,
+}
+
+/// An image that stays as long as this lives.
+#[derive(Debug)]
+pub struct Held {
+    /// What it is.
+    pub record: ImageRecord,
+    /// The directories of its layers, bottom first.
+    pub layers: Vec<PathBuf>,
+    #[expect(dead_code, reason = "holding the descriptor is what it is for")]
+    lock: File,
+}
+
+impl Store {
+    /// Opens the store in a directory, which is made if need be.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        let store = Self(directory.to_owned());
+        for part in ["", "images", "layers", "blobs", "staging"] {
+            let path = store.0.join(part);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(|source| failed(&path, source))?;
+        }
+        store.shut()?;
+        // Links above it are followed once: nothing of an image is looked for through one later.
+        store.0.canonicalize().map(Self).map_err(|source| failed(&store.0, source))
+    }
+
+    /// What is in it becomes somebody's root: nobody else may write here.
+    fn shut(&self) -> Result<(), Error> {
+        let check = || {
+            let metadata = std::fs::metadata(&self.0)?;
+            if metadata.uid() != rustix::process::geteuid().as_raw() {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
+            }
+            if metadata.mode() & 0o077 != 0 {
+                std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o700))?;
+            }
+            Ok(())
+        };
+        check().map_err(|source| failed(&self.0, source))
+    }
+
+    /// The directory it is in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    /// Finds an image by its name or the beginning of its digest, and keeps it from being removed.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn hold(&self, name: &str) -> Result<Held, Error> {
+        let _names = self.lock(FlockOperation::LockShared)?;
+        let digest = self.find(name)?;
+        let path = self.image(&digest);
+        let missing = || Error::NoImage { name: name.into() };
+        let lock = File::open(&path).map_err(|_| missing())?;
+        rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(|e| failed(&path, e.into()))?;
+        let record = ImageRecord::read(&path)?;
+        let mut layers: Vec<_> =
+            record.layers.iter().map(|layer| self.tree(&layer.digest, record.ownership())).collect();
+        // The kernel does not look whether the root itself hides what is below it.
+        let lowest = layers.iter().rposition(|tree| unpack::is_opaque(tree)).unwrap_or(0);
+        layers.drain(..lowest);
+        Ok(Held { record, layers, lock })
+    }
+
+    /// Every image under each of its names, and those without one.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, Error> {
+        let _names = self.lock(FlockOperation::LockShared)?;
+        let names = self.names()?;
+        let mut listed = Vec::new();
+        for record in self.records()? {
+            let own: Vec<&String> = names
+                .iter()
+                .filter(|(_, named)| named.image == record.digest)
+                .map(|(name, _)| name)
+                .collect();
+            if own.is_empty() {
+                listed.push(Listed { name: None, record });
+            } else {
+                let all = own.into_iter();
+                listed.extend(all.map(|name| Listed { name: Some(name.clone()), record: record.clone() }));
+            }
+        }
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    /// Adds an image whose layers are there, under a name that may have meant another one until now. `manifest` is what the
+    /// name stood for where it came from.
+    pub(crate) fn add(
+        &self,
+        record: &ImageRecord,
+        name: Option<&str>,
+        manifest: Option<&Digest>,
+    ) -> Result<(), Error> {
+        // What was unpacked is on disk before anything says that it is there.
+        let directory = File::open(&self.0).map_err(|source| failed(&self.0, source))?;
+        rustix::fs::syncfs(&directory).map_err(|e| failed(&self.0, e.into()))?;
+        let _lock = self.lock(FlockOperation::LockExclusive)?;
+        record.write(&self.image(&record.digest))?;
+        match name {
+            Some(name) => {
+                let mut names = self.names()?;
+                let named = Named { image: record.digest.clone(), manifest: manifest.cloned() };
+                names.insert(name.into(), named);
+                self.write_names(&names)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Digest, Error> {
+        const SHORTEST: usize = 6;
+        // A whole digest is never a name: a name could be made to look like another image's.
+        const WHOLE: usize = 64;
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let reference = name.parse::<Reference>().ok().filter(|_| hex.len() != WHOLE);
+        if let Some(reference) = reference
+            && let Some(named) = self.names()?.remove(&reference.name())
+        {
+            // A digest that was asked for must be the image's.
+            let meant = |d: &Digest| *d == named.image || Some(d) == named.manifest.as_ref();
+            if reference.digest().is_none_or(meant) {
+                return Ok(named.image);
+            }
+        }
+        let mut found = self.records()?.into_iter().filter(|r| r.digest.hex().starts_with(hex));
+        match (found.next(), found.next()) {
+            (Some(record), None) if hex.len() >= SHORTEST => Ok(record.digest),
+            _ => Err(Error::NoImage { name: name.escape_default().to_string() }),
+        }
+    }
+
+    fn names(&self) -> Result<BTreeMap<String, Named>, Error> {
+        let path = self.0.join("names.json");
+        match std::fs::read(&path) {
+            Ok(octets) => {
+                serde_json::from_slice(&octets).map_err(|e| failed(&path, io::Error::other(e.to_string())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(source) => Err(failed(&path, source)),
+        }
+    }
+
+    fn write_names(&self, names: &BTreeMap<String, Named>) -> Result<(), Error> {
+        let path = self.0.join("names.json");
+        let text = serde_json::to_vec_pretty(names).map_err(|e| failed(&path, io::Error::other(e)))?;
+        replace(&path, &text)
+    }
+
+    fn records(&self) -> Result<Vec<ImageRecord>, Error> {
+        let directory = self.0.join("images");
+        let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .map(|p| ImageRecord::read(&p))
+            .collect()
+    }
+
+    /// The lock under which names change and things are taken away, or, shared, under which something is found and kept.
+    fn lock(&self, how: FlockOperation) -> Result<File, Error> {
+        let path = self.0.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(|source| failed(&path, source))?;
+        rustix::fs::flock(&file, how).map_err(|e| failed(&path, e.into()))?;
+        Ok(file)
+    }
+
+    fn image(&self, digest: &Digest) -> PathBuf {
+        self.0.join("images").join(format!("{}.json", digest.hex()))
+    }
+
+    fn layer(&self, digest: &Digest, ownership: Ownership) -> PathBuf {
+        self.0.join("layers").join(layer_name(digest, ownership))
+    }
+
+    /// The directory that a layer became.
+    pub(crate) fn tree(&self, digest: &Digest, ownership: Ownership) -> PathBuf {
+        self.layer(digest, ownership).join("tree")
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.0.join("staging")
+    }
+}
+
+/// What a layer's directory is called: with owners and without they are not the same.
+fn layer_name(digest: &Digest, ownership: Ownership) -> String {
+    match ownership {
+        Ownership::Keep => digest.hex().to_owned(),
+        Ownership::Squash => format!("{}-squashed", digest.hex()),
+    }
+}
+
+/// Replaces a file as a whole, and makes the new content last.
+fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    let write = || {
+        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory)?;
+        io::Write::write_all(&mut file, content)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|e| e.error)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|source| failed(path, source))
+}
+
+pub(crate) fn failed(path: &Path, source: io::Error) -> Error {
+    Error::Store { path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests;

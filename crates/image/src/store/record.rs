@@ -1,0 +1,83 @@
+//! What the store knows of an image.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{failed, replace};
+use crate::account::Account;
+use crate::config::Command;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::unpack::Ownership;
+
+/// An image, as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// The digest of its configuration.
+    pub digest: Digest,
+    /// Its layers, bottom first.
+    pub layers: Vec<LayerRecord>,
+    /// How it is run.
+    pub command: Command,
+    /// Who its command is.
+    pub account: Account,
+    /// Whether its files have the owners that the image gives them.
+    pub owners_kept: bool,
+    /// When it was added, RFC 3339.
+    pub added: String,
+}
+
+/// A layer of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerRecord {
+    /// Its digest.
+    pub digest: Digest,
+    /// Its size, unpacked.
+    pub octets: u64,
+}
+
+/// A line of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is called.
+    pub name: Option<String>,
+    /// What it is.
+    pub record: ImageRecord,
+}
+
+impl ImageRecord {
+    /// Its size with all of its layers, in octets.
+    #[must_use]
+    pub fn octets(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.octets).sum()
+    }
+
+    pub(crate) fn ownership(&self) -> Ownership {
+        if self.owners_kept { Ownership::Keep } else { Ownership::Squash }
+    }
+
+    pub(crate) fn new(
+        digest: Digest,
+        layers: Vec<LayerRecord>,
+        command: Command,
+        account: Account,
+        ownership: Ownership,
+    ) -> Self {
+        let added = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        Self { digest, layers, command, account, owners_kept: ownership == Ownership::Keep, added }
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self, Error> {
+        let octets = std::fs::read(path).map_err(|source| failed(path, source))?;
+        serde_json::from_slice(&octets).map_err(|e| failed(path, std::io::Error::other(e.to_string())))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
+        if path.exists() {
+            return Ok(()); // known by its content, so it says the same; runs hold locks on this very file
+        }
+        let text = serde_json::to_vec_pretty(self).map_err(|e| failed(path, std::io::Error::other(e)))?;
+        replace(path, &text)
+    }
+}

@@ -1,0 +1,1 @@
+//! What this module promises, by example.

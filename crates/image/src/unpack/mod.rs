@@ -1,0 +1,99 @@
+//! From a layer's archive to a directory. Every octet is hostile: names are checked by their text, every path is resolved
+//! by the kernel beneath the layer's own directory, and what is taken is bounded.
+//!
+//! ```text
+//! octets ─► compression ─► archive (entries) ─► name (checked) ─► tree (files)
+//! ```
+//! Devices stay out, set-id bits are dropped, and attributes are not taken: nothing here can give a right to anybody.
+
+mod archive;
+mod compression;
+mod name;
+mod tree;
+
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+
+pub(crate) use self::archive::{Archive, Kind};
+pub(crate) use self::compression::decompress;
+use self::name::{EntryName, Place};
+use self::tree::Tree;
+pub(crate) use self::tree::is_opaque;
+use crate::error::UnpackError;
+
+/// Whose the files of a layer are, on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// As the layer says: root alone can.
+    Keep,
+    /// All of them the caller's own.
+    Squash,
+}
+
+/// How much a layer may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Octets, uncompressed.
+    pub octets: u64,
+    /// Files and directories.
+    pub entries: u64,
+}
+
+impl Default for Bounds {
+    /// 16 GiB and two million entries: several times what large images hold.
+    fn default() -> Self {
+        Self { octets: 16 << 30, entries: 2_000_000 }
+    }
+}
+
+/// What was unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    /// Octets of the archive that were used of the bound.
+    pub(crate) octets: u64,
+    /// Entries.
+    pub(crate) entries: u64,
+}
+
+/// Unpacks an archive into an empty directory.
+pub(crate) fn unpack(
+    reader: impl Read,
+    directory: BorrowedFd<'_>,
+    bounds: Bounds,
+    ownership: Ownership,
+) -> Result<Unpacked, UnpackError> {
+    let mut archive = Archive::new(reader, bounds);
+    let mut tree = Tree::new(directory, ownership);
+    while let Some(entry) = archive.next()? {
+        let EntryName { parent, place } = EntryName::parse(&entry.name)?;
+        let written = match (place, entry.kind) {
+            (Place::Ignored, _) | (_, Kind::Device) => Ok(()),
+            (Place::Root, Kind::Directory) => tree.root(&entry.meta),
+            (Place::Root, _) => return Err(name::refuse(&entry.name, "would take the root's place")),
+            (Place::Opaque, _) => tree.opaque(&parent),
+            (Place::Whiteout(name), _) => tree.whiteout(&parent, &name),
+            (Place::Named(name), Kind::Directory) => tree.directory(&parent, &name, &entry.meta),
+            (Place::Named(name), Kind::File) => {
+                tree.file(&parent, &name, &entry.meta, &mut |buffer| archive.content(buffer))
+            }
+            (Place::Named(name), Kind::Link) => tree.link(&parent, &name, &entry.link, &entry.meta),
+            (Place::Named(name), Kind::Pipe) => tree.pipe(&parent, &name, &entry.meta),
+            (Place::Named(name), Kind::HardLink) => {
+                let target = EntryName::parse(&entry.link)?;
+                let Place::Named(file) = target.place else {
+                    return Err(name::refuse(&entry.name, "is a hard link to what cannot be linked to"));
+                };
+                tree.hard_link(&parent, &name, &target.parent, &file)
+            }
+        };
+        written.map_err(|error| match error {
+            tree::Failure::Archive(error) => error,
+            tree::Failure::Write(source) => UnpackError::Write { name: name::shown(&entry.name), source },
+        })?;
+    }
+    tree.finish();
+    Ok(archive.taken())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The name of an entry, checked by its text: relative, without `..`, bounded, and what the layer format means by it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::error::UnpackError;
+
+/// The longest name, `PATH_MAX`, and how many directories deep it may lie.
+const LONGEST: usize = 4096;
+const DEEPEST: usize = 256;
+/// What a name that takes another away begins with, and the one that hides a whole directory of lower layers: the image
+/// specification, "Whiteouts". What else begins with the second is bookkeeping of an engine's.
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+const BOOKKEEPING: &[u8] = b".wh..wh.";
+
+/// Where an entry lies, and what it means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EntryName {
+    pub(super) parent: PathBuf,
+    pub(super) place: Place,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The layer's own directory.
+    Root,
+    /// A name in the parent.
+    Named(PathBuf),
+    /// A name of a lower layer that is no more.
+    Whiteout(PathBuf),
+    /// The parent hides what lower layers have in it.
+    Opaque,
+    /// Nothing of ours.
+    Ignored,
+}
+
+impl EntryName {
+    pub(super) fn parse(name: &[u8]) -> Result<Self, UnpackError> {
+        if name.len() > LONGEST {
+            return Err(refuse(name, "has a name of more than 4096 octets"));
+        }
+        if name.contains(&0) {
+            return Err(refuse(name, "has NUL in its name"));
+        }
+        let mut parts: Vec<&[u8]> = Vec::new();
+        for part in name.split(|b| *b == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => return Err(refuse(name, "would climb out of the layer")),
+                part => parts.push(part),
+            }
+        }
+        if parts.len() > DEEPEST {
+            return Err(refuse(name, "lies more than 256 directories deep"));
+        }
+        let Some((last, parents)) = parts.split_last() else {
+            return Ok(Self { parent: PathBuf::new(), place: Place::Root });
+        };
+        // Directories of an engine's bookkeeping are none of ours, with all that is in them.
+        if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
+            return Ok(Self { parent: PathBuf::new(), place: Place::Ignored });
+        }
+        let place = match last {
+            last if *last == OPAQUE => Place::Opaque,
+            last if last.starts_with(BOOKKEEPING) => Place::Ignored,
+            last => match last.strip_prefix(WHITEOUT) {
+                Some(b"" | b"." | b"..") => return Err(refuse(name, "takes away a name that cannot be one")),
+                Some(gone) => Place::Whiteout(path(gone)),
+                None => Place::Named(path(last)),
+            },
+        };
+        Ok(Self { parent: parents.iter().map(|part| path(part)).collect(), place })
+    }
+}
+
+fn path(octets: &[u8]) -> PathBuf {
+    OsStr::from_bytes(octets).into()
+}
+
+pub(super) fn refuse(name: &[u8], why: &'static str) -> UnpackError {
+    UnpackError::Entry { name: shown(name), why }
+}
+
+/// A hostile name, fit for a terminal.
+pub(super) fn shown(name: &[u8]) -> String {
+    const MOST: usize = 200;
+    name[..name.len().min(MOST)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(name: &str) -> Option<(String, Place)> {
+        EntryName::parse(name.as_bytes()).ok().map(|n| (n.parent.display().to_string(), n.place))
+    }
+
+    #[test]
+    fn names_are_relative_and_stay_so() {
+        let named = |n: &str| Place::Named(n.into());
+        assert_eq!(parse("./etc/passwd"), Some(("etc".into(), named("passwd"))));
+        assert_eq!(parse("/etc//./passwd/"), Some(("etc".into(), named("passwd"))));
+        assert_eq!(parse("a/..b/c.."), Some(("a/..b".into(), named("c.."))));
+        assert_eq!(parse("./"), Some((String::new(), Place::Root)));
+        for climbing in ["..", "../x", "a/../../x", "/..", "a/..", "a\0b", ".wh...", "a/.wh..", "a/.wh."] {
+            assert_eq!(parse(climbing), None, "{climbing:?}");
+        }
+        assert!(EntryName::parse(&vec![b'a'; LONGEST + 1]).is_err());
+        assert!(EntryName::parse("a/".repeat(DEEPEST + 1).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn whiteouts_mean_what_the_format_says() {
+        assert_eq!(parse("a/.wh.b"), Some(("a".into(), Place::Whiteout("b".into()))));
+        assert_eq!(parse("a/.wh..wh..opq"), Some(("a".into(), Place::Opaque)));
+        assert_eq!(parse(".wh..wh.plnk/1.2"), Some((String::new(), Place::Ignored)));
+        assert_eq!(parse(".wh..wh.aufs").map(|(_, place)| place), Some(Place::Ignored));
+    }
+}

@@ -1,0 +1,298 @@
+//! The directory a layer becomes. Every path is opened relative to it and cannot leave it: the kernel resolves links as if
+//! the directory were the root.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timestamps, Uid, XattrFlags, openat2};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::Ownership;
+use super::archive::Meta;
+use crate::error::UnpackError;
+
+/// The attribute by which overlayfs knows an opaque directory, mounted with `userxattr`.
+const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
+/// The highest id that a sandbox of the container backend can show; what is beyond belongs to nobody.
+const NOBODY: u32 = 65534;
+/// Of how many directories the time is kept, which writing into them changes.
+const MOST_TIMES: usize = 100_000;
+/// How deep a directory may really lie, links on the way followed, so that it can be taken away again.
+const DEEPEST: usize = 256;
+/// What is copied at once.
+const BUFFER: usize = 256 << 10;
+
+/// Why an entry was not written.
+pub(super) enum Failure {
+    /// Its content could not be read.
+    Archive(UnpackError),
+    /// The file system refused.
+    Write(io::Error),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::Write(errno.into())
+    }
+}
+
+type Done = Result<(), Failure>;
+
+/// A layer's directory in the making.
+pub(super) struct Tree<'a> {
+    root: BorrowedFd<'a>,
+    ownership: Ownership,
+    /// The last parent: entries come directory by directory.
+    last: Option<(PathBuf, OwnedFd)>,
+    times: Vec<(PathBuf, i64)>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(root: BorrowedFd<'a>, ownership: Ownership) -> Self {
+        Self { root, ownership, last: None, times: Vec::new(), buffer: vec![0; BUFFER] }
+    }
+
+    /// The root's own owner and mode.
+    pub(super) fn root(&mut self, meta: &Meta) -> Done {
+        let here = rustix::fs::openat(self.root, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        self.dress_directory(here.as_fd(), meta)
+    }
+
+    pub(super) fn directory(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
+        let above = self.parent(parent)?;
+        let mut hides = false;
+        match rustix::fs::mkdirat(&above, name, Mode::RWXU) {
+            Ok(()) => {}
+            Err(Errno::EXIST) if is_directory(above.as_fd(), name) => {}
+            Err(Errno::EXIST) => {
+                // What a lower layer had is gone already, if this was a whiteout.
+                hides = is_whiteout(above.as_fd(), name);
+                self.clear(above.as_fd(), name)?;
+                rustix::fs::mkdirat(&above, name, Mode::RWXU)?;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&above, name, flags, Mode::empty())?;
+        if hides {
+            rustix::fs::fsetxattr(&made, OPAQUE, b"y", XattrFlags::empty())?;
+        }
+        self.dress_directory(made.as_fd(), meta)?;
+        if self.times.len() < MOST_TIMES {
+            self.times.push((parent.join(name), meta.mtime));
+        }
+        self.keep(parent, above);
+        Ok(())
+    }
+
+    pub(super) fn file(
+        &mut self,
+        parent: &Path,
+        name: &Path,
+        meta: &Meta,
+        content: &mut dyn FnMut(&mut [u8]) -> Result<usize, UnpackError>,
+    ) -> Done {
+        let above = self.parent(parent)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(&above, name, flags, Mode::RUSR | Mode::WUSR);
+        let file = match open() {
+            Err(Errno::EXIST) => {
+                self.clear(above.as_fd(), name)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        loop {
+            let read = content(&mut self.buffer).map_err(Failure::Archive)?;
+            if read == 0 {
+                break;
+            }
+            let mut rest = &self.buffer[..read];
+            while !rest.is_empty() {
+                let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
+                rest = &rest[written..];
+            }
+        }
+        if self.ownership == Ownership::Keep {
+            let (uid, gid) = owner(meta);
+            rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(meta.mode & 0o777))?;
+        rustix::fs::futimens(&file, &times(meta.mtime))?;
+        self.keep(parent, above);
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self, parent: &Path, name: &Path, target: &[u8], meta: &Meta) -> Done {
+        self.make(parent, name, |above, name| rustix::fs::symlinkat(target, above, name))?;
+        self.dress(parent, name, meta)
+    }
+
+    pub(super) fn pipe(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
+        let mode = Mode::from_raw_mode(meta.mode & 0o777);
+        self.make(parent, name, |above, name| rustix::fs::mknodat(above, name, FileType::Fifo, mode, 0))?;
+        self.dress(parent, name, meta)
+    }
+
+    /// A second name for a file of this layer. The first is looked up beneath the root like every other.
+    pub(super) fn hard_link(&mut self, parent: &Path, name: &Path, from: &Path, file: &Path) -> Done {
+        let source = self.parent(from)?;
+        self.make(parent, name, |above, name| {
+            rustix::fs::linkat(&source, file, above, name, AtFlags::empty())
+        })
+    }
+
+    /// Takes a name of lower layers away: a device 0/0, as overlayfs has it. One that this layer has itself is kept, and
+    /// hides what it stands for.
+    pub(super) fn whiteout(&mut self, parent: &Path, name: &Path) -> Done {
+        let above = self.parent(parent)?;
+        match rustix::fs::mknodat(&above, name, FileType::CharacterDevice, Mode::empty(), 0) {
+            Ok(()) => {}
+            Err(Errno::EXIST) if is_directory(above.as_fd(), name) => self.opaque(&parent.join(name))?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+
+    /// Hides what lower layers have in a directory.
+    pub(super) fn opaque(&mut self, directory: &Path) -> Done {
+        let directory = self.parent(directory)?;
+        let directory =
+            rustix::fs::openat(&directory, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(rustix::fs::fsetxattr(&directory, OPAQUE, b"y", XattrFlags::empty())?)
+    }
+
+    /// Gives directories the times that writing into them has changed.
+    pub(super) fn finish(self) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for (path, mtime) in &self.times {
+            // A time is no reason to fail: what it belonged to may have been replaced.
+            if let Ok(found) = openat2(self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                let _ = rustix::fs::utimensat(&found, c"", &times(*mtime), AtFlags::EMPTY_PATH);
+            }
+        }
+    }
+
+    /// Opens a parent, making what is missing of it.
+    fn parent(&mut self, path: &Path) -> Result<OwnedFd, Failure> {
+        // Another one is forgotten: what is done here may replace it.
+        if let Some((_, known)) = self.last.take().filter(|(last, _)| last == path) {
+            return Ok(known);
+        }
+        let root = self.root;
+        let open = |path: &Path| {
+            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+        };
+        let opened = match (open(path), path.parent(), path.file_name()) {
+            (Err(Errno::NOENT), Some(above), Some(name)) => {
+                let above = self.parent(above)?;
+                match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => open(path)?,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            (opened, ..) => opened?,
+        };
+        self.refuse_too_deep(&opened)?;
+        Ok(opened)
+    }
+
+    /// Links can lead deeper than any name says.
+    fn refuse_too_deep(&self, opened: &OwnedFd) -> Done {
+        use std::os::fd::AsRawFd;
+        let depth = |fd: i32| {
+            let path = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new())?;
+            Ok::<_, Errno>(path.to_bytes().iter().filter(|b| **b == b'/').count())
+        };
+        let deep = depth(opened.as_raw_fd())?.saturating_sub(depth(self.root.as_raw_fd())?);
+        if deep > DEEPEST { Err(Errno::NAMETOOLONG.into()) } else { Ok(()) }
+    }
+
+    fn keep(&mut self, path: &Path, opened: OwnedFd) {
+        self.last = Some((path.to_owned(), opened));
+    }
+
+    /// Makes something that is not a directory, in the place of what may be there.
+    fn make(
+        &mut self,
+        parent: &Path,
+        name: &Path,
+        make: impl Fn(BorrowedFd<'_>, &Path) -> rustix::io::Result<()>,
+    ) -> Done {
+        let above = self.parent(parent)?;
+        match make(above.as_fd(), name) {
+            Err(Errno::EXIST) => {
+                self.clear(above.as_fd(), name)?;
+                Ok(make(above.as_fd(), name)?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    /// Takes away what an earlier entry made of a name.
+    fn clear(&self, above: BorrowedFd<'_>, name: &Path) -> Done {
+        if !is_directory(above, name) {
+            return Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?);
+        }
+        // By the descriptor of its parent, so that no link on the way is followed; what is below is the library's care.
+        use std::os::fd::AsRawFd;
+        let path = Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name);
+        std::fs::remove_dir_all(path).map_err(Failure::Write)
+    }
+
+    fn dress_directory(&self, made: BorrowedFd<'_>, meta: &Meta) -> Done {
+        let mut mode = meta.mode & 0o1777;
+        if self.ownership == Ownership::Keep {
+            let (uid, gid) = owner(meta);
+            rustix::fs::fchown(made, Some(uid), Some(gid))?;
+        } else {
+            mode |= 0o700; // or nobody could look into it, or take it away again
+        }
+        Ok(rustix::fs::fchmod(made, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Owner and time of what is not opened.
+    fn dress(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
+        let above = self.parent(parent)?;
+        if self.ownership == Ownership::Keep {
+            let (uid, gid) = owner(meta);
+            rustix::fs::chownat(&above, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        rustix::fs::utimensat(&above, name, &times(meta.mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        self.keep(parent, above);
+        Ok(())
+    }
+}
+
+/// Whether a directory hides what lower layers have in it.
+pub(crate) fn is_opaque(directory: &Path) -> bool {
+    let mut value = [0; 2];
+    rustix::fs::lgetxattr(directory, OPAQUE, &mut value).is_ok_and(|length| value[..length] == *b"y")
+}
+
+fn is_directory(above: BorrowedFd<'_>, name: &Path) -> bool {
+    rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+fn is_whiteout(above: BorrowedFd<'_>, name: &Path) -> bool {
+    rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
+    })
+}
+
+fn owner(meta: &Meta) -> (Uid, Gid) {
+    let id = |id: u64| u32::try_from(id).unwrap_or(NOBODY).min(NOBODY);
+    (Uid::from_raw(id(meta.uid)), Gid::from_raw(id(meta.gid)))
+}
+
+fn times(seconds: i64) -> Timestamps {
+    let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    Timestamps { last_access: at, last_modification: at }
+}

@@ -1,0 +1,47 @@
+//! A range of ids that no other run on this machine uses, for runs that root starts.
+//!
+//! A range is claimed by a lock on a file of its number, in a directory that root alone can write. The lock ends with the
+//! process; the file is taken away with the claim, or claimed again by another.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use sandbox::IdRange;
+
+/// Of the machine and not of a person: ids are.
+const DIRECTORY: &str = "/run/lockgate/ids";
+
+/// A claimed range.
+#[derive(Debug)]
+pub(crate) struct ClaimedIds {
+    pub(crate) range: IdRange,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl ClaimedIds {
+    /// Claims the first free range from one that is as good as any.
+    pub(crate) fn claim(from: u32) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)?;
+        let count = IdRange::count();
+        for number in (0..count).map(|n| (from % count + n) % count) {
+            let path = Path::new(DIRECTORY).join(number.to_string());
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            // The one who had it may have taken it away meanwhile.
+            if locked && file.metadata()?.nlink() > 0 {
+                return Ok(Self { range: IdRange::numbered(number), path, _lock: file });
+            }
+        }
+        Err(io::Error::other("every range of ids is in use"))
+    }
+}
+
+impl Drop for ClaimedIds {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,99 @@
+//! The images of this person: the store they are in, and what a run needs of one.
+
+use std::path::{Path, PathBuf};
+
+use image::{Bounds, Command, Held, Listed, Overrides, Ownership, Reference, Removed, Store};
+use sandbox::{Caller, RootImage};
+
+use crate::error::Error;
+
+/// The images that are kept for a caller: `$XDG_DATA_HOME/lockgate`.
+#[derive(Clone, Debug)]
+pub struct Images {
+    directory: PathBuf,
+    ownership: Ownership,
+}
+
+impl Images {
+    /// The images of a caller, by the XDG rules.
+    ///
+    /// # Errors
+    /// When neither `XDG_DATA_HOME` nor `HOME` names a place.
+    pub fn of(caller: &Caller) -> Result<Self, Error> {
+        let named =
+            caller.variable("XDG_DATA_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
+        let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/share")));
+        let base = base.ok_or_else(|| Error::State {
+            path: "$XDG_DATA_HOME/lockgate".into(),
+            source: std::io::Error::other("neither XDG_DATA_HOME nor HOME is set"),
+        })?;
+        let ownership = if caller.superuser { Ownership::Keep } else { Ownership::Squash };
+        Ok(Self { directory: base.join("lockgate"), ownership })
+    }
+
+    /// Imports what a file or directory holds.
+    ///
+    /// # Errors
+    /// When it is no image, is malformed or too large, or cannot be kept.
+    pub fn import(
+        &self,
+        source: &Path,
+        name: Option<Reference>,
+        command: Command,
+        bounds: Bounds,
+    ) -> Result<Vec<Listed>, Error> {
+        let overrides = Overrides { name, command, bounds, ownership: self.ownership };
+        Ok(image::import(&self.store()?, source, &overrides)?)
+    }
+
+    /// Every image under each of its names.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, Error> {
+        Ok(self.store()?.list()?)
+    }
+
+    /// Takes one away.
+    ///
+    /// # Errors
+    /// When there is none of that name, or a run uses it.
+    pub fn remove(&self, name: &str) -> Result<Removed, Error> {
+        Ok(self.store()?.remove(name)?)
+    }
+
+    /// Takes away what has no name, and what killed processes left.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn prune(&self) -> Result<Removed, Error> {
+        Ok(self.store()?.prune()?)
+    }
+
+    /// An image for a run, which keeps it as long as it holds the answer.
+    pub(crate) fn hold(&self, name: &str) -> Result<Held, Error> {
+        Ok(self.store()?.hold(name)?)
+    }
+
+    /// Where they are: no run may be shown that.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn store(&self) -> Result<Store, Error> {
+        Ok(Store::open(&self.directory.join("images"))?)
+    }
+}
+
+/// What the sandbox is told of an image.
+pub(crate) fn root_of(held: &Held) -> RootImage {
+    let record = &held.record;
+    RootImage {
+        layers: held.layers.clone(),
+        environment: record.command.environment.clone(),
+        uid: record.account.uid,
+        gid: record.account.gid,
+        user: record.account.name.clone(),
+        home: record.account.home.as_ref().map(PathBuf::from),
+    }
+}

@@ -1,0 +1,104 @@
+//! An image as the root: its layers, read-only, under one of the run's own that takes what is written.
+//!
+//! The own layer lives in the private file system in memory, so it ends with the sandbox and is as large as the plan says.
+//! Nothing of an image is followed on the way: layers are opened by the paths of the store, which is this person's.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Gid, Mode, Uid};
+use sys::mount::{self, Depth, Flags};
+
+use super::owners::Owners;
+use super::root::Root;
+use crate::error::Error;
+use crate::source;
+
+/// Where layers lie in the private file system, by their numbers; what is written; what the kernel works with.
+const LAYERS: &str = "layers";
+const UPPER: &str = "upper";
+const WORK: &str = "work";
+/// The longest text that one option of a mount may be, fsconfig(2).
+const LONGEST_OPTION: usize = 255;
+/// The attributes of overlayfs under which an unprivileged mount reads and writes them.
+const FLAGS: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
+
+/// A layer as a detached tree.
+pub(super) fn layer(path: &Path) -> Result<OwnedFd, Error> {
+    let opened = source::open(path)?;
+    mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
+}
+
+/// The same with its owners mapped to those inside: only root can.
+pub(super) fn mapped_layer(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
+    let opened = source::open(path)?;
+    let tree = layer(path)?;
+    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|e| failed(path, &e))?;
+    Ok(tree)
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::Source { path: path.into(), why: format!("the layer cannot be mounted: {error}") }
+}
+
+impl Root {
+    /// Mounts the next trees as the layers of an image, bottom first, and makes that the root.
+    pub(super) fn mount_image(&mut self, layers: usize, size: u64, inodes: u64) -> io::Result<()> {
+        self.mount(size, inodes)?;
+        for part in [LAYERS, UPPER, WORK] {
+            self.directory(Path::new(part), 0o755)?;
+        }
+        let within = Path::new(LAYERS);
+        for number in 0..layers.max(1) {
+            let place = within.join(number.to_string());
+            self.directory(&place, 0o755)?;
+            // An image without layers is an empty directory.
+            if number < layers {
+                let tree = self.next_tree()?;
+                mount::set_flags(tree.as_fd(), FLAGS.and(Flags::READ_ONLY))?;
+                self.attach(tree.as_fd(), &place)?;
+            }
+        }
+        self.take_after(&within.join(layers.saturating_sub(1).to_string()))?;
+        // Names are relative to here, so that many of them fit into one option.
+        rustix::process::fchdir(self.open(within)?)?;
+        let overlay = overlay(layers.max(1))?;
+        mount::attach(overlay.as_fd(), self.fd()?, c"")?;
+        self.cover(overlay);
+        Ok(())
+    }
+
+    /// The root of what is written looks like that of the topmost layer: owner and mode are taken from there.
+    fn take_after(&self, top: &Path) -> io::Result<()> {
+        let stat = rustix::fs::fstat(self.open(top)?)?;
+        let (upper, mode) = (Path::new(UPPER), Mode::from_raw_mode(stat.st_mode & 0o1777));
+        // An owner that is none inside cannot be taken: then it is the command's own.
+        let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        let _ = rustix::fs::chownat(
+            self.fd()?,
+            upper,
+            Some(uid),
+            Some(gid),
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        );
+        Ok(rustix::fs::chmodat(self.fd()?, upper, mode, rustix::fs::AtFlags::empty())?)
+    }
+}
+
+fn overlay(layers: usize) -> io::Result<OwnedFd> {
+    // The topmost first.
+    let names: Vec<String> = (0..layers).rev().map(|number| number.to_string()).collect();
+    let joined = names.join(":");
+    let text = |text: String| CString::new(text).map_err(io::Error::other);
+    let lower: Vec<(_, CString)> = if joined.len() <= LONGEST_OPTION {
+        vec![(c"lowerdir", text(joined)?)]
+    } else {
+        names.into_iter().map(|name| Ok((c"lowerdir+", text(name)?))).collect::<io::Result<_>>()?
+    };
+    let (upper, work) = (text(format!("../{UPPER}"))?, text(format!("../{WORK}"))?);
+    let mut options: Vec<_> = lower.iter().map(|(key, value)| (*key, value.as_c_str())).collect();
+    options.extend([(c"upperdir", upper.as_c_str()), (c"workdir", work.as_c_str()), (c"userxattr", c"")]);
+    mount::make(c"overlay", &options, FLAGS)
+}

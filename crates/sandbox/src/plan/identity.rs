@@ -1,0 +1,109 @@
+//! Who the command is: ids inside and outside.
+
+use policy::{Backend, RunId};
+use sys::privilege::IdMap;
+
+use super::Additions;
+use crate::caller::Caller;
+
+/// The first of the ids that runs started by root get outside, and how many there are: far above those of people
+/// and of subordinate ranges.
+const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
+/// The id inside when root started the run; `agent` and not root.
+const AGENT_ID: u32 = 1000;
+
+/// Ids inside and outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user id inside and outside.
+    pub uid: (u32, u32),
+    /// The group id inside and outside.
+    pub gid: (u32, u32),
+    /// Whether the ids outside are the run's own, because root started it.
+    pub own: bool,
+    /// All ids inside, where there is more than one.
+    pub range: Option<IdRange>,
+}
+
+/// Ids outside that stand for those from 0 on inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    first: u32,
+}
+
+impl IdRange {
+    /// How many ids a range has inside. The one after them is the sidecar's.
+    const INSIDE: u32 = 0xffff;
+    /// Where ranges begin, and how many there are: below the single ids, above everybody else's.
+    const PLACES: (u32, u32) = (0x4000_0000, 0x3000);
+
+    /// A range by its number; numbers beyond the last begin again.
+    #[must_use]
+    pub fn numbered(number: u32) -> Self {
+        Self { first: Self::PLACES.0 + (number % Self::PLACES.1) * (Self::INSIDE + 1) }
+    }
+
+    /// How many ranges there are.
+    #[must_use]
+    pub fn count() -> u32 {
+        Self::PLACES.1
+    }
+
+    /// The map of a user namespace that has it.
+    pub(crate) fn map(self) -> IdMap {
+        IdMap { inside: 0, outside: self.first, count: Self::INSIDE }
+    }
+}
+
+impl Identity {
+    /// An identity of the run's own when root started it; the caller's otherwise.
+    pub(super) fn of(backend: Backend, run: &RunId, caller: &Caller, additions: &Additions) -> Self {
+        let of_image = additions.image.as_ref().filter(|image| image.uid != 0);
+        if caller.superuser && backend != Backend::Process {
+            let (uid, gid) = of_image.map_or((AGENT_ID, AGENT_ID), |image| (image.uid, image.gid));
+            if let Some(range) = additions.ids {
+                let outside = |id| (id, range.first + id);
+                return Self { uid: outside(uid), gid: outside(gid), own: true, range: Some(range) };
+            }
+            let outside = own_id(run);
+            return Self { uid: (uid, outside), gid: (gid, outside), own: true, range: None };
+        }
+        let (uid, gid) = match backend {
+            Backend::Process => (caller.uid, caller.gid),
+            Backend::Linux | Backend::Container => {
+                // Nobody is root inside, also where root is only so in a user namespace.
+                let inside = |id| if id == 0 { AGENT_ID } else { id };
+                of_image.map_or((inside(caller.uid), inside(caller.gid)), |image| (image.uid, image.gid))
+            }
+        };
+        Self { uid: (uid, caller.uid), gid: (gid, caller.gid), own: false, range: None }
+    }
+
+    /// The ids of the sidecar, where root started the run: nobody's inside.
+    #[must_use]
+    pub fn beside(&self) -> (u32, u32) {
+        match self.range {
+            Some(range) => (range.first + IdRange::INSIDE, range.first + IdRange::INSIDE),
+            None => (self.uid.1 ^ 0x0080_0000, self.gid.1 ^ 0x0080_0000),
+        }
+    }
+}
+
+/// Spread by the run's name, so that two runs hardly ever share an id.
+fn own_id(run: &RunId) -> u32 {
+    let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    ROOT_RANGE.0 + hash % ROOT_RANGE.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_lie_apart_and_below_the_single_ids() {
+        let last = IdRange::numbered(IdRange::count() - 1);
+        assert!(IdRange::numbered(0).first < IdRange::numbered(1).first);
+        assert!(last.first + IdRange::INSIDE < ROOT_RANGE.0);
+        assert_eq!(IdRange::numbered(IdRange::count()), IdRange::numbered(0));
+    }
+}

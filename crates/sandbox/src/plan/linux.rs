@@ -1,0 +1,101 @@
+//! The steps of the `linux` backend: the host's system directories, read-only, under a private root.
+
+use std::path::{Path, PathBuf};
+
+use policy::{ByteSize, RunSpec, WorkspaceMode};
+
+use super::HOME;
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::host::{Host, SystemPath};
+use crate::step::{Source, Step, Visible};
+use crate::tool;
+
+pub(super) fn steps(
+    spec: &RunSpec,
+    caller: &Caller,
+    host: &Host,
+    workspace: &Path,
+    tools: &tool::Brought,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    note_landlock(host, notices);
+    let (size, inodes) = private_room(spec, host, notices);
+    let mut steps = vec![Step::OpenSources, Step::MountRoot { size, inodes }];
+    for path in &host.system {
+        steps.push(match path {
+            SystemPath::Directory(path) => Step::ShowSystem(path.clone()),
+            SystemPath::Link(path, to) => Step::Link(path.clone(), to.clone()),
+        });
+    }
+    let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
+    steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+    steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
+    show_places(&mut steps, spec, caller, workspace, tools)?;
+    finish(&mut steps, host);
+    Ok(steps)
+}
+
+/// What of the host is visible inside: tools, the workspace, mounts and copies.
+pub(super) fn show_places(
+    steps: &mut Vec<Step>,
+    spec: &RunSpec,
+    caller: &Caller,
+    workspace: &Path,
+    tools: &tool::Brought,
+) -> Result<(), Error> {
+    steps.extend(tools.visible.iter().cloned().map(Step::Show));
+    steps.push(Step::ShowWorkspace(workspace.into(), spec.workspace_mode));
+    for mount in &spec.mounts {
+        let source = Source::Host(caller.resolve(&mount.source));
+        let target = inside(&caller.resolve(&mount.target))?;
+        steps.push(Step::Show(Visible { source, target, mode: mount.mode }));
+    }
+    for copy in &spec.copies {
+        steps.push(Step::Copy(caller.resolve(&copy.source), inside(&copy.target)?));
+    }
+    if spec.workspace_mode == WorkspaceMode::ReadWrite {
+        steps.push(Step::Protect);
+    }
+    Ok(())
+}
+
+/// What every sandbox ends with: its root, its network, its walls.
+pub(super) fn finish(steps: &mut Vec<Step>, host: &Host) {
+    steps.extend([Step::EnterRoot, Step::SetHostname, Step::WireNetwork, Step::DropPrivileges]);
+    if host.landlock.is_some() {
+        steps.push(Step::Landlock);
+    }
+    steps.push(Step::Seccomp);
+}
+
+pub(super) fn note_landlock(host: &Host, notices: &mut Vec<String>) {
+    if host.landlock.is_none() {
+        notices.push("this kernel has no Landlock; mounts alone keep files apart".into());
+    }
+}
+
+/// A target inside; `~` is not replaced there.
+pub(super) fn inside(target: &Path) -> Result<PathBuf, Error> {
+    let covers = ["/usr", "/etc", "/bin", "/lib", "/sbin", "/tmp", "/home", "/run", "/var"];
+    if covers.iter().any(|c| target == Path::new(c)) {
+        let what = format!("nothing can be shown at `{}` itself; name a place below it", target.display());
+        return Err(Error::Refused { what, remedy: None });
+    }
+    Ok(target.into())
+}
+
+/// The private directories live in memory, so they may fill half of it at most, or filling them would end the run.
+pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> (ByteSize, u64) {
+    let mut size = spec.limits.disk;
+    let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
+    if host.limits.is_ok() && size > half {
+        if spec.limits_asked {
+            notices.push(format!(
+                "private directories hold {half}: they live in memory, and take half of it at most"
+            ));
+        }
+        size = half;
+    }
+    (size, (size.bytes() / 4096).clamp(1024, 1 << 20))
+}

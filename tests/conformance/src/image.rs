@@ -1,0 +1,49 @@
+//! The image that runs of the backend `container` are given: a Debian that `cargo xtask setup` made, taken into a store of the
+//! tests' own, once for each user.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use rustix::fs::FlockOperation;
+
+use crate::host::binary;
+
+/// What it is called.
+pub(crate) const NAME: &str = "debian";
+
+/// The `XDG_DATA_HOME` that has it.
+pub(crate) fn store() -> Result<PathBuf, String> {
+    static STORE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    STORE.get_or_init(prepare).clone()
+}
+
+fn prepare() -> Result<PathBuf, String> {
+    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
+    let missing =
+        || "no images/debian.tar in the target directory; `cargo xtask setup` makes it, as root".to_owned();
+    let archive = own.ancestors().map(|above| above.join("images/debian.tar")).find(|it| it.is_file());
+    let archive = archive.ok_or_else(missing)?;
+    let user = rustix::process::geteuid().as_raw();
+    let store = Path::new("/var/tmp").join(format!("lockgate-test-images-{user}"));
+    let fail = |error: std::io::Error| format!("the image cannot be taken in: {error}");
+    fs::create_dir_all(&store).map_err(fail)?;
+    // Tests are processes of their own, and the first of them does it.
+    let lock = File::create(store.join("lock")).map_err(fail)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| fail(e.into()))?;
+    let stamp = store.join("stamp");
+    let wanted = format!("{:?}", fs::metadata(&archive).and_then(|m| m.modified()).map_err(fail)?);
+    if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
+        return Ok(store);
+    }
+    let mut import = Command::new(binary("lockgate")?);
+    import.args(["image", "import", "--name", NAME]).arg(&archive).env("XDG_DATA_HOME", &store);
+    let done = import.output().map_err(fail)?;
+    if !done.status.success() {
+        return Err(format!("the image was refused: {}", String::from_utf8_lossy(&done.stderr)));
+    }
+    fs::write(&stamp, wanted).map_err(fail)?;
+    Ok(store)
+}

@@ -1,0 +1,83 @@
+//! Every promise without root: where the tests run as root, the programs that prove them are run again as somebody else.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lockgate_conformance::{Needs, program_path, ready};
+
+/// The account that `cargo xtask setup` makes, or one that every system has.
+const ACCOUNTS: [&str; 2] = ["lockgate-test", "nobody"];
+
+#[test]
+fn the_promises_of_linux_hold_without_root() {
+    hold_without_root("promises");
+}
+
+#[test]
+fn the_promises_of_container_hold_without_root() {
+    hold_without_root("container");
+}
+
+fn hold_without_root(program: &str) {
+    if !ready(&[Needs::Linux, Needs::Root]) {
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("lockgate-rootless-").tempdir_in("/var/tmp").unwrap();
+    readable(folder.path());
+    let place = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        fs::copy(from, &to).unwrap();
+        readable(&to);
+        to
+    };
+    let own = std::env::current_exe().unwrap();
+    let beside = built_beside(&own, program);
+    let tests = place(&beside, beside.file_name().unwrap().to_str().unwrap());
+    let programs = ["lockgate", "probe", "world"].map(|name| place(&program_path(name).unwrap(), name));
+    // Found from where the tests lie, as always.
+    if let Some(images) =
+        own.ancestors().map(|above| above.join("images")).find(|i| i.join("debian.tar").is_file())
+    {
+        fs::create_dir(folder.path().join("images")).unwrap();
+        readable(&folder.path().join("images"));
+        place(&images.join("debian.tar"), "images/debian.tar");
+    }
+    let account = ACCOUNTS.iter().find(|name| known(name)).expect("an unprivileged account");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", account, "--regid", account, "--clear-groups", "--"]).arg(&tests);
+    command.args(["--test-threads", "2", "--skip", "table::"]).current_dir("/var/tmp").stdin(Stdio::null());
+    command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove("LOCKGATE_TEST_REQUIRE");
+    for (variable, path) in ["LOCKGATE_BIN", "LOCKGATE_PROBE_BIN", "LOCKGATE_WORLD_BIN"].iter().zip(&programs)
+    {
+        command.env(variable, path);
+    }
+    let ended = command.output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{told}\n{}", String::from_utf8_lossy(&ended.stderr));
+    // What needs root is skipped there; the rest is not.
+    let passed = told.lines().filter(|line| line.ends_with("... ok")).count();
+    assert!(passed > 50, "only {passed} tests were run: {told}");
+}
+
+/// The latest test program of that name in the same directory.
+fn built_beside(own: &Path, name: &str) -> PathBuf {
+    let entries = fs::read_dir(own.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let named = entries.filter(|path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')) && path.extension().is_none()
+    });
+    named
+        .max_by_key(|path| fs::metadata(path).and_then(|m| m.modified()).ok())
+        .expect("it was built with this one")
+}
+
+fn readable(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn known(account: &str) -> bool {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    accounts.lines().any(|line| line.split(':').next() == Some(account))
+}
