@@ -4,6 +4,7 @@ mod arguments;
 mod command;
 mod exit;
 mod output;
+mod progress;
 
 use crate::arguments::{Arguments, Command};
 

@@ -51,6 +51,11 @@ impl Files {
         }
     }
 
+    /// What names are resolved by, and the bundle.
+    pub(crate) fn into_parts(self) -> (Answers, Option<File>) {
+        (Answers::system(self.resolv_conf, self.hosts), self.bundle)
+    }
+
     /// The descriptor that must stay open in the sidecar.
     #[must_use]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

@@ -39,3 +39,4 @@ pub use resolve::Answers;
 pub use serve::{Doorkeeper, Listeners, bind, bind_socket, bind_udp, serve};
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::server_name_of;
+pub use upstream::Outside;

@@ -68,6 +68,14 @@ pub enum Error {
         /// What came.
         found: String,
     },
+    /// A registry does not give what was asked for.
+    #[error("fetch {address}: {source}")]
+    Registry {
+        /// What was asked for, without what would grant it.
+        address: String,
+        /// Why it did not come.
+        source: io::Error,
+    },
     /// A layer cannot be unpacked.
     #[error("unpack layer {layer}: {source}")]
     Unpack {

@@ -17,6 +17,7 @@ const MOST_MANIFESTS: usize = 1024;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
+    pub(crate) size: u64,
     #[serde(default)]
     pub(crate) platform: Option<Platform>,
     #[serde(default)]

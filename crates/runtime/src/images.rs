@@ -2,10 +2,31 @@
 
 use std::path::{Path, PathBuf};
 
-use image::{Bounds, Command, Held, Listed, Overrides, Ownership, Reference, Removed, Store};
+use egress::{Files, Outside};
+use image::{
+    Bounds, Command, Connect, Connecting, Held, Listed, Login, Overrides, Ownership, PullProgress,
+    PullRequest, Reference, Removed, Store,
+};
+use policy::ProviderId;
 use sandbox::{Caller, RootImage};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::state::StateDirectory;
+use crate::vault::Credentials;
+
+/// What is to be pulled.
+#[derive(Clone, Copy, Debug)]
+pub struct PullAsked<'a> {
+    /// The image.
+    pub reference: &'a Reference,
+    /// The credential that its registry wants to see.
+    pub credential: Option<&'a ProviderId>,
+    /// Whether the registry may be spoken to without TLS.
+    pub plain_http: bool,
+    /// How much a layer may hold.
+    pub bounds: Bounds,
+}
 
 /// The images that are kept for a caller: `$XDG_DATA_HOME/lockgate`.
 #[derive(Clone, Debug)]
@@ -44,6 +65,28 @@ impl Images {
     ) -> Result<Vec<Listed>, Error> {
         let overrides = Overrides { name, command, bounds, ownership: self.ownership };
         Ok(image::import(&self.store()?, source, &overrides)?)
+    }
+
+    /// Pulls an image from its registry. A credential has the fields `username` and `password`.
+    ///
+    /// # Errors
+    /// When the registry does not give it, or it cannot be kept.
+    pub fn pull(
+        &self,
+        asked: &PullAsked<'_>,
+        caller: &Caller,
+        report: &mut dyn FnMut(PullProgress),
+    ) -> Result<Listed, Error> {
+        let login = asked.credential.map(|id| login(id, caller)).transpose()?;
+        let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE")));
+        let request = PullRequest {
+            reference: asked.reference,
+            login,
+            plain_http: asked.plain_http,
+            bounds: asked.bounds,
+            ownership: self.ownership,
+        };
+        Ok(image::pull(&self.store()?, &Way(outside), &request, report)?)
     }
 
     /// Every image under each of its names.
@@ -96,4 +139,31 @@ pub(crate) fn root_of(held: &Held) -> RootImage {
         user: record.account.name.clone(),
         home: record.account.home.as_ref().map(PathBuf::from),
     }
+}
+
+/// The one way to the outside, as a registry's client wants it.
+struct Way(Outside);
+
+impl Connect for Way {
+    fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a> {
+        Box::pin(async move {
+            Ok(if secure {
+                Box::new(self.0.connect_securely(host, port).await?) as Box<dyn image::Stream>
+            } else {
+                Box::new(self.0.connect(host, port).await?)
+            })
+        })
+    }
+}
+
+fn login(id: &ProviderId, caller: &Caller) -> Result<Login, Error> {
+    let credential = Credentials::open(caller, &StateDirectory::of(caller)?)?.take(id)?;
+    let field = |name: &str| {
+        let secret = credential.field(name);
+        let text = secret.and_then(|secret| String::from_utf8(secret.expose().to_vec()).ok());
+        text.map(Zeroizing::new).ok_or_else(|| Error::Value {
+            why: format!("the credential `{id}` has no field `{name}` that is text"),
+        })
+    };
+    Ok(Login { username: field("username")?.to_string(), password: field("password")? })
 }

@@ -29,7 +29,7 @@ mod watch;
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use error::Error;
-pub use images::Images;
+pub use images::{Images, PullAsked};
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
 pub use record::{Outcome, RunRecord, RunState};

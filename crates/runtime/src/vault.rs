@@ -66,6 +66,12 @@ impl Credentials {
         Ok(self.0.remove(provider.as_str())?)
     }
 
+    /// A credential, for an errand of this process's own.
+    pub(crate) fn take(&self, provider: &ProviderId) -> Result<Credential, Error> {
+        let found = self.0.get(provider.as_str())?;
+        found.ok_or_else(|| Error::NoCredential { provider: provider.to_string() })
+    }
+
     /// Every credential, by provider.
     ///
     /// # Errors

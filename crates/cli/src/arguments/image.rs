@@ -7,6 +7,26 @@ use clap::Subcommand;
 /// `lockgate image`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Image {
+    /// Get an image from a registry
+    #[command(after_help = "\
+Examples:
+  lockgate image pull registry.example.com/team/app:1.2
+  lockgate image pull 127.0.0.1:5000/app               a registry on this machine, without TLS
+  lockgate creds set my-registry --field username && lockgate creds set my-registry --field password
+  lockgate image pull --credential my-registry registry.example.com/team/app")]
+    Pull {
+        /// REGISTRY/REPOSITORY[:TAG][@DIGEST]
+        image: String,
+        /// The credential that the registry wants to see, with the fields `username` and `password`
+        #[arg(long, value_name = "NAME")]
+        credential: Option<String>,
+        /// Speak to the registry without TLS
+        #[arg(long)]
+        plain_http: bool,
+        /// What a layer may hold at most, unpacked
+        #[arg(long, value_name = "SIZE", default_value = "16GiB")]
+        max_size: String,
+    },
     /// Take an image in: a `docker save` archive, an OCI layout, or a root file system as an archive or a directory
     Import {
         /// The file or directory

@@ -1,17 +1,35 @@
 //! `lockgate image`: the images that are here.
 
 use image::{Bounds, Command, Listed, Reference, Removed};
-use policy::ByteSize;
-use runtime::Images;
+use policy::{ByteSize, ProviderId};
+use runtime::{Images, PullAsked};
 use sandbox::Caller;
 
 use crate::arguments::Image;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
+use crate::progress::Progress;
 
 pub(crate) fn image(arguments: Image) -> Done {
-    let images = Images::of(&Caller::current()?)?;
+    let caller = Caller::current()?;
+    let images = Images::of(&caller)?;
     match arguments {
+        Image::Pull { image, credential, plain_http, max_size } => {
+            let reference: Reference = image.parse().map_err(runtime::Error::from)?;
+            let credential = credential.map(|name| name.parse::<ProviderId>()).transpose();
+            let credential = credential
+                .map_err(|e| Usage::error(format!("--credential: {e}"), "as in --credential my-registry"))?;
+            let asked = PullAsked {
+                reference: &reference,
+                credential: credential.as_ref(),
+                plain_http,
+                bounds: bounds(&max_size)?,
+            };
+            let mut progress = Progress::default();
+            let listed = images.pull(&asked, &caller, &mut |step| progress.show(step));
+            progress.end();
+            output::data(&line(&listed?))?;
+        }
         Image::Import { source, name, config, max_size } => {
             let name =
                 name.map(|name| name.parse::<Reference>()).transpose().map_err(runtime::Error::from)?;
@@ -44,6 +62,12 @@ pub(crate) fn image(arguments: Image) -> Done {
         }
     }
     Ok(0)
+}
+
+fn bounds(size: &str) -> Result<Bounds, anyhow::Error> {
+    let octets: ByteSize =
+        size.parse().map_err(|e| Usage::error(format!("--max-size: {e}"), "as in --max-size 16GiB"))?;
+    Ok(Bounds { octets: octets.bytes(), ..Bounds::default() })
 }
 
 fn freed(removed: &Removed) -> String {

@@ -2,11 +2,13 @@
 
 mod cascade;
 mod dial;
+mod outside;
 mod pool;
 mod stream;
 mod trust;
 
 pub(crate) use dial::{Dialled, dial, dial_platform};
+pub use outside::Outside;
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
 pub(crate) use stream::Upstream;
 pub(crate) use trust::{Offer, Trust};

@@ -36,7 +36,7 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
             }
         });
     }
-    settle(store, &config, layers, &names, overrides.ownership)
+    settle(store, &config, layers, &names, Some(&chosen.digest), overrides.ownership)
 }
 
 fn manifest(parts: &Parts, descriptor: &Descriptor) -> Result<Manifest, Error> {

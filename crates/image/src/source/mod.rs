@@ -88,15 +88,17 @@ fn settle_root(
         "rootfs": { "type": "layers", "diff_ids": [layer.record.digest] },
     });
     let config = config.to_string().into_bytes();
-    settle(store, &config, vec![layer], &[name.name()], overrides.ownership)
+    settle(store, &config, vec![layer], &[name.name()], None, overrides.ownership)
 }
 
-/// Makes an image of its configuration and its layers, which are in the store.
+/// Makes an image of its configuration and its layers, which are in the store. `manifest` is what its names stand for where it
+/// came from.
 pub(crate) fn settle(
     store: &Store,
     config: &[u8],
     layers: Vec<LayerUse>,
     names: &[String],
+    manifest: Option<&Digest>,
     ownership: Ownership,
 ) -> Result<Vec<Listed>, Error> {
     let parsed = ImageConfig::parse(config)?;
@@ -112,7 +114,7 @@ pub(crate) fn settle(
         return Ok(vec![Listed { name: None, record }]);
     }
     for name in names {
-        store.add(&record, Some(name), None)?;
+        store.add(&record, Some(name), manifest)?;
     }
     Ok(names.iter().map(|name| Listed { name: Some(name.clone()), record: record.clone() }).collect())
 }

@@ -41,7 +41,7 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
             Some(name) => vec![name.name()],
             None => tags.iter().map(|t| t.parse().map(|r: Reference| r.name())).collect::<Result<_, _>>()?,
         };
-        listed.extend(settle(store, &config, layers, &names, overrides.ownership)?);
+        listed.extend(settle(store, &config, layers, &names, None, overrides.ownership)?);
     }
     Ok(listed)
 }

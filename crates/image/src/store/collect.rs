@@ -58,6 +58,7 @@ impl Store {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
             let mut gone = self.collect(&mut removed)?;
             gone.extend(self.abandoned());
+            gone.extend(self.broken_off());
             gone
         };
         clear(&gone);
@@ -99,9 +100,19 @@ impl Store {
 
     /// What processes that are gone left in the making. The caller holds the store's lock.
     fn abandoned(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.staging()).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| free(path).unwrap_or(false)).collect()
+        unused(&self.staging())
     }
+
+    /// Downloads that nobody goes on with now. They stay until they are asked for, or not wanted any more.
+    fn broken_off(&self) -> Vec<PathBuf> {
+        unused(&self.0.join("blobs"))
+    }
+}
+
+/// What of a directory nobody holds a lock on.
+fn unused(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| free(path).unwrap_or(false)).collect()
 }
 
 /// Whether nobody holds a lock on a file. The caller holds the store's own, so nobody takes one that would matter.
@@ -121,7 +132,11 @@ fn free(path: &Path) -> Result<bool, Error> {
 /// What is out of its place is nobody's; what cannot be cleared now is found by the next who looks.
 fn clear(gone: &[PathBuf]) {
     for path in gone {
-        let _ = std::fs::remove_dir_all(path);
+        if path.is_dir() {
+            let _ = std::fs::remove_dir_all(path);
+        } else {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

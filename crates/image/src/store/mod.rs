@@ -236,6 +236,11 @@ impl Store {
         self.layer(digest, ownership).join("tree")
     }
 
+    /// Where a blob is kept while it comes.
+    pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
+        self.0.join("blobs").join(digest.hex())
+    }
+
     fn staging(&self) -> PathBuf {
         self.0.join("staging")
     }

@@ -1,0 +1,152 @@
+//! One request to a registry, and what comes of it: redirects followed under their rules, every wait and every answer bounded.
+
+use std::io;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::Connect;
+use super::url::Url;
+use crate::error::Error;
+
+/// How long a connection and its TLS may take, and how long a registry may say nothing.
+const CONNECT: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(60);
+/// How many redirects are followed: registries send to a store of blobs, and those seldom further.
+const MOST_REDIRECTS: usize = 5;
+/// The largest head of an answer, and how many fields it may have.
+const LARGEST_HEAD: usize = 64 << 10;
+const MOST_FIELDS: usize = 128;
+
+/// Sends requests.
+pub(super) struct Client<'a> {
+    outside: &'a dyn Connect,
+}
+
+/// An answer whose body has not been read.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: Incoming,
+}
+
+/// A request without a body.
+#[derive(Clone)]
+pub(super) struct Ask {
+    pub(super) url: Url,
+    pub(super) accept: &'static str,
+    /// What vouches for the asker: it goes to the first address alone.
+    pub(super) authorization: Option<HeaderValue>,
+    /// From which octet on.
+    pub(super) from: u64,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(outside: &'a dyn Connect) -> Self {
+        Self { outside }
+    }
+
+    /// Sends a request, and follows where it is sent to.
+    pub(super) async fn get(&self, ask: &Ask) -> Result<Answer, Error> {
+        let mut ask = ask.clone();
+        for _ in 0..=MOST_REDIRECTS {
+            let answer = self.send(&ask).await.map_err(|source| failed(&ask.url, source))?;
+            if !answer.status.is_redirection() {
+                return Ok(answer);
+            }
+            let location = answer.headers.get(header::LOCATION).and_then(|l| l.to_str().ok());
+            let next = location.and_then(|location| ask.url.join(location));
+            let next = next.ok_or_else(|| refused(&ask.url, "it sends to an address that is none"))?;
+            if ask.url.secure && !next.secure {
+                return Err(refused(&ask.url, "it sends from TLS to an address in the clear"));
+            }
+            if !next.same_place(&ask.url) {
+                ask.authorization = None;
+            }
+            ask.url = next;
+        }
+        Err(refused(&ask.url, "it sends from one address to another without end"))
+    }
+
+    async fn send(&self, ask: &Ask) -> io::Result<Answer> {
+        let stream =
+            within(CONNECT, self.outside.connect(&ask.url.host, ask.url.port, ask.url.secure)).await??;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(LARGEST_HEAD).max_headers(MOST_FIELDS);
+        let (mut sender, connection) =
+            builder.handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        // It ends with the last of its body, or when the answer is dropped.
+        tokio::task::spawn_local(async move {
+            let _ = connection.await;
+        });
+        let mut request = Request::builder().method(Method::GET).uri(&ask.url.target);
+        if let Some(headers) = request.headers_mut() {
+            let field = |text: String| HeaderValue::try_from(text).map_err(io::Error::other);
+            headers.insert(header::HOST, field(ask.url.authority())?);
+            headers.insert(header::USER_AGENT, HeaderValue::from_static("lockgate"));
+            headers.insert(header::ACCEPT, HeaderValue::from_static(ask.accept));
+            if let Some(authorization) = &ask.authorization {
+                headers.insert(header::AUTHORIZATION, authorization.clone());
+            }
+            if ask.from > 0 {
+                headers.insert(header::RANGE, field(format!("bytes={}-", ask.from))?);
+            }
+        }
+        let request = request.body(Empty::new()).map_err(io::Error::other)?;
+        let answer = within(SILENCE, sender.send_request(request)).await?.map_err(io::Error::other)?;
+        let (parts, body) = Response::into_parts(answer);
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+}
+
+impl Answer {
+    /// The next octets of the body; `None` at its end.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            match within(SILENCE, self.body.frame()).await? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(io::Error::other(error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole body, which must not be larger than that.
+    pub(super) async fn read(mut self, most: u64) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some(data) = self.next().await? {
+            if (all.len() + data.len()) as u64 > most {
+                return Err(io::Error::other(format!("its answer is larger than {most} octets")));
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(all)
+    }
+
+    /// A field that is text.
+    pub(super) fn text(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = T>) -> io::Result<T> {
+    tokio::time::timeout(time, work).await.map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {} s", time.as_secs()))
+    })
+}
+
+pub(super) fn failed(url: &Url, source: io::Error) -> Error {
+    Error::Registry { address: format!("{url:?}"), source }
+}
+
+pub(super) fn refused(url: &Url, why: &str) -> Error {
+    failed(url, io::Error::other(why.to_owned()))
+}

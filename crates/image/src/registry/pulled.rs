@@ -1,0 +1,191 @@
+//! One pull, from a name to an image of the store.
+
+use http::{HeaderValue, StatusCode};
+
+use super::blob::{Blob, download};
+use super::client::{Answer, Ask, Client, failed, refused};
+use super::url::Url;
+use super::{Connect, PullProgress, PullRequest, auth};
+use crate::config::ImageConfig;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::manifest::{Descriptor, Document, LARGEST, Manifest, malformed};
+use crate::source::settle;
+use crate::store::{LayerUse, Listed, Store};
+
+/// The forms of a manifest and of an index, as the OCI and as Docker call them.
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// How many indexes may lead to one another.
+const DEEPEST: u32 = 4;
+
+/// Pulls an image.
+///
+/// # Errors
+/// When the registry does not have it, does not give it, or gives something else; or the store cannot be written.
+pub fn pull(
+    store: &Store,
+    outside: &dyn Connect,
+    request: &PullRequest<'_>,
+    report: &mut dyn FnMut(PullProgress),
+) -> Result<Listed, Error> {
+    crate::store::sweep(store)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| crate::store::failed(store.directory(), source))?;
+    tokio::task::LocalSet::new().block_on(&runtime, Pull::begin(store, outside, request)?.run(report))
+}
+
+struct Pull<'a> {
+    store: &'a Store,
+    client: Client<'a>,
+    request: &'a PullRequest<'a>,
+    registry: &'a str,
+    secure: bool,
+    authorization: Option<HeaderValue>,
+}
+
+impl<'a> Pull<'a> {
+    fn begin(
+        store: &'a Store,
+        outside: &'a dyn Connect,
+        request: &'a PullRequest<'a>,
+    ) -> Result<Self, Error> {
+        let Some(registry) = request.reference.registry() else {
+            let why = "it names no registry, as in registry.example.com/NAME, and there is no default one";
+            return Err(Error::Reference { name: request.reference.to_string(), why });
+        };
+        let host = registry.split(':').next().unwrap_or_default();
+        let here = host == "localhost" || host.parse::<std::net::Ipv4Addr>().is_ok_and(|a| a.is_loopback());
+        let secure = !(request.plain_http || here);
+        Ok(Self { store, client: Client::new(outside), request, registry, secure, authorization: None })
+    }
+
+    async fn run(mut self, report: &mut dyn FnMut(PullProgress)) -> Result<Listed, Error> {
+        let (digest, manifest) = self.manifest().await?;
+        let config = self.document(&manifest.config).await?;
+        let expected = ImageConfig::parse(&config)?.layers;
+        if expected.len() != manifest.layers.len() {
+            return Err(malformed("manifest", "it has not the layers that its configuration names"));
+        }
+        let mut uses: Vec<Option<LayerUse>> = Vec::new();
+        for digest in &expected {
+            uses.push(self.store.known_layer(digest, self.request.ownership)?);
+        }
+        let missing = || uses.iter().zip(&manifest.layers).filter(|(known, _)| known.is_none());
+        report(PullProgress::Begun {
+            layers: missing().count(),
+            octets: missing().map(|(_, blob)| blob.size).sum(),
+        });
+        let mut layers = Vec::new();
+        for ((known, digest), blob) in uses.into_iter().zip(&expected).zip(&manifest.layers) {
+            layers.push(match known {
+                Some(known) => known,
+                None => self.layer(digest, blob, report).await?,
+            });
+        }
+        let names = [self.request.reference.name()];
+        let listed = settle(self.store, &config, layers, &names, Some(&digest), self.request.ownership)?;
+        listed.into_iter().next().ok_or_else(|| malformed("manifest", "it became no image"))
+    }
+
+    /// Downloads a layer and unpacks it; one that came twice in the image is here by then.
+    async fn layer(
+        &mut self,
+        digest: &Digest,
+        descriptor: &Descriptor,
+        report: &mut dyn FnMut(PullProgress),
+    ) -> Result<LayerUse, Error> {
+        if let Some(known) = self.store.known_layer(digest, self.request.ownership)? {
+            report(PullProgress::Received(descriptor.size));
+            report(PullProgress::Unpacked);
+            return Ok(known);
+        }
+        let blob = self.blob(descriptor, report).await?;
+        let layer =
+            self.store.add_layer(Some(digest), &blob.file, self.request.bounds, self.request.ownership)?;
+        report(PullProgress::Unpacked);
+        Ok(layer)
+    }
+
+    async fn blob(
+        &mut self,
+        descriptor: &Descriptor,
+        report: &mut dyn FnMut(PullProgress),
+    ) -> Result<Blob, Error> {
+        let url = self.url(&format!("blobs/{}", descriptor.digest))?;
+        let path = self.store.blob(&descriptor.digest);
+        let authorization = self.authorization.clone();
+        let mut received = |octets| report(PullProgress::Received(octets));
+        download(&self.client, &url, authorization, descriptor, path, &mut received).await
+    }
+
+    /// The manifest for this machine, and the digest of what the name stands for.
+    async fn manifest(&mut self) -> Result<(Digest, Manifest), Error> {
+        let reference = self.request.reference;
+        let wanted = reference.digest().map_or_else(|| reference.tag().to_owned(), ToString::to_string);
+        let octets = self.fetch(&format!("manifests/{wanted}"), MANIFESTS).await?;
+        let named = Digest::of(&octets);
+        if let Some(expected) = reference.digest() {
+            verify("the manifest", expected, &named)?;
+        }
+        let mut document = Document::parse(&octets)?;
+        for _ in 0..DEEPEST {
+            let index = match document {
+                Document::Manifest(manifest) => return Ok((named, manifest)),
+                Document::Index(index) => index,
+            };
+            let chosen = index.here()?;
+            let octets = self.fetch(&format!("manifests/{}", chosen.digest), MANIFESTS).await?;
+            verify("the manifest", &chosen.digest, &Digest::of(&octets))?;
+            document = Document::parse(&octets)?;
+        }
+        Err(malformed("index", "too many indexes lead to one another"))
+    }
+
+    async fn document(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
+        let octets = self.fetch(&format!("blobs/{}", descriptor.digest), "*/*").await?;
+        verify("the configuration", &descriptor.digest, &Digest::of(&octets))?;
+        Ok(octets)
+    }
+
+    /// A small document. A registry that wants to know who asks is told, once.
+    async fn fetch(&mut self, what: &str, accept: &'static str) -> Result<Vec<u8>, Error> {
+        let url = self.url(what)?;
+        let mut answer = self.ask(&url, accept).await?;
+        if answer.status == StatusCode::UNAUTHORIZED {
+            let login = self.request.login.as_ref();
+            let repository = self.request.reference.repository();
+            let told = auth::answer(&self.client, &url, &answer, repository, login).await?;
+            self.authorization = Some(told);
+            answer = self.ask(&url, accept).await?;
+        }
+        match answer.status {
+            StatusCode::OK => answer.read(LARGEST).await.map_err(|source| failed(&url, source)),
+            StatusCode::NOT_FOUND => Err(refused(&url, "it has no such image")),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(refused(&url, "it does not give that to who asks"))
+            }
+            status => Err(refused(&url, &format!("it answered {}", status.as_u16()))),
+        }
+    }
+
+    async fn ask(&self, url: &Url, accept: &'static str) -> Result<Answer, Error> {
+        let authorization = self.authorization.clone();
+        self.client.get(&Ask { url: url.clone(), accept, authorization, from: 0 }).await
+    }
+
+    /// An address of the repository. What it is made of has been parsed, so nothing in it can lead elsewhere.
+    fn url(&self, what: &str) -> Result<Url, Error> {
+        let target = format!("/v2/{}/{what}", self.request.reference.repository());
+        let why = "its registry is no host";
+        Url::of(self.registry, self.secure, target)
+            .ok_or_else(|| Error::Reference { name: self.request.reference.to_string(), why })
+    }
+}
+
+fn verify(what: &str, expected: &Digest, found: &Digest) -> Result<(), Error> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::Digest { what: what.into(), expected: expected.to_string(), found: found.to_string() })
+}

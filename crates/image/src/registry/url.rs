@@ -1,0 +1,135 @@
+//! Addresses of a registry: its own, and those it sends a client to. Parsed strictly, and joined without surprises.
+
+use std::fmt;
+
+/// The longest address that is followed.
+const LONGEST: usize = 8192;
+
+/// `http` or `https`, a host, a port, and the rest as it is sent.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) secure: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The path and the query.
+    pub(super) target: String,
+}
+
+impl Url {
+    /// An address of a registry, `HOST` or `HOST:PORT`.
+    pub(super) fn of(registry: &str, secure: bool, target: String) -> Option<Self> {
+        let (host, port) = split_port(registry, secure)?;
+        Some(Self { secure, host, port, target })
+    }
+
+    /// An absolute address that a registry names.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return None;
+        }
+        let (secure, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => return None,
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        // A user in an address, or a host in brackets, is nothing that a registry has a use for.
+        if authority.contains(['@', '[', '\\', '%']) {
+            return None;
+        }
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        Self::of(authority, secure, target)
+    }
+
+    /// Where an answer's `Location` leads: an absolute address, or a path of the same place.
+    pub(super) fn join(&self, location: &str) -> Option<Self> {
+        match location.strip_prefix('/') {
+            Some(rest) if !rest.starts_with('/') => {
+                let plain = location.len() <= LONGEST && location.bytes().all(|b| b.is_ascii_graphic());
+                plain.then(|| Self { target: location.to_owned(), ..self.clone() })
+            }
+            _ => Self::parse(location),
+        }
+    }
+
+    pub(super) fn same_place(&self, other: &Self) -> bool {
+        (self.secure, self.port, self.host.as_str()) == (other.secure, other.port, other.host.as_str())
+    }
+
+    /// The `Host` field.
+    pub(super) fn authority(&self) -> String {
+        if self.port == default_port(self.secure) {
+            self.host.clone()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for Url {
+    /// Without the query, which may be what grants access.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        let path = self.target.split('?').next().unwrap_or_default();
+        write!(f, "{scheme}://{}{path}", self.authority())
+    }
+}
+
+fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
+}
+
+fn split_port(authority: &str, secure: bool) -> Option<(String, u16)> {
+    let (host, port) = match authority.split_once(':') {
+        Some((host, port)) => {
+            let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+            (host, port.parse().ok().filter(|port| digits && *port > 0)?)
+        }
+        None => (authority, default_port(secure)),
+    };
+    let valid =
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'));
+    valid.then(|| (host.to_ascii_lowercase(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        let url = Url::parse("https://Blobs.example:8443/a/b?sig=x#y").unwrap();
+        assert_eq!((url.secure, url.host.as_str(), url.port), (true, "blobs.example", 8443));
+        assert_eq!(url.target, "/a/b?sig=x");
+        assert_eq!(format!("{url:?}"), "https://blobs.example:8443/a/b");
+        assert_eq!(Url::parse("http://h?x").unwrap().target, "/?x");
+        assert_eq!(url.join("/c").unwrap().target, "/c");
+        assert!(url.join("/c").unwrap().same_place(&url));
+        assert!(!url.join("http://blobs.example:8443/").unwrap().same_place(&url));
+    }
+
+    #[test]
+    fn what_is_no_address_is_not_followed() {
+        for text in [
+            "",
+            "ftp://h/",
+            "https://",
+            "https://user@h/",
+            "https://h:0/",
+            "https://h:99999/",
+            "https://h:+1/",
+            "https://[::1]/",
+            "https://h /",
+            "https://h/\r\nx: y",
+            "https://a\\b/",
+            "https://%41/",
+            "h/path",
+        ] {
+            assert!(Url::parse(text).is_none(), "{text:?}");
+        }
+        let url = Url::parse("https://h/").unwrap();
+        assert!(url.join("//other/").is_none() && url.join("path").is_none() && url.join("/\n").is_none());
+    }
+}
