@@ -2,6 +2,7 @@
 
 mod credentials;
 mod image;
+mod spec;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use credentials::{Creds, Keys, ValueFlags};
 pub(crate) use image::Image;
+pub(crate) use spec::Spec;
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
@@ -64,6 +66,30 @@ pub(crate) enum Command {
     Policy(Policy),
     /// The sidecar alone, for those who bring their own sandbox
     Sidecar(Sidecar),
+    /// Show what a run wrote in a workspace that was kept apart, as a patch
+    Diff {
+        /// The run [default: the latest whose changes are kept]
+        run: Option<String>,
+        /// Only the paths, with a letter each: A new, M changed, D gone
+        #[arg(long)]
+        stat: bool,
+    },
+    /// Take over what a run wrote in a workspace that was kept apart
+    #[command(after_help = "\
+Nothing is taken over if the workspace changed underneath. What this machine would execute or trust (.git/hooks,
+lockgate.toml, editor settings, …) is taken only by its own path.")]
+    Apply {
+        /// The run [default: the latest whose changes are kept]
+        run: Option<String>,
+        /// Only these paths, relative to the workspace
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+    /// Drop what a run wrote in a workspace that was kept apart
+    Discard {
+        /// The run [default: the latest whose changes are kept]
+        run: Option<String>,
+    },
     /// What this machine can do, and how to mend what is missing
     Doctor {
         /// One JSON object
@@ -99,71 +125,6 @@ pub(crate) enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
-}
-
-/// Flags that say what a run is: each has its field in `lockgate.toml`.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Spec {
-    /// A policy file, in place of the workspace's lockgate.toml
-    #[arg(long, value_name = "FILE")]
-    pub(crate) policy: Option<PathBuf>,
-    /// Leave the workspace's lockgate.toml out
-    #[arg(long, conflicts_with = "policy")]
-    pub(crate) no_project: bool,
-    /// A named group of rules: github, llm-providers, package-registries, open-internet
-    #[arg(long, value_name = "NAME")]
-    pub(crate) preset: Vec<String>,
-    /// A host that may be reached, and its port (80 and 443 if not said)
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) allow: Vec<String>,
-    /// An outside service whose credential is put into requests: anthropic, openai, github, …
-    #[arg(long, value_name = "NAME")]
-    pub(crate) provider: Vec<String>,
-    /// The declared proxy that everything goes through; `direct` for none
-    #[arg(long, value_name = "ID")]
-    pub(crate) proxy: Option<String>,
-    /// What makes the sandbox: linux, container or process
-    #[arg(long, value_name = "BACKEND")]
-    pub(crate) backend: Option<String>,
-    /// An image whose files are the root, in place of this machine's
-    #[arg(long, value_name = "NAME")]
-    pub(crate) image: Option<String>,
-    /// Where the command starts, inside [default: the workspace]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) workdir: Option<String>,
-    /// Show a path of this machine inside, read-only unless `:rw`
-    #[arg(long, value_name = "SRC:DST[:ro|rw]")]
-    pub(crate) mount: Vec<String>,
-    /// Copy a path of this machine in
-    #[arg(long, value_name = "SRC:DST")]
-    pub(crate) copy: Vec<String>,
-    /// A toolchain of your home, read-only: rustup, pyenv, nvm, uv, …
-    #[arg(long, value_name = "NAME")]
-    pub(crate) tool: Vec<String>,
-    /// Set a variable, or pass yours on
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    pub(crate) env: Vec<String>,
-    /// The folder the command works in [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) workspace: Option<PathBuf>,
-    /// Memory, swap included [default: 1536MiB]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// Processors [default: 2]
-    #[arg(long, value_name = "N")]
-    pub(crate) cpus: Option<String>,
-    /// Processes and threads at once [default: 512]
-    #[arg(long, value_name = "N")]
-    pub(crate) pids: Option<u32>,
-    /// What may be written outside the workspace [default: 4GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) disk: Option<String>,
-    /// What happens where limits cannot be held: required or best-effort
-    #[arg(long, value_name = "HOW")]
-    pub(crate) limits: Option<String>,
-    /// When the run is ended; 30m at most
-    #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<String>,
 }
 
 /// `lockgate run`

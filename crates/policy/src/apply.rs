@@ -68,8 +68,13 @@ fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Resu
         None => spec.workspace_mode,
         Some("rw") => WorkspaceMode::ReadWrite,
         Some("ro") => WorkspaceMode::ReadOnly,
+        Some("overlay") => WorkspaceMode::Overlay,
         Some(other) => {
-            return Err(ConfigError::new(origin, "workspace.mode", format!("`{other}` is not `rw` or `ro`")));
+            return Err(ConfigError::new(
+                origin,
+                "workspace.mode",
+                format!("`{other}` is not `rw`, `ro` or `overlay`"),
+            ));
         }
     };
     Ok(())

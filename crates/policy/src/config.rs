@@ -86,7 +86,7 @@ pub enum WorkspaceConfig {
 pub struct WorkspaceTable {
     /// The folder; the current one if not said.
     pub path: Option<String>,
-    /// `rw` (the default) or `ro`.
+    /// `rw` (the default), `ro`, or `overlay`: writes are kept apart, for `lockgate diff`, `apply` and `discard`.
     pub mode: Option<String>,
 }
 

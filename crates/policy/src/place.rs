@@ -18,6 +18,8 @@ pub enum WorkspaceMode {
     ReadWrite,
     /// Nothing can be written.
     ReadOnly,
+    /// The agent's writes are kept apart, to be looked at and then taken or dropped.
+    Overlay,
 }
 
 /// A mount that a policy asks for. Its source has not been opened yet: that is the sandbox's work, link by link.

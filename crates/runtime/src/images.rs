@@ -1,5 +1,6 @@
 //! The images of this person: the store they are in, and what a run needs of one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use egress::{Files, Outside};
@@ -7,11 +8,12 @@ use image::{
     Bounds, Command, Connect, Connecting, Held, Listed, Login, Overrides, Ownership, PullProgress,
     PullRequest, Reference, Removed, Store,
 };
-use policy::ProviderId;
+use policy::{ProviderId, RunSpec};
 use sandbox::{Caller, RootImage};
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, plumbing};
+use crate::ids::ClaimedIds;
 use crate::state::StateDirectory;
 use crate::vault::Credentials;
 
@@ -126,6 +128,49 @@ impl Images {
     fn store(&self) -> Result<Store, Error> {
         Ok(Store::open(&self.directory.join("images"))?)
     }
+}
+
+/// What a run keeps of its image for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct KeptImage {
+    pub(crate) image: Held,
+    pub(crate) ids: Option<ClaimedIds>,
+}
+
+/// Keeps the image that was asked for from being removed, and settles what is executed: its entry point gets the command, or
+/// the image's own where none was given, which starts where the image says.
+pub(crate) fn take(
+    spec: &mut RunSpec,
+    caller: &Caller,
+    command: Vec<OsString>,
+) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
+    let Some(name) = &spec.image else { return Ok((None, command)) };
+    let image = Images::of(caller)?.hold(name)?;
+    let own = &image.record.command;
+    let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
+    let mut whole = words(&own.entrypoint);
+    if command.is_empty() {
+        whole.extend(words(&own.command));
+        if !own.directory.is_empty() && spec.directory.is_none() {
+            spec.directory = Some(own.directory.clone().into());
+        }
+    } else {
+        whole.extend(command);
+    }
+    if whole.is_empty() {
+        return Err(sandbox::Error::Refused {
+            what: format!("the image `{name}` has no command of its own, and none was given"),
+            remedy: Some("lockgate run --image NAME -- CMD".into()),
+        }
+        .into());
+    }
+    let ids = if caller.superuser && image.record.owners_kept {
+        let claimed = ClaimedIds::claim(std::process::id());
+        Some(claimed.map_err(plumbing("claim ids for the run"))?)
+    } else {
+        None
+    };
+    Ok((Some(KeptImage { image, ids }), whole))
 }
 
 /// What the sandbox is told of an image.

@@ -6,6 +6,7 @@
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
 mod book;
+mod changes;
 mod doctor;
 mod error;
 mod ids;
@@ -26,6 +27,7 @@ mod value_source;
 mod vault;
 mod watch;
 
+pub use changes::{changes_of, discard_changes, latest_with_changes};
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use error::Error;

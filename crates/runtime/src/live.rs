@@ -78,6 +78,7 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
         record.ended = Some(now());
         let _ = record.write(directory, &run);
     }
+    crate::changes::settle(directory, &run);
     if problems.is_empty() {
         let _ = std::fs::remove_file(marker);
     }

@@ -120,6 +120,7 @@ impl RunRecord {
         if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
             return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
         }
+        crate::changes::forget(directory, run)?;
         // The audit first: a record without one can be removed again.
         for path in [directory.audit(run), directory.record(run)] {
             match std::fs::remove_file(&path) {

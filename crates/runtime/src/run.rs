@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
-use image::Held;
-use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal};
+use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
 use sandbox::{Additions, Caller, Host, Peers, Plan, Sidecar, SidecarStart, Signals, Started, Stdio};
 
 use crate::book::Book;
+use crate::changes;
 use crate::error::{Error, plumbing};
-use crate::ids::ClaimedIds;
 use crate::images::{self, Images};
 use crate::key::audit_key;
 use crate::platform::{History, Platform, Sources};
@@ -44,6 +43,8 @@ pub enum Report<'a> {
     Notice(&'a str),
     /// A request was denied; each target and guard is told once.
     Denied(&'a Notice),
+    /// What the run wrote in its workspace is kept apart, for a person to decide.
+    KeptApart(&'a RunId),
 }
 
 /// A run that is over.
@@ -65,62 +66,28 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
-    let (root, command) = take_image(&mut spec, &caller, command)?;
+    let (root, command) = images::take(&mut spec, &caller, command)?;
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
     }
+    if spec.workspace_mode == WorkspaceMode::Overlay {
+        additions.changes = Some(changes::prepare(&state, &run)?);
+    }
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
+    let (kept_apart, state_of_changes) = (spec.workspace_mode == WorkspaceMode::Overlay, state.clone());
     let mut book = Book::open(state, &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
     let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk };
     let lived = live(supplied, &plan, &host, &mut book, report);
-    book.close(lived, report)
-}
-
-/// What a run keeps of its image for as long as it lives.
-struct KeptImage {
-    image: Held,
-    ids: Option<ClaimedIds>,
-}
-
-/// Keeps the image that was asked for from being removed, and settles what is executed: its entry point gets the command, or
-/// the image's own where none was given, which starts where the image says.
-fn take_image(
-    spec: &mut RunSpec,
-    caller: &Caller,
-    command: Vec<OsString>,
-) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
-    let Some(name) = &spec.image else { return Ok((None, command)) };
-    let image = Images::of(caller)?.hold(name)?;
-    let own = &image.record.command;
-    let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
-    let mut whole = words(&own.entrypoint);
-    if command.is_empty() {
-        whole.extend(words(&own.command));
-        if !own.directory.is_empty() && spec.directory.is_none() {
-            spec.directory = Some(own.directory.clone().into());
-        }
-    } else {
-        whole.extend(command);
+    let finished = book.close(lived, report);
+    if kept_apart && changes::settle(&state_of_changes, &run) {
+        report(Report::KeptApart(&run));
     }
-    if whole.is_empty() {
-        return Err(sandbox::Error::Refused {
-            what: format!("the image `{name}` has no command of its own, and none was given"),
-            remedy: Some("lockgate run --image NAME -- CMD".into()),
-        }
-        .into());
-    }
-    let ids = if caller.superuser && image.record.owners_kept {
-        let claimed = ClaimedIds::claim(std::process::id());
-        Some(claimed.map_err(plumbing("claim ids for the run"))?)
-    } else {
-        None
-    };
-    Ok((Some(KeptImage { image, ids }), whole))
+    finished
 }
 
 /// What a run begins with: what was asked, what its sidecar is given for credentials, and who answers it.

@@ -3,6 +3,7 @@
 //! ```text
 //! runs/<id>.jsonl    what it was and what became of it
 //! audit/<id>.jsonl   what it asked for, and what was decided
+//! changes/<id> what it wrote in its workspace, where that is kept apart
 //! live/<id>    the undo log of a run, locked for as long as its process lives
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted
@@ -48,6 +49,11 @@ impl StateDirectory {
 
     pub(crate) fn runs(&self) -> PathBuf {
         self.0.join("runs")
+    }
+
+    /// Where what a run writes in its workspace is kept apart.
+    pub(crate) fn changes(&self, run: &RunId) -> PathBuf {
+        self.0.join("changes").join(run.as_str())
     }
 
     pub(crate) fn live(&self) -> PathBuf {

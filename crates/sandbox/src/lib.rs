@@ -4,6 +4,7 @@
 //! to the other side is a handful of bound sockets, handed over before the command starts.
 
 mod caller;
+mod changes;
 mod confine;
 mod doctor;
 mod environment;
@@ -26,6 +27,7 @@ mod tool;
 mod undo;
 
 pub use caller::Caller;
+pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use doctor::{Check, Verdict, examine};
 pub use error::Error;

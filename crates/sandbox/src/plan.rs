@@ -74,6 +74,8 @@ pub struct Additions {
     pub opens_tls: bool,
     /// The image whose files are the root, where the backend has one.
     pub image: Option<RootImage>,
+    /// The directory in which what is written in the workspace is kept apart.
+    pub changes: Option<PathBuf>,
     /// Ids that nobody else on this machine uses, where root starts a run that has several.
     pub ids: Option<IdRange>,
 }
@@ -100,11 +102,12 @@ pub fn plan(
         tools.environment.extend(brought.environment);
     }
     let image = additions.image.as_ref();
+    let places = (workspace.as_path(), additions.changes.as_deref());
     let identity = Identity::of(spec.backend, run, caller, additions);
     let home = home(spec.backend, caller, image);
     let steps = match spec.backend {
         Backend::Linux => {
-            let mut steps = linux::steps(spec, caller, host, &workspace, &tools, &mut notices)?;
+            let mut steps = linux::steps(spec, caller, host, places, &tools, &mut notices)?;
             if additions.opens_tls {
                 trust_authority(&mut steps, host.bundle.clone());
             }
@@ -116,7 +119,7 @@ pub fn plan(
                 remedy: Some("name one with --image".into()),
             })?;
             let mut steps =
-                container::steps(spec, caller, host, (image, &home), &workspace, &tools, &mut notices)?;
+                container::steps(spec, caller, host, (image, &home), places, &tools, &mut notices)?;
             if identity.range.is_none() {
                 notices.push(
                     "every file of the image belongs to the command's own user, the one id there is".into(),
@@ -245,9 +248,10 @@ impl Plan {
     /// The paths of the host that the command is shown or given a copy of, where its backend bounds them.
     pub fn shown(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
-            Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowSystem(path) => {
-                Some(path.as_path())
-            }
+            Step::ShowWorkspace(path, _)
+            | Step::OverlayWorkspace { workspace: path, .. }
+            | Step::Copy(path, _)
+            | Step::ShowSystem(path) => Some(path.as_path()),
             Step::Show(Visible { source: Source::Host(path), .. }) => Some(path.as_path()),
             _ => None,
         })

@@ -45,6 +45,20 @@ fn rows() -> impl Iterator<Item = Row> {
     })
 }
 
+/// Whether this machine would execute or trust a path of a workspace, or something below it.
+pub(crate) fn is_protected(path: &Path) -> bool {
+    // A repository as a whole is not: what matters of it has rows of its own.
+    let listed = |path: &Path| rows().any(|row| row.path != Path::new(".git") && path.starts_with(&row.path));
+    listed(path) || repositories(path).any(|(_, within)| listed(&within))
+}
+
+/// Every repository on the way to a path: where it is, and the path as it would be if that were the workspace's own.
+pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let parts: Vec<_> = path.components().collect();
+    let found = (0..parts.len()).filter(|at| parts[*at].as_os_str() == ".git").collect::<Vec<_>>();
+    found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
+}
+
 /// The locks that keep this run's placeholders.
 #[derive(Debug, Default)]
 pub(crate) struct Held(

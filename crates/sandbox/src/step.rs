@@ -62,6 +62,13 @@ pub enum Step {
     MakeDevices,
     /// Shows the workspace.
     ShowWorkspace(PathBuf, WorkspaceMode),
+    /// Shows the workspace, with what is written kept in another directory.
+    OverlayWorkspace {
+        /// The workspace.
+        workspace: PathBuf,
+        /// The directory that has [`crate::changes::WRITTEN`] and [`crate::changes::WORK`].
+        changes: PathBuf,
+    },
     /// Shows a path of the host.
     Show(Visible),
     /// Copies a path of the host.
@@ -103,7 +110,10 @@ impl fmt::Display for Step {
             Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
                 write!(f, "show the workspace {} for reading and writing", path.display())
             }
-            Self::ShowWorkspace(path, WorkspaceMode::ReadOnly) => {
+            Self::OverlayWorkspace { workspace, .. } => {
+                write!(f, "show the workspace {}, with what is written kept apart", workspace.display())
+            }
+            Self::ShowWorkspace(path, WorkspaceMode::ReadOnly | WorkspaceMode::Overlay) => {
                 write!(f, "show the workspace {} read-only", path.display())
             }
             Self::Show(Visible { source: Source::Host(path), target, mode }) => {

@@ -22,7 +22,7 @@ pub use host::{Needs, is_root, program_path, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };
-pub use program::{Ended, Live};
+pub use program::{Ended, Live, run};
 pub use promises::{PROMISES, Promise};
 pub use run::Run;
 pub use seen::Seen;

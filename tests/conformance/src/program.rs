@@ -118,7 +118,8 @@ impl Drop for Live {
 }
 
 /// Runs `command` to its end.
-pub(crate) fn run(command: &mut Command) -> Ended {
+#[must_use]
+pub fn run(command: &mut Command) -> Ended {
     Live::start(command).wait()
 }
 

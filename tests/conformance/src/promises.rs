@@ -36,6 +36,7 @@ pub const PROMISES: &[Promise] = &[
     promise("private_directories", ISOLATED, "`/tmp` and the home directory are the run's own, and gone with it.", "S3.7"),
     promise("mount_sources", ISOLATED, "Only what is declared enters, as declared; a link or `..` as a source is refused.", "S3.7 S3.12"),
     promise("protected_files", ISOLATED, "What the host later executes or trusts cannot be written, present at the start or not.", "DESIGN §5"),
+    promise("overlay_workspace", ISOLATED, "What a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone.", "DESIGN §5"),
     promise("devices", ISOLATED, "No device of the machine's can be reached or made.", "S2.6"),
     promise("setuid", ISOLATED, "A setuid program gives nobody anything.", "S2.7"),
     promise("kernel_files", ISOLATED, "No file of the kernel's opens for writing, not even for a run that root started.", "DESIGN §9"),

@@ -25,6 +25,7 @@ mod mount_sources;
 mod mounts;
 mod netlink_writes;
 mod open_files;
+mod overlay_workspace;
 mod pipes;
 mod ports;
 mod private_addresses;

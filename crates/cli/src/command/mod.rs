@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod audit;
+pub(crate) mod changes;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod creds;

@@ -29,6 +29,9 @@ pub(crate) fn run(arguments: Run) -> Done {
     let json = arguments.json;
     let request = RunRequest { spec, command: arguments.command, caller, state };
     let finished = runtime::run(request, &mut |report| match report {
+        Report::KeptApart(run) => output::tell(&format!(
+            "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"
+        )),
         Report::Notice(text) => output::tell(&format!("note: {text}")),
         Report::Denied(notice) => {
             denied.push(notice.target.clone());

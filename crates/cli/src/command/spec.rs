@@ -1,6 +1,6 @@
 //! Flags as a layer of configuration: each flag is a field of the policy file.
 
-use policy::{AllowConfig, CopyConfig, MountConfig, Number, RunConfig, WorkspaceConfig};
+use policy::{AllowConfig, CopyConfig, MountConfig, Number, RunConfig, WorkspaceConfig, WorkspaceTable};
 use runtime::SettingsRequest;
 
 use crate::arguments::Spec;
@@ -21,10 +21,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         backend: spec.backend.clone(),
         image: spec.image.clone(),
         workdir: spec.workdir.clone(),
-        workspace: spec
-            .workspace
-            .as_ref()
-            .map(|path| WorkspaceConfig::Path(path.to_string_lossy().into_owned())),
+        workspace: workspace(spec),
         timeout: spec.timeout.clone(),
         presets: spec.preset.clone(),
         tools: spec.tool.clone(),
@@ -58,6 +55,15 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         }
     }
     Ok(config)
+}
+
+fn workspace(spec: &Spec) -> Option<WorkspaceConfig> {
+    let path = spec.workspace.as_ref().map(|path| path.to_string_lossy().into_owned());
+    match (path, spec.workspace_mode.clone()) {
+        (None, None) => None,
+        (Some(path), None) => Some(WorkspaceConfig::Path(path)),
+        (path, mode) => Some(WorkspaceConfig::Table(WorkspaceTable { path, mode })),
+    }
 }
 
 fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {

@@ -105,9 +105,11 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
 fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
         // Only root's trees come from the parent; otherwise they were opened here.
-        Step::MountImage { .. } | Step::ShowWorkspace(..) | Step::Show(_) | Step::Copy(..) => {
-            plan.identity.own
-        }
+        Step::MountImage { .. }
+        | Step::ShowWorkspace(..)
+        | Step::OverlayWorkspace { .. }
+        | Step::Show(_)
+        | Step::Copy(..) => plan.identity.own,
         Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork => true,
         _ => false,
     }
@@ -182,6 +184,11 @@ impl Maker<'_> {
                 Ok(())
             }
             Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode).map_err(text),
+            Step::OverlayWorkspace { workspace, .. } => self.root.overlay_workspace(workspace).map_err(|e| {
+                format!(
+                    "{e}; the folder and the state directory must be on file systems that overlayfs can use"
+                )
+            }),
             Step::Show(visible) => self.root.show(visible).map_err(text),
             Step::Copy(_, target) => self.root.copy(target).map_err(text),
             Step::Protect => {
@@ -208,9 +215,8 @@ impl Maker<'_> {
         trees.extend(["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)));
         for step in &plan.steps {
             match step {
-                Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite) => {
-                    trees.push((path.clone(), Right::Write))
-                }
+                Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite)
+                | Step::OverlayWorkspace { workspace: path, .. } => trees.push((path.clone(), Right::Write)),
                 Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) => {
                     trees.push((target.clone(), Right::Write))
                 }

@@ -17,6 +17,7 @@ mod handover;
 mod image;
 mod init;
 mod java;
+mod overlay;
 mod owners;
 mod root;
 mod trust;
@@ -24,6 +25,7 @@ mod wire;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use policy::{MountMode, WorkspaceMode};
 use sys::cgroup::{self, Group};
@@ -149,6 +151,7 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, _)
+            | Step::OverlayWorkspace { workspace: path, .. }
             | Step::Show(Visible { source: Source::Host(path), .. })
             | Step::Copy(path, _) => {
                 source::open(path)?;
@@ -174,31 +177,39 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
             }
             continue;
         }
+        if let Step::OverlayWorkspace { workspace, changes } = step {
+            trees.push(mapped_tree(workspace, MountMode::ReadWrite, owners)?);
+            trees.push(mapped_tree(changes, MountMode::ReadWrite, owners)?);
+            continue;
+        }
         let (path, mode) = match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
-            Step::ShowWorkspace(path, WorkspaceMode::ReadOnly) | Step::Copy(path, _) => {
-                (path, MountMode::ReadOnly)
-            }
+            Step::ShowWorkspace(path, _) | Step::Copy(path, _) => (path, MountMode::ReadOnly),
             Step::Show(Visible { source: Source::Host(path), mode, .. }) => (path, *mode),
             _ => continue,
         };
-        let opened = source::open(path)?;
-        let fail =
-            |what: &str, e: std::io::Error| Error::Source { path: path.clone(), why: format!("{what}: {e}") };
-        let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One)
-            .map_err(|e| fail("it cannot be mounted", e))?;
-        match owners.map(tree.as_fd(), opened.as_fd()) {
-            Ok(()) => {}
-            // A file system that cannot map owners can still be read.
-            Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(22) => {}
-            Err(error) => {
-                let why = "its file system cannot map owners; start as the unprivileged owner of the folder instead";
-                return Err(fail(why, error));
-            }
-        }
-        trees.push(tree);
+        trees.push(mapped_tree(path, mode, owners)?);
     }
     Ok(trees)
+}
+
+/// One of them.
+fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<OwnedFd, Error> {
+    let opened = source::open(path)?;
+    let fail =
+        |what: &str, e: std::io::Error| Error::Source { path: path.into(), why: format!("{what}: {e}") };
+    let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One)
+        .map_err(|e| fail("it cannot be mounted", e))?;
+    match owners.map(tree.as_fd(), opened.as_fd()) {
+        Ok(()) => Ok(tree),
+        // A file system that cannot map owners can still be read.
+        Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(22) => Ok(tree),
+        Err(error) => {
+            let why =
+                "its file system cannot map owners; start as the unprivileged owner of the folder instead";
+            Err(fail(why, error))
+        }
+    }
 }
 
 /// Root's part: the ids of the run, written from outside.

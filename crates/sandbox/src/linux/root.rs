@@ -45,14 +45,17 @@ impl Root {
                 }
                 continue;
             }
-            let path = match step {
-                Step::ShowWorkspace(path, _) | Step::Copy(path, _) => path,
-                Step::Show(Visible { source: Source::Host(path), .. }) => path,
+            let paths: &[&Path] = match step {
+                Step::OverlayWorkspace { workspace, changes } => &[workspace, changes],
+                Step::ShowWorkspace(path, _) | Step::Copy(path, _) => &[path],
+                Step::Show(Visible { source: Source::Host(path), .. }) => &[path],
                 _ => continue,
             };
-            let opened = source::open(path).map_err(|e| e.to_string())?;
-            let tree = mount::clone_tree(opened.as_fd(), c"", Depth::Recursive);
-            self.trees.push_back(tree.map_err(|e| format!("{}: {e}", path.display()))?);
+            for path in paths {
+                let opened = source::open(path).map_err(|e| e.to_string())?;
+                let tree = mount::clone_tree(opened.as_fd(), c"", Depth::Recursive);
+                self.trees.push_back(tree.map_err(|e| format!("{}: {e}", path.display()))?);
+            }
         }
         Ok(())
     }
@@ -70,6 +73,11 @@ impl Root {
     /// Whether the root is an image's, and not the host's directories.
     pub(super) fn is_image(&self) -> bool {
         self.below.is_some()
+    }
+
+    /// The private file system itself, whatever lies over it.
+    pub(super) fn private(&self) -> io::Result<BorrowedFd<'_>> {
+        self.below.as_ref().map_or_else(|| self.fd(), |below| Ok(below.as_fd()))
     }
 
     /// Takes a root that was put over the private one.
@@ -191,7 +199,7 @@ impl Root {
     pub(super) fn show_workspace(&mut self, path: &Path, mode: WorkspaceMode) -> io::Result<()> {
         let mode = match mode {
             WorkspaceMode::ReadWrite => MountMode::ReadWrite,
-            WorkspaceMode::ReadOnly => MountMode::ReadOnly,
+            WorkspaceMode::ReadOnly | WorkspaceMode::Overlay => MountMode::ReadOnly,
         };
         self.show_next(path, mode)
     }

@@ -17,7 +17,7 @@ pub(super) fn steps(
     caller: &Caller,
     host: &Host,
     (image, home): (&RootImage, &Path),
-    workspace: &Path,
+    places: (&Path, Option<&Path>),
     tools: &tool::Brought,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
@@ -32,7 +32,7 @@ pub(super) fn steps(
     ];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
     steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
-    show_places(&mut steps, spec, caller, workspace, tools)?;
+    show_places(&mut steps, spec, caller, places, tools)?;
     finish(&mut steps, host);
     Ok(steps)
 }

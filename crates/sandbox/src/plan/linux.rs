@@ -15,7 +15,7 @@ pub(super) fn steps(
     spec: &RunSpec,
     caller: &Caller,
     host: &Host,
-    workspace: &Path,
+    places: (&Path, Option<&Path>),
     tools: &tool::Brought,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
@@ -31,7 +31,7 @@ pub(super) fn steps(
     let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
     steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
-    show_places(&mut steps, spec, caller, workspace, tools)?;
+    show_places(&mut steps, spec, caller, places, tools)?;
     finish(&mut steps, host);
     Ok(steps)
 }
@@ -41,11 +41,20 @@ pub(super) fn show_places(
     steps: &mut Vec<Step>,
     spec: &RunSpec,
     caller: &Caller,
-    workspace: &Path,
+    (workspace, changes): (&Path, Option<&Path>),
     tools: &tool::Brought,
 ) -> Result<(), Error> {
     steps.extend(tools.visible.iter().cloned().map(Step::Show));
-    steps.push(Step::ShowWorkspace(workspace.into(), spec.workspace_mode));
+    steps.push(match (spec.workspace_mode, changes) {
+        (WorkspaceMode::Overlay, Some(changes)) => {
+            Step::OverlayWorkspace { workspace: workspace.into(), changes: changes.into() }
+        }
+        (WorkspaceMode::Overlay, None) => {
+            let what = "there is no place to keep what is written in the workspace apart".into();
+            return Err(Error::Refused { what, remedy: None });
+        }
+        (mode, _) => Step::ShowWorkspace(workspace.into(), mode),
+    });
     for mount in &spec.mounts {
         let source = Source::Host(caller.resolve(&mount.source));
         let target = inside(&caller.resolve(&mount.target))?;

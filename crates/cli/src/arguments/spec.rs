@@ -1,0 +1,73 @@
+//! The flags that say what a run is, shared by every command that asks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Flags that say what a run is: each has its field in `lockgate.toml`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Spec {
+    /// A policy file, in place of the workspace's lockgate.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Leave the workspace's lockgate.toml out
+    #[arg(long, conflicts_with = "policy")]
+    pub(crate) no_project: bool,
+    /// A named group of rules: github, llm-providers, package-registries, open-internet
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Vec<String>,
+    /// A host that may be reached, and its port (80 and 443 if not said)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<String>,
+    /// An outside service whose credential is put into requests: anthropic, openai, github, …
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Vec<String>,
+    /// The declared proxy that everything goes through; `direct` for none
+    #[arg(long, value_name = "ID")]
+    pub(crate) proxy: Option<String>,
+    /// What makes the sandbox: linux, container or process
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<String>,
+    /// An image whose files are the root, in place of this machine's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Where the command starts, inside [default: the workspace]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// Show a path of this machine inside, read-only unless `:rw`
+    #[arg(long, value_name = "SRC:DST[:ro|rw]")]
+    pub(crate) mount: Vec<String>,
+    /// Copy a path of this machine in
+    #[arg(long, value_name = "SRC:DST")]
+    pub(crate) copy: Vec<String>,
+    /// A toolchain of your home, read-only: rustup, pyenv, nvm, uv, …
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tool: Vec<String>,
+    /// Set a variable, or pass yours on
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// The folder the command works in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// How that folder may be used: rw, ro, or overlay, which keeps what is written apart [default: rw]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) workspace_mode: Option<String>,
+    /// Memory, swap included [default: 1536MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Processors [default: 2]
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<String>,
+    /// Processes and threads at once [default: 512]
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u32>,
+    /// What may be written outside the workspace [default: 4GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<String>,
+    /// What happens where limits cannot be held: required or best-effort
+    #[arg(long, value_name = "HOW")]
+    pub(crate) limits: Option<String>,
+    /// When the run is ended; 30m at most
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+}

@@ -1,0 +1,103 @@
+//! `lockgate diff|apply|discard`: what runs wrote in workspaces that were kept apart.
+
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+use policy::RunId;
+use runtime::StateDirectory;
+use sandbox::{Caller, Change, What};
+
+use super::runs;
+use crate::exit::{Done, Usage};
+use crate::output;
+
+pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    let changes = runtime::changes_of(&state, &find(&state, run)?)?;
+    if stat {
+        for change in &changes.list {
+            output::data(&line(change))?;
+        }
+    } else if std::io::stdout().is_terminal() {
+        // Somebody else wrote it: a terminal would obey what is in it.
+        let mut patch = Vec::new();
+        changes.write_patch(&mut patch)?;
+        for line in String::from_utf8_lossy(&patch).lines() {
+            output::data(&line.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))?;
+        }
+    } else {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        changes.write_patch(&mut out)?;
+        out.flush()?;
+    }
+    for left in &changes.left_out {
+        output::tell(&format!("left out: {}: {}", left.path.display(), left.why));
+    }
+    changes.list.iter().filter(|change| change.conflict.is_some()).for_each(tell_conflict);
+    Ok(0)
+}
+
+pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    let run = find(&state, run)?;
+    let changes = runtime::changes_of(&state, &run)?;
+    for path in paths {
+        if !changes.list.iter().any(|change| change.path.starts_with(path)) {
+            let what = format!("`{}` is no path that the run changed", path.display());
+            return Err(Usage::error(what, format!("lockgate diff --stat {run} names them")));
+        }
+    }
+    let conflicts = changes.conflicts(paths);
+    if !conflicts.is_empty() {
+        conflicts.into_iter().for_each(tell_conflict);
+        output::tell(&format!("nothing was taken over; take others with lockgate apply {run} --path PATH"));
+        return Ok(1);
+    }
+    let applied = changes.apply(paths).map_err(|(path, error)| {
+        let hint = "what was done before it stays; mend that and apply again";
+        anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", path.display())
+    })?;
+    for left in &applied.left_out {
+        output::tell(&format!("left out: {}: {}", left.path.display(), left.why));
+    }
+    output::tell(&format!("{} paths were taken over", applied.done.len()));
+    if paths.is_empty() && applied.left_out.is_empty() {
+        runtime::discard_changes(&state, &run)?;
+    } else {
+        output::tell(&format!("the rest is kept: lockgate diff {run}, then apply or discard"));
+    }
+    Ok(0)
+}
+
+pub(crate) fn discard(run: Option<&str>) -> Done {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    let run = find(&state, run)?;
+    runtime::discard_changes(&state, &run)?;
+    output::tell(&format!("what {run} wrote in its workspace was dropped"));
+    Ok(0)
+}
+
+fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Error> {
+    match run {
+        Some(name) => runs::find(state, name),
+        None => runtime::latest_with_changes(state).ok_or_else(|| {
+            let hint = "lockgate run --workspace-mode overlay -- CMD keeps them apart";
+            Usage::error("no run's changes are kept apart", hint)
+        }),
+    }
+}
+
+fn line(change: &Change) -> String {
+    let letter = match change.what {
+        What::Made { .. } => 'A',
+        What::Changed { .. } => 'M',
+        What::Gone { .. } => 'D',
+    };
+    let note = if change.protected { "  (this machine would execute or trust it)" } else { "" };
+    format!("{letter} {}{note}", output::plain(&change.path.to_string_lossy()))
+}
+
+fn tell_conflict(change: &Change) {
+    let why = change.conflict.unwrap_or_default();
+    output::tell(&format!("conflict: {}: {why}", change.path.display()));
+}

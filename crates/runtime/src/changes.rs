@@ -1,0 +1,71 @@
+//! What runs wrote in workspaces that were kept apart: where that is, from before a run to when a person decides.
+
+use std::path::PathBuf;
+
+use policy::RunId;
+use sandbox::Changes;
+
+use crate::error::Error;
+use crate::record::RunRecord;
+use crate::state::{StateDirectory, state};
+
+/// Makes room for the changes of a run.
+pub(crate) fn prepare(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
+    let path = directory.changes(run);
+    Changes::prepare(&path).map_err(|source| state(&path, source))?;
+    // Where links lead was somebody's choice once, and is not looked at again.
+    path.canonicalize().map_err(|source| state(&path, source))
+}
+
+/// Takes the room of a run away that did not use it; whether it did.
+pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
+    let path = directory.changes(run);
+    match Changes::is_empty(&path) {
+        Ok(true) => {
+            let _ = Changes::discard(&path);
+            false
+        }
+        Ok(false) => true,
+        Err(_) => false,
+    }
+}
+
+/// What a run wrote in its workspace, where that was kept apart and nobody has decided yet.
+///
+/// # Errors
+/// When there is no such run, nothing was kept, or it cannot be read.
+pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
+    let record = RunRecord::read(directory, run)?;
+    let path = directory.changes(run);
+    if !path.exists() {
+        let why = "nothing that it wrote is kept apart".into();
+        return Err(Error::NoRun { run: run.to_string(), why });
+    }
+    Changes::read(&path, &record.workspace).map_err(|source| state(&path, source))
+}
+
+/// Drops what a run wrote.
+///
+/// # Errors
+/// When nothing was kept, or it cannot be removed.
+pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    let path = directory.changes(run);
+    if !path.exists() {
+        let why = "nothing that it wrote is kept apart".into();
+        return Err(Error::NoRun { run: run.to_string(), why });
+    }
+    Changes::discard(&path).map_err(|source| state(&path, source))
+}
+
+/// Drops what a run wrote, if anything was kept.
+pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    if directory.changes(run).exists() { discard_changes(directory, run) } else { Ok(()) }
+}
+
+/// The latest run whose changes are kept, if there is one.
+#[must_use]
+pub fn latest_with_changes(directory: &StateDirectory) -> Option<RunId> {
+    let records = RunRecord::list(directory).ok()?;
+    let runs = records.iter().filter_map(|record| record.id.parse().ok());
+    runs.into_iter().find(|run| directory.changes(run).exists())
+}

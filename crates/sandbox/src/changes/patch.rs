@@ -1,0 +1,252 @@
+//! Changes as a patch that a person can read, and that `git apply` understands: text as hunks, everything else whole.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::FileType;
+use sha1::{Digest as _, Sha1};
+use similar::TextDiff;
+
+use super::walk::{file_name, open_parent};
+use super::{Change, Changes, What, binary};
+
+/// The largest file whose content is shown.
+const LARGEST: u64 = 64 << 20;
+/// How much of a file decides whether it is text, as git does it.
+const LOOKED_AT: usize = 8000;
+/// How long one comparison may look for the smallest difference; then it takes a larger one.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The name of nothing.
+const NOTHING: &str = "0000000000000000000000000000000000000000";
+
+/// One side of a change.
+struct Side {
+    mode: u32,
+    content: Vec<u8>,
+    name: String,
+}
+
+impl Changes {
+    /// Writes what changed as a patch.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or nothing can be written.
+    pub fn write_patch(&self, to: &mut dyn Write) -> io::Result<()> {
+        let renamed = self.renamed()?;
+        for (index, change) in self.list.iter().enumerate() {
+            if let Some(from) = renamed.get(&index) {
+                self.write_rename(to, &self.list[*from], change)?;
+            } else if is_git_own(&change.path) {
+                self.write_aside(to, change)?;
+            } else if !renamed.values().any(|from| *from == index) {
+                self.write_change(to, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What git does not take from a patch is shown as a remark in it.
+    fn write_aside(&self, to: &mut dyn Write, change: &Change) -> io::Result<()> {
+        let mut text = Vec::new();
+        self.write_change(&mut text, change)?;
+        for line in text.split_inclusive(|octet| *octet == b'\n') {
+            to.write_all(b"# ")?;
+            to.write_all(line)?;
+        }
+        Ok(())
+    }
+
+    /// New files that have the content of one that is gone, by their places in the list.
+    fn renamed(&self) -> io::Result<HashMap<usize, usize>> {
+        let mut gone: HashMap<(String, u32), Vec<usize>> = HashMap::new();
+        for (index, change) in self.list.iter().enumerate().rev() {
+            if let What::Gone { mode } = change.what
+                && !is_git_own(&change.path)
+                && let Some(side) = self.below_side(&change.path, mode)?
+                && !side.content.is_empty()
+            {
+                gone.entry((side.name, kind(mode))).or_default().push(index);
+            }
+        }
+        let mut renamed = HashMap::new();
+        for (index, change) in self.list.iter().enumerate() {
+            if let What::Made { mode } = change.what
+                && !gone.is_empty()
+                && let Some(side) = self.above_side(&change.path, mode)?
+                && !is_git_own(&change.path)
+                && let Some(from) = gone.get_mut(&(side.name, kind(mode))).and_then(Vec::pop)
+            {
+                renamed.insert(index, from);
+            }
+        }
+        Ok(renamed)
+    }
+
+    fn write_rename(&self, to: &mut dyn Write, from: &Change, change: &Change) -> io::Result<()> {
+        write_head(to, &from.path, &change.path)?;
+        write_modes(to, from.what.mode(), change.what.mode())?;
+        writeln!(to, "similarity index 100%")?;
+        writeln!(to, "rename from {}\nrename to {}", quoted("", &from.path), quoted("", &change.path))
+    }
+
+    fn write_change(&self, to: &mut dyn Write, change: &Change) -> io::Result<()> {
+        let path = &change.path;
+        let (old, new) = match change.what {
+            // Git knows no directories; those that hold something are made with what they hold.
+            What::Made { mode } if is_directory(mode) => {
+                return writeln!(to, "# new directory {}", quoted("", path));
+            }
+            What::Gone { mode } if is_directory(mode) => {
+                return writeln!(to, "# directory gone {}", quoted("", path));
+            }
+            What::Changed { from, to: mode } if is_directory(mode) => {
+                let (from, mode) = (from & 0o777, mode & 0o777);
+                return writeln!(to, "# mode of {}: {from:03o}, now {mode:03o}", quoted("", path));
+            }
+            What::Made { mode } => (None, self.above_side(path, mode)?),
+            What::Gone { mode } => (self.below_side(path, mode)?, None),
+            What::Changed { from, to } => (self.below_side(path, from)?, self.above_side(path, to)?),
+        };
+        write_head(to, path, path)?;
+        match (&old, &new) {
+            (None, Some(new)) => writeln!(to, "new file mode {}", git_mode(new.mode))?,
+            (Some(old), None) => writeln!(to, "deleted file mode {}", git_mode(old.mode))?,
+            (Some(old), Some(new)) => write_modes(to, old.mode, new.mode)?,
+            (None, None) => return writeln!(to, "# too large to be shown"),
+        }
+        let name = |side: &Option<Side>| side.as_ref().map_or(NOTHING, |s| s.name.as_str()).to_owned();
+        let content = |side: &Option<Side>| side.as_ref().map(|s| s.content.clone()).unwrap_or_default();
+        let ((was, is), (before, after)) = ((name(&old), name(&new)), (content(&old), content(&new)));
+        if was == is {
+            return Ok(());
+        }
+        let same = match (&old, &new) {
+            (Some(old), Some(new)) if git_mode(old.mode) == git_mode(new.mode) => {
+                format!(" {}", git_mode(old.mode))
+            }
+            _ => String::new(),
+        };
+        writeln!(to, "index {was}..{is}{same}")?;
+        if is_binary(&before) || is_binary(&after) {
+            writeln!(to, "GIT binary patch")?;
+            binary::write_literal(to, &after)?;
+            return binary::write_literal(to, &before);
+        }
+        if before.is_empty() && after.is_empty() {
+            return Ok(());
+        }
+        let label = |side: &Option<Side>, prefix: &str| match side {
+            Some(_) => quoted(prefix, path),
+            None => "/dev/null".into(),
+        };
+        writeln!(to, "--- {}\n+++ {}", label(&old, "a/"), label(&new, "b/"))?;
+        let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before.as_slice(), after.as_slice());
+        for hunk in diff.unified_diff().context_radius(3).missing_newline_hint(true).iter_hunks() {
+            hunk.to_writer(&mut *to)?;
+        }
+        Ok(())
+    }
+
+    fn above_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
+        match kind(mode) {
+            LINK => link(self.above_parent(path)?, path, mode),
+            FILE => side(self.read_above(path)?, mode),
+            _ => Ok(None),
+        }
+    }
+
+    fn below_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
+        match kind(mode) {
+            LINK => link(open_parent(std::os::fd::AsFd::as_fd(&self.below), path)?, path, mode),
+            FILE => side(self.read_below(path)?, mode),
+            _ => Ok(None),
+        }
+    }
+
+    fn above_parent(&self, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+        Ok(open_parent(std::os::fd::AsFd::as_fd(&self.above), path)?)
+    }
+}
+
+/// Whether a path is a repository's own, which no patch may touch.
+fn is_git_own(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == ".git")
+}
+
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+
+fn kind(mode: u32) -> u32 {
+    mode & 0o170_000
+}
+
+fn is_directory(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Directory
+}
+
+fn side(file: std::fs::File, mode: u32) -> io::Result<Option<Side>> {
+    let mut content = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut content)?;
+    Ok((content.len() as u64 <= LARGEST).then(|| Side { mode, name: blob(&content), content }))
+}
+
+fn link(parent: std::os::fd::OwnedFd, path: &Path, mode: u32) -> io::Result<Option<Side>> {
+    let content = rustix::fs::readlinkat(&parent, file_name(path), Vec::new())?.into_bytes();
+    Ok(Some(Side { mode, name: blob(&content), content }))
+}
+
+/// The name that git gives to content.
+fn blob(content: &[u8]) -> String {
+    let mut hash = Sha1::new();
+    hash.update(format!("blob {}\0", content.len()));
+    hash.update(content);
+    hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// Git knows files that may be executed, those that may not, and links.
+fn git_mode(mode: u32) -> &'static str {
+    match (kind(mode), mode & 0o100) {
+        (LINK, _) => "120000",
+        (_, 0) => "100644",
+        _ => "100755",
+    }
+}
+
+fn is_binary(content: &[u8]) -> bool {
+    content[..content.len().min(LOOKED_AT)].contains(&0)
+}
+
+fn write_head(to: &mut dyn Write, from: &Path, path: &Path) -> io::Result<()> {
+    writeln!(to, "diff --git {} {}", quoted("a/", from), quoted("b/", path))
+}
+
+fn write_modes(to: &mut dyn Write, old: u32, new: u32) -> io::Result<()> {
+    if git_mode(old) == git_mode(new) {
+        return Ok(());
+    }
+    writeln!(to, "old mode {}\nnew mode {}", git_mode(old), git_mode(new))
+}
+
+/// A path as git writes it: in quotes, with escapes, where it holds what could be misread.
+fn quoted(prefix: &str, path: &Path) -> String {
+    let octets = path.as_os_str().as_bytes();
+    let plain = |b: &u8| (b' '..=b'~').contains(b) && !matches!(b, b'"' | b'\\');
+    if octets.iter().all(plain) {
+        return format!("{prefix}{}", path.display());
+    }
+    let mut text = format!("\"{prefix}");
+    for octet in octets {
+        match octet {
+            b'"' | b'\\' => text.extend(['\\', char::from(*octet)]),
+            b'\n' => text.push_str("\\n"),
+            b'\t' => text.push_str("\\t"),
+            b' '..=b'~' => text.push(char::from(*octet)),
+            other => text.push_str(&format!("\\{other:03o}")),
+        }
+    }
+    text.push('"');
+    text
+}

@@ -1,0 +1,353 @@
+//! The two sides compared: what was written, as overlayfs keeps it, against the workspace as it is now.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::io::Errno;
+
+use crate::protect;
+
+/// How deep a directory may lie, and how many entries are looked at.
+pub(super) const DEEPEST: usize = 256;
+const MOST: usize = 1_000_000;
+/// The attributes by which overlayfs knows a directory that hides what is below, and a file that came from below.
+const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
+const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
+/// What of a file is compared at once.
+const BUFFER: usize = 64 << 10;
+
+/// One path that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// How.
+    pub what: What,
+    /// Why it cannot be taken over as it is: the workspace changed underneath.
+    pub conflict: Option<&'static str>,
+    /// Whether this machine would execute or trust it.
+    pub protected: bool,
+}
+
+/// How a path changed. Modes are those of `stat(2)`, kind and permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is new.
+    Made {
+        /// Its mode.
+        mode: u32,
+    },
+    /// Its content or its mode is another.
+    Changed {
+        /// The mode it had.
+        from: u32,
+        /// The mode it has.
+        to: u32,
+    },
+    /// It is gone.
+    Gone {
+        /// The mode it had.
+        mode: u32,
+    },
+}
+
+/// Something that was written and is not taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl What {
+    /// The mode it has, or had.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        match self {
+            Self::Made { mode } | Self::Gone { mode } | Self::Changed { to: mode, .. } => *mode,
+        }
+    }
+}
+
+struct Walk<'a> {
+    above: BorrowedFd<'a>,
+    below: BorrowedFd<'a>,
+    since: (i64, i64),
+    list: Vec<Change>,
+    left_out: Vec<LeftOut>,
+    seen: usize,
+}
+
+pub(super) fn walk(
+    above: BorrowedFd<'_>,
+    below: BorrowedFd<'_>,
+    since: (i64, i64),
+) -> io::Result<(Vec<Change>, Vec<LeftOut>)> {
+    let mut walk = Walk { above, below, since, list: Vec::new(), left_out: Vec::new(), seen: 0 };
+    walk.directory(Path::new(""), 0)?;
+    let Walk { mut list, mut left_out, .. } = walk;
+    list.sort_by(|a, b| a.path.cmp(&b.path));
+    left_out.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok((list, left_out))
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+        if depth > DEEPEST {
+            self.leave_out(path, "it lies too deep");
+            return Ok(());
+        }
+        let directory = match open(self.above, path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(Errno::ACCESS) => {
+                self.leave_out(path, "it cannot be read");
+                return Ok(());
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut names = entries(&directory)?;
+        names.sort();
+        let mut value = [0; 2];
+        let opaque = rustix::fs::fgetxattr(&directory, OPAQUE, &mut value).is_ok_and(|n| value[..n] == *b"y");
+        if opaque {
+            self.gone_below(path, depth, &names)?;
+        }
+        for name in names {
+            self.entry(&path.join(name), &directory, depth)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
+        self.count()?;
+        let name = path.file_name().unwrap_or_default();
+        let new = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let old = stat(self.below, path)?;
+        let kind = FileType::from_raw_mode(new.st_mode);
+        match kind {
+            FileType::CharacterDevice if new.st_rdev == 0 => match old {
+                Some(old) => self.gone(path, &old, depth),
+                None => Ok(()), // somebody was faster
+            },
+            FileType::Directory => {
+                match &old {
+                    Some(old) if is(old, FileType::Directory) => {
+                        if permissions(old) != permissions(&new) {
+                            self.push(path, What::Changed { from: old.st_mode, to: new.st_mode }, None);
+                        }
+                    }
+                    Some(old) => {
+                        self.gone(path, old, depth)?;
+                        self.push(path, What::Made { mode: new.st_mode }, None);
+                    }
+                    None => self.push(path, What::Made { mode: new.st_mode }, None),
+                }
+                self.directory(path, depth + 1)
+            }
+            FileType::RegularFile | FileType::Symlink => self.file(path, &new, old, depth),
+            _ => {
+                self.leave_out(path, "it is a pipe, a socket or a device");
+                Ok(())
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path, new: &Stat, old: Option<Stat>, depth: usize) -> io::Result<()> {
+        let kind = FileType::from_raw_mode(new.st_mode);
+        let Some(old) = old else {
+            // It came from below, and its place there is another since: by a rename of the run's own that stays as it was.
+            let removed = kind == FileType::RegularFile && self.has_origin(path) && self.parent_changed(path);
+            let conflict = removed.then_some("it was removed from the workspace meanwhile");
+            self.push(path, What::Made { mode: new.st_mode }, conflict);
+            return Ok(());
+        };
+        if !is(&old, kind) {
+            self.gone(path, &old, depth)?;
+            self.push(path, What::Made { mode: new.st_mode }, None);
+            return Ok(());
+        }
+        let same = if kind == FileType::Symlink {
+            let target = |side| rustix::fs::readlinkat(open_parent(side, path)?, file_name(path), Vec::new());
+            target(self.above)? == target(self.below)?
+        } else {
+            match same_content(self.above, self.below, path, new, &old) {
+                Ok(same) => same && permissions(&old) == permissions(new),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.leave_out(path, "it cannot be read");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if !same {
+            let conflict = self.changed_since(&old);
+            self.push(path, What::Changed { from: old.st_mode, to: new.st_mode }, conflict);
+        }
+        Ok(())
+    }
+
+    /// A path of the workspace that is no more, with all that is below it.
+    fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<()> {
+        if is(old, FileType::Directory) {
+            self.gone_below(path, depth, &[])?;
+            self.push(path, What::Gone { mode: old.st_mode }, None);
+        } else {
+            self.push(path, What::Gone { mode: old.st_mode }, self.changed_since(old));
+        }
+        Ok(())
+    }
+
+    /// Everything of a directory of the workspace but some names.
+    fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
+        if depth > DEEPEST {
+            return Err(io::Error::other(format!("{} lies too deep", path.display())));
+        }
+        let directory = match open(self.below, path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut names = entries(&directory)?;
+        names.sort();
+        for name in names.iter().filter(|name| !but.contains(name)) {
+            self.count()?;
+            let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            self.gone(&path.join(name), &old, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something was put into or taken out of the directory of a path since.
+    fn parent_changed(&self, path: &Path) -> bool {
+        let parent = open_parent(self.below, path).and_then(rustix::fs::fstat);
+        parent.is_ok_and(|parent| self.changed_since(&parent).is_some())
+    }
+
+    fn changed_since(&self, old: &Stat) -> Option<&'static str> {
+        let changed = (old.st_ctime, i64::try_from(old.st_ctime_nsec).unwrap_or_default()) > self.since;
+        changed.then_some("it was changed in the workspace meanwhile")
+    }
+
+    fn has_origin(&self, path: &Path) -> bool {
+        let Ok(file) = open(self.above, path, OFlags::RDONLY | OFlags::NONBLOCK) else { return false };
+        rustix::fs::fgetxattr(&file, ORIGIN, &mut [0; 256]).is_ok()
+    }
+
+    fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
+        // A repository that was not there is none that anybody here has set up.
+        let new_repository = || {
+            protect::repositories(path)
+                .any(|(at, _)| !stat(self.below, &at).is_ok_and(|found| found.is_some()))
+        };
+        let protected = protect::is_protected(path) || new_repository();
+        self.list.push(Change { path: path.into(), what, conflict, protected });
+    }
+
+    fn leave_out(&mut self, path: &Path, why: &'static str) {
+        self.left_out.push(LeftOut { path: path.into(), why });
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        self.seen += 1;
+        if self.seen > MOST {
+            Err(io::Error::other(format!("it holds more than {MOST} entries")))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Opens a path beneath a side; no link of it is followed.
+pub(super) fn open(side: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(side, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+pub(super) fn open_parent(side: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(side, path.parent().unwrap_or(Path::new("")), OFlags::PATH | OFlags::DIRECTORY)
+}
+
+pub(super) fn file_name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+/// Opens a regular file of a side for reading.
+pub(super) fn open_file(side: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let file = File::from(open(side, path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// What a path of a side is; nothing where it is not there, or would have to be reached by a link.
+pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>> {
+    let parent = match open_parent(side, path) {
+        Ok(parent) => parent,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    match rustix::fs::statat(parent.as_fd(), file_name(path), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
+}
+
+fn is(stat: &Stat, kind: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
+}
+
+fn permissions(stat: &Stat) -> u32 {
+    stat.st_mode & 0o777
+}
+
+fn same_content(
+    above: BorrowedFd<'_>,
+    below: BorrowedFd<'_>,
+    path: &Path,
+    new: &Stat,
+    old: &Stat,
+) -> io::Result<bool> {
+    if new.st_size != old.st_size {
+        return Ok(false);
+    }
+    let (mut one, mut two) = (open_file(above, path)?, open_file(below, path)?);
+    let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
+    loop {
+        let (read, other) = (fill(&mut one, &mut left)?, fill(&mut two, &mut right)?);
+        if left[..read] != right[..other] {
+            return Ok(false);
+        }
+        if read == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match io::Read::read(file, &mut buffer[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}

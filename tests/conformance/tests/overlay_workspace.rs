@@ -1,0 +1,157 @@
+//! Promise: what a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone, and not by half.
+//! The patch is judged by git itself; what it takes a workspace to must be what `apply` takes it to.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lockgate_conformance::{Backend, Bench, Ended, Needs, ready};
+
+/// Text, binary, links, modes, names, directories: before, and what the run does to them.
+const BEFORE: &str = r#"
+printf 'one\ntwo\nthree\n' > text; printf 'no newline' > end; printf 'a\0b' > binary; printf 'hi\n' > script
+mkdir -p deep/er gone filled; echo x > deep/er/file; echo a > gone/a; echo b > gone/b; echo c > filled/c
+ln -s text link; echo moved > 'old name'; echo same > touched; printf 'z\0z' > shrunk"#;
+const CHANGES: &str = r#"
+echo four >> text; printf yes > end; printf 'c\0d\0' > binary; chmod 755 script; rm -r deep; echo file > deep
+rm -r gone; rm -r filled; mkdir filled; echo new > filled/new; ln -sf end link; mv 'old name' 'new "näme"'
+touch touched; : > shrunk; mkdir -p more/and; echo m > more/and/more; printf 'b\0' > 'bin 2'; echo q > "$(printf 'tab\there')""#;
+
+fn shell(bench: &Bench, line: &str) -> Ended {
+    let mut command = Command::new("sh");
+    let ended = lockgate_conformance::run(command.args(["-ec", line]).current_dir(bench.workspace()));
+    assert!(ended.code == 0, "{line}: {ended}");
+    ended
+}
+
+/// Every path of a folder with what it is, but the directories: git knows none.
+fn tree(folder: &Path) -> String {
+    let list = "find . -name .git -prune -o \\( -type f -o -type l \\) -printf '%p %m %y %l ' -exec sh -c \
+                '[ -L \"$1\" ] || sha256sum < \"$1\"; echo' _ {} \\; | sort";
+    let ended = lockgate_conformance::run(Command::new("sh").args(["-c", list]).current_dir(folder));
+    ended.stdout
+}
+
+fn overlay(bench: &Bench, line: &str) -> Ended {
+    bench.run(Backend::isolated()).flags(["--workspace-mode", "overlay"]).shell(line)
+}
+
+#[test]
+fn what_is_written_reaches_the_workspace_by_apply_alone() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    std::fs::remove_file(bench.probe()).unwrap();
+    shell(&bench, &format!("umask 022; {BEFORE}"));
+    let before = tree(&bench.workspace());
+    let ended = overlay(&bench, &format!("umask 022; {CHANGES}\nmkfifo pipe; cat text"));
+    assert!(ended.code == 0 && ended.stdout.ends_with("three\nfour\n"), "{ended}");
+    assert_eq!(tree(&bench.workspace()), before, "nothing of it is there yet");
+
+    // The same workspace, taken there by git.
+    let twin = bench.outside().join("twin");
+    let patch = bench.lockgate(&["diff"]);
+    assert!(patch.code == 0 && patch.stderr.contains("pipe: it is a pipe"), "{patch}");
+    std::fs::write(bench.outside().join("patch"), &patch.stdout).unwrap();
+    shell(
+        &bench,
+        &format!("cp -a . {0}; cd {0}; git init -q .; git apply ../patch; rm -r .git", twin.display()),
+    );
+    assert!(patch.stdout.contains("rename from old name"), "{patch}");
+
+    let applied = bench.lockgate(&["apply"]);
+    assert!(applied.code == 0, "{applied}");
+    let after = tree(&bench.workspace());
+    assert_eq!(after, tree(&twin), "{patch}");
+    assert_ne!(after, before);
+    let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&std::fs::symlink_metadata(path).unwrap());
+    assert_eq!(owner(&bench.workspace().join("deep")), owner(&bench.workspace()));
+    assert!(bench.lockgate(&["discard"]).code == 0);
+    assert!(bench.lockgate(&["diff"]).stderr.contains("no run's changes are kept apart"));
+}
+
+#[test]
+fn what_changed_underneath_is_not_taken_over() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    shell(&bench, "echo 1 > changed; echo 2 > removed; echo 3 > gone; echo 4 > fine");
+    let ended =
+        overlay(&bench, "echo a >> changed; echo b >> removed; rm gone; echo c >> fine; echo d > new");
+    assert!(ended.code == 0, "{ended}");
+    shell(&bench, "echo mine > changed; rm removed; echo mine > gone; echo mine > new");
+    let refused = bench.lockgate(&["apply"]);
+    assert!(refused.code == 1, "{refused}");
+    for path in ["changed", "removed", "gone", "new"] {
+        assert!(refused.stderr.contains(&format!("conflict: {path}: it was ")), "{path}: {refused}");
+    }
+    let read = |name: &str| std::fs::read_to_string(bench.workspace().join(name)).unwrap();
+    assert_eq!((read("changed"), read("fine")), ("mine\n".into(), "4\n".into()));
+    let some = bench.lockgate(&["apply", "--path", "fine"]);
+    assert!(some.code == 0 && read("fine") == "4\nc\n", "{some}");
+    assert!(!bench.workspace().join("removed").exists());
+}
+
+#[test]
+fn what_this_machine_would_execute_is_taken_only_by_name() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    shell(&bench, "git init -q .; echo old > .envrc");
+    let line = "echo new > .envrc; mkdir -p .git/hooks .vscode sub/.git/hooks; echo x > .git/hooks/pre-commit; \
+                echo x > .vscode/tasks.json; echo x > sub/.git/hooks/y; echo x > lockgate.toml; echo x > plain; \
+                ln -s /etc outside";
+    assert!(overlay(&bench, line).code == 0);
+    let applied = bench.lockgate(&["apply"]);
+    assert!(applied.code == 0, "{applied}");
+    let there = |path: &str| bench.workspace().join(path).exists();
+    assert!(there("plain"));
+    for path in [".git/hooks/pre-commit", ".vscode", "sub/.git", "lockgate.toml"] {
+        assert!(!there(path), "{path} was taken over: {applied}");
+        assert!(applied.stderr.contains(&format!("left out: {path}")), "{path}: {applied}");
+    }
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "old\n");
+    assert!(bench.lockgate(&["apply", "--path", ".envrc"]).code == 0);
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "new\n");
+}
+
+#[test]
+fn a_link_that_was_written_leads_apply_nowhere() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let canary = bench.file("outside/kept/canary", "kept");
+    let kept = canary.parent().unwrap().to_str().unwrap().to_owned();
+    shell(&bench, "mkdir dir; echo x > dir/file");
+    // The directory becomes a link here while the run has written into it there.
+    assert!(overlay(&bench, "echo y > dir/canary; echo z >> dir/file").code == 0);
+    shell(&bench, &format!("rm -r dir; ln -s {kept} dir"));
+    let applied = bench.lockgate(&["apply"]);
+    assert!(applied.code != 0, "{applied}");
+    assert_eq!(std::fs::read_to_string(&canary).unwrap(), "kept");
+    assert_eq!(std::fs::read_dir(canary.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_killed_run_leaves_what_it_wrote() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.run(Backend::isolated()).flags(["--workspace-mode", "overlay"]);
+    let live = run.start(["/bin/sh", "-c", "echo kept > file; sleep 60"]);
+    let kept = || bench.lockgate(&["diff"]).stdout.contains("+kept");
+    let begun = Instant::now();
+    while !kept() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the run wrote nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    live.signal("KILL");
+    let _ = live.wait();
+    assert!(!bench.workspace().join("file").exists());
+    assert!(kept());
+}
