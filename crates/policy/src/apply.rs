@@ -58,7 +58,10 @@ fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Resu
     let (path, mode) = match &config.workspace {
         None => return Ok(()),
         Some(WorkspaceConfig::Path(path)) => (Some(path), None),
-        Some(WorkspaceConfig::Table(table)) => (table.path.as_ref(), table.mode.as_deref()),
+        Some(WorkspaceConfig::Table(table)) => {
+            spec.open.extend(table.open.iter().map(Into::into));
+            (table.path.as_ref(), table.mode.as_deref())
+        }
     };
     if let Some(path) = path {
         spec.workspace =

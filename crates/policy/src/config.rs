@@ -88,6 +88,9 @@ pub struct WorkspaceTable {
     pub path: Option<String>,
     /// `rw` (the default), `ro`, or `overlay`: writes are kept apart, for `lockgate diff`, `apply` and `discard`.
     pub mode: Option<String>,
+    /// Protected paths that may be written in this run after all, by their names in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<String>,
 }
 
 /// When the command gets a terminal.

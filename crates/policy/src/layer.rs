@@ -93,6 +93,7 @@ impl Layers {
             directory: None,
             workspace: None,
             workspace_mode: WorkspaceMode::ReadWrite,
+            open: Vec::new(),
             timeout: TIMEOUT_CEILING,
             terminal: Terminal::Auto,
             limits: crate::Limits::default(),

@@ -109,6 +109,8 @@ pub struct RunSpec {
     pub workspace: Option<PathBuf>,
     /// How that folder may be used.
     pub workspace_mode: WorkspaceMode,
+    /// Protected paths of it that may be written after all.
+    pub open: Vec<PathBuf>,
     /// When the run is ended.
     pub timeout: Span,
     /// Whether the command gets a terminal of its own.

@@ -37,7 +37,9 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
             && so_far.limits.enforcement == Enforcement::Required);
     let workspace = match &config.workspace {
         Some(WorkspaceConfig::Path(_)) => true,
-        Some(WorkspaceConfig::Table(table)) => table.path.is_some() || table.mode.as_deref() == Some("rw"),
+        Some(WorkspaceConfig::Table(table)) => {
+            table.path.is_some() || table.mode.as_deref() == Some("rw") || !table.open.is_empty()
+        }
         None => false,
     };
     let egress = &config.egress;

@@ -55,11 +55,16 @@ impl Check {
 pub fn examine() -> Vec<Check> {
     let host = Host::detect();
     let mut checks: Vec<Check> = Vec::new();
-    let mut all_work = true;
+    let (mut all_work, mut overlay) = (true, true);
     for feature in Feature::ALL {
         let (group, what) = describe(feature);
         checks.push(match try_feature(feature) {
             Ok(()) => Check::works(group, what, "works"),
+            Err(error) if feature == Feature::Overlay => {
+                overlay = false;
+                let remedy = "a kernel of 6.6 or later, with `overlay` loaded".to_owned();
+                Check::lacks(group, what, Verdict::Weaker, error.to_string(), Some(remedy))
+            }
             Err(error) => {
                 all_work = false;
                 let remedy = crate::error::remedies(what);
@@ -97,6 +102,23 @@ pub fn examine() -> Vec<Check> {
         Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
     };
     checks.push(linux);
+    checks.push(match (all_work, overlay) {
+        (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
+        (true, false) => {
+            let detail = "overlays cannot be mounted without root, so images cannot be run".into();
+            Check::lacks(
+                "backends",
+                "container",
+                Verdict::Weaker,
+                detail,
+                Some("a kernel of 6.6 or later".into()),
+            )
+        }
+        (false, _) => {
+            let detail = "something it is made of is missing, see above".into();
+            Check::lacks("backends", "container", Verdict::Weaker, detail, None)
+        }
+    });
     checks.push(Check::works(
         "backends",
         "process",
@@ -110,6 +132,7 @@ fn describe(feature: Feature) -> (&'static str, &'static str) {
         Feature::UserNamespace => ("kernel", "user namespace"),
         Feature::OtherNamespaces => ("kernel", "other namespaces"),
         Feature::Proc => ("kernel", "a /proc of its own"),
+        Feature::Overlay => ("kernel", "overlay in a user namespace"),
         Feature::Redirect => ("network", "redirect of all network traffic"),
     }
 }

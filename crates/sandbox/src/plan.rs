@@ -18,6 +18,7 @@ use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
 use crate::image::RootImage;
+use crate::protect;
 use crate::step::{Source, Step, Visible};
 use crate::tool;
 
@@ -53,6 +54,8 @@ pub struct Plan {
     pub limits: LimitsPlan,
     /// The folder the command works in, at the same path inside.
     pub workspace: PathBuf,
+    /// Protected paths of it that may be written after all.
+    pub open: Vec<PathBuf>,
     /// Where the command starts, inside.
     pub directory: PathBuf,
     /// The home inside.
@@ -92,7 +95,14 @@ pub fn plan(
     additions: &Additions,
 ) -> Result<Plan, Error> {
     let workspace = workspace(spec, caller)?;
+    protect::refuse_unknown(&spec.open)?;
     let mut notices = spec.notices.clone();
+    for path in &spec.open {
+        notices.push(format!(
+            "`{}` is not protected in this run: what it holds is run or trusted here",
+            path.display()
+        ));
+    }
     let limits = plan_limits(spec, host, &mut notices)?;
     let mut tools = tool::Brought::default();
     for name in &spec.tools {
@@ -159,6 +169,7 @@ pub fn plan(
         identity,
         limits,
         directory: spec.directory.clone().unwrap_or_else(|| workspace.clone()),
+        open: spec.open.clone(),
         workspace,
         home,
         steps,

@@ -59,6 +59,25 @@ pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBu
     found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
 }
 
+/// Refuses to open what is not protected: a name that is written wrong would be believed to be open.
+pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
+    match open.iter().find(|path| !rows().any(|row| row.path == **path)) {
+        None => Ok(()),
+        Some(unknown) => Err(Error::Refused {
+            what: format!("`{}` is not a protected path, so it cannot be opened", unknown.display()),
+            remedy: Some(format!(
+                "the protected paths are {}",
+                rows().map(|row| row.path.display().to_string()).collect::<Vec<_>>().join(", ")
+            )),
+        }),
+    }
+}
+
+/// The rows that hold in a run that opens some.
+fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
+    rows().filter(move |row| !open.contains(&row.path))
+}
+
 /// The locks that keep this run's placeholders.
 #[derive(Debug, Default)]
 pub(crate) struct Held(
@@ -66,10 +85,10 @@ pub(crate) struct Held(
 );
 
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
-pub(crate) fn hold_absent(workspace: &Path, undo: &mut UndoLog) -> Result<Held, Error> {
+pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Held, Error> {
     let root = source::open(workspace)?;
     let (mut held, mut names) = (Vec::new(), Vec::new());
-    for row in rows().filter(|row| row.when_absent != WhenAbsent::Leave) {
+    for row in rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave) {
         let fail = |errno: Errno| Error::Source {
             path: workspace.join(&row.path),
             why: format!("its name could not be held: {}", std::io::Error::from(errno)),
@@ -198,10 +217,13 @@ pub(crate) fn release(path: &Path) -> std::io::Result<()> {
 /// Makes every protected path below the workspace read-only, inside. A name that is a link cannot be; it is told.
 pub(crate) fn protect(
     workspace: BorrowedFd<'_>,
+    open: &[PathBuf],
     notices: &mut Vec<String>,
 ) -> Result<(), (PathBuf, std::io::Error)> {
-    pin_git(workspace).map_err(|e| (".git".into(), e))?;
-    for row in rows() {
+    if !open.iter().any(|path| path == Path::new(".git")) {
+        pin_git(workspace).map_err(|e| (".git".into(), e))?;
+    }
+    for row in rows_but(open) {
         if row.path == Path::new(".git") {
             continue;
         }
@@ -252,11 +274,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".vscode")).unwrap();
         let mut undo = UndoLog::in_memory();
-        let held = hold_absent(folder.path(), &mut undo).unwrap();
+        let held = hold_absent(folder.path(), &[], &mut undo).unwrap();
         assert!(folder.path().join(".git").is_dir() && folder.path().join("lockgate.toml").is_dir());
         assert!(!folder.path().join(".git/hooks").exists());
         let mut second = UndoLog::in_memory();
-        let other = hold_absent(folder.path(), &mut second).unwrap();
+        let other = hold_absent(folder.path(), &[], &mut second).unwrap();
         drop(held);
         undo.unwind();
         assert!(folder.path().join(".git").is_dir(), "the second run still holds it");

@@ -1,6 +1,9 @@
 //! What this kernel lets this process do, found by doing it in a child that is thrown away.
 
 use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::mount::{self, Flags};
 use crate::process::{self, Exit, Namespaces};
@@ -17,11 +20,14 @@ pub enum Feature {
     Proc,
     /// Every address local, and an nftables redirect.
     Redirect,
+    /// An overlay on files in memory, that can hide what is below it: what an image is run on.
+    Overlay,
 }
 
 impl Feature {
     /// All of them, in the order in which each needs those before it.
-    pub const ALL: [Self; 4] = [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Redirect];
+    pub const ALL: [Self; 5] =
+        [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Redirect, Self::Overlay];
 }
 
 /// Whether a feature works here: tried for real, in a child.
@@ -57,5 +63,23 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
             network::make_every_address_local()?;
             nftables::redirect_tcp_to(9999)
         }
+        Feature::Overlay => overlay(),
     }
+}
+
+/// A directory below is replaced by one of the same name: that takes the attributes that older kernels lack in memory.
+fn overlay() -> io::Result<()> {
+    let plain = Flags::NO_SUID.and(Flags::NO_DEV);
+    let memory = mount::make(c"tmpfs", &[], plain)?;
+    let base = rustix::fs::open("/tmp", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    mount::attach(memory.as_fd(), base.as_fd(), c"")?;
+    rustix::process::fchdir(&memory)?;
+    for name in ["lower", "lower/directory", "upper", "work"] {
+        rustix::fs::mkdir(name, Mode::RWXU)?;
+    }
+    let options =
+        [(c"lowerdir", c"lower"), (c"upperdir", c"upper"), (c"workdir", c"work"), (c"userxattr", c"")];
+    let whole = mount::make(c"overlay", &options, plain)?;
+    rustix::fs::unlinkat(&whole, "directory", AtFlags::REMOVEDIR)?;
+    Ok(rustix::fs::mkdirat(&whole, "directory", Mode::RWXU)?)
 }

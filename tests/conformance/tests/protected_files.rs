@@ -75,3 +75,18 @@ fn ordinary_git_work_still_works() {
     let ended = bench.run(Backend::isolated()).shell(&line);
     assert!(ended.code == 0 && ended.stdout.contains("first"), "{ended}");
 }
+
+#[test]
+fn a_run_may_open_one_by_name() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.run(Backend::isolated()).flags(["--open", ".vscode"]);
+    let ended = run.shell("mkdir .vscode && echo x > .vscode/tasks.json; echo x > .envrc");
+    assert!(bench.workspace().join(".vscode/tasks.json").exists(), "{ended}");
+    assert!(!bench.workspace().join(".envrc").exists(), "{ended}");
+    assert!(ended.stderr.contains("`.vscode` is not protected in this run"), "{ended}");
+    let unknown = bench.run(Backend::isolated()).flags(["--open", ".vscod"]).command(["true"]);
+    assert!(unknown.code == 125 && unknown.stderr.contains(".vscode"), "{unknown}");
+}

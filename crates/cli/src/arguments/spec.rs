@@ -52,6 +52,9 @@ pub(crate) struct Spec {
     /// How that folder may be used: rw, ro, or overlay, which keeps what is written apart [default: rw]
     #[arg(long, value_name = "MODE")]
     pub(crate) workspace_mode: Option<String>,
+    /// A protected path of the workspace that may be written in this run
+    #[arg(long, value_name = "PATH")]
+    pub(crate) open: Vec<String>,
     /// Memory, swap included [default: 1536MiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,

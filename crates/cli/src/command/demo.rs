@@ -60,6 +60,7 @@ fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<Setti
         workspace: Some(WorkspaceConfig::Table(WorkspaceTable {
             path: Some(workspace.display().to_string()),
             mode: Some("rw".into()),
+            open: Vec::new(),
         })),
         ..RunConfig::default()
     };

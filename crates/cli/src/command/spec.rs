@@ -60,9 +60,9 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
 fn workspace(spec: &Spec) -> Option<WorkspaceConfig> {
     let path = spec.workspace.as_ref().map(|path| path.to_string_lossy().into_owned());
     match (path, spec.workspace_mode.clone()) {
-        (None, None) => None,
-        (Some(path), None) => Some(WorkspaceConfig::Path(path)),
-        (path, mode) => Some(WorkspaceConfig::Table(WorkspaceTable { path, mode })),
+        (None, None) if spec.open.is_empty() => None,
+        (Some(path), None) if spec.open.is_empty() => Some(WorkspaceConfig::Path(path)),
+        (path, mode) => Some(WorkspaceConfig::Table(WorkspaceTable { path, mode, open: spec.open.clone() })),
     }
 }
 

@@ -193,7 +193,7 @@ impl Maker<'_> {
             Step::Copy(_, target) => self.root.copy(target).map_err(text),
             Step::Protect => {
                 let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;
-                protect::protect(workspace.as_fd(), &mut self.notices)
+                protect::protect(workspace.as_fd(), &self.inherited.plan.open, &mut self.notices)
                     .map_err(|(path, error)| format!("{}: {error}", path.display()))
             }
             Step::EnterRoot => self.root.enter().map_err(text),

@@ -117,7 +117,7 @@ fn meanwhile(
         started.group = make_group(plan, host, undo)?;
     }
     if plan.steps.contains(&Step::Protect) {
-        started.held = Some(protect::hold_absent(&plan.workspace, undo)?);
+        started.held = Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?);
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };

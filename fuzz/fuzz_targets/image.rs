@@ -1,0 +1,39 @@
+//! Whatever somebody calls an image: taken in from a file of any octets, into a store beside which nothing may change.
+
+#![no_main]
+
+use std::path::Path;
+
+use image::{Bounds, Command, ImageConfig, Overrides, Ownership, Reference, Store};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|octets: &[u8]| {
+    let _ = ImageConfig::parse(octets);
+    let _ = Command::parse(octets);
+    if let Ok(text) = std::str::from_utf8(octets)
+        && let Ok(reference) = text.parse::<Reference>()
+    {
+        // What is read is said in one way, and read as the same again.
+        let again: Reference = reference.to_string().parse().expect("a reference that was read");
+        assert_eq!(again, reference);
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let source = folder.path().join("source");
+    std::fs::write(&source, octets).expect("the source");
+    let store = Store::open(&folder.path().join("store")).expect("a store");
+    let overrides = Overrides {
+        name: "fuzzed".parse().ok(),
+        command: Command::default(),
+        bounds: Bounds { octets: 1 << 20, entries: 1000 },
+        ownership: Ownership::Squash,
+    };
+    let _ = image::import(&store, &source, &overrides);
+    let mut beside: Vec<_> = names(folder.path());
+    beside.sort();
+    assert_eq!(beside, ["source", "store"]);
+});
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the directory").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}

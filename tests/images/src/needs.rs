@@ -1,0 +1,96 @@
+//! What these tests need of this machine, and the one place where a test is skipped. A skip prints its reason; with
+//! `LOCKGATE_TEST_REQUIRE=all` it is a failure. Nothing is skipped in silence.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lockgate_conformance::{is_root, program_path};
+
+/// Something a test cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Debian's `docker-registry`.
+    Registry,
+    /// The program `zstd`.
+    Zstd,
+    /// A mount namespace, in which names mean this machine.
+    Names,
+    /// The image of busybox that `cargo xtask setup` makes.
+    Busybox,
+    /// To be root, and an account without rights to become.
+    Account,
+}
+
+/// Whether everything a test needs is there. Otherwise the reason is printed, and the test is to return.
+///
+/// # Panics
+/// When something is missing and `LOCKGATE_TEST_REQUIRE=all`.
+#[must_use]
+pub fn ready(needs: &[Needs]) -> bool {
+    let missing = program_path("lockgate").and_then(|_| needs.iter().try_for_each(|need| have(*need)));
+    let Err(reason) = missing else { return true };
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{name} cannot run: {reason}");
+    eprintln!("SKIP {name}: {reason}");
+    false
+}
+
+/// The archive of busybox, from above where this test was built.
+///
+/// # Errors
+/// When there is none.
+pub fn busybox() -> Result<PathBuf, String> {
+    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
+    let found = own.ancestors().map(|above| above.join("images/busybox.tar")).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        "no images/busybox.tar in the target directory; `cargo xtask setup` makes it, as root".into()
+    })
+}
+
+/// The account that `cargo xtask setup` makes, or one that every system has, and its id.
+#[must_use]
+pub fn account() -> Option<(&'static str, u32)> {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    ["lockgate-test", "nobody"].into_iter().find_map(|wanted| {
+        let mut rows = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let row = rows.find(|row| row.first() == Some(&wanted))?;
+        Some((wanted, row.get(2)?.parse().ok()?))
+    })
+}
+
+/// What runs a command where `hosts` is the list of names: without root, in a user namespace.
+pub(crate) fn with_names(hosts: &Path, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    command.args(["--mount", "--", "sh", "-c", script]).arg(hosts).arg(program);
+    command
+}
+
+fn have(need: Needs) -> Result<(), String> {
+    match need {
+        Needs::Registry => {
+            succeeds(Command::new("docker-registry").arg("--version"), "`docker-registry` is not installed")
+        }
+        Needs::Zstd => succeeds(Command::new("zstd").arg("--version"), "`zstd` is not installed"),
+        Needs::Names => succeeds(
+            &mut with_names(Path::new("/etc/hosts"), Path::new("true")),
+            "no mount namespace can be made here",
+        ),
+        Needs::Busybox => busybox().map(drop),
+        Needs::Account if !is_root() => Err("only root can become somebody else".into()),
+        Needs::Account => account().map(drop).ok_or_else(|| "there is no account to become".into()),
+    }
+}
+
+fn succeeds(command: &mut Command, otherwise: &str) -> Result<(), String> {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{otherwise}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{otherwise}: {error}")),
+    }
+}
