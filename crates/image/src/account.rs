@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// The largest `passwd` or `group` that is looked at.
 pub(crate) const LARGEST: u64 = 1 << 20;
-/// Ids of an image are below this: what a range of 65536 can hold, without the last, which means nobody.
+/// The highest id that a sandbox's range holds. It is nobody's.
 const HIGHEST: u32 = 65534;
+
+/// The longest name and home: a path's length.
+const LONGEST: usize = 4096;
 
 /// The account of an image's command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,10 @@ impl Account {
             (None, Some(uid)) => Self { uid, ..Self::default() },
             (None, None) => return Err(format!("it has no user `{}`", user.escape_default())),
         };
+        let fields = [&account.name, &account.home];
+        if fields.into_iter().flatten().any(|text| text.len() > LONGEST || text.contains(char::is_control)) {
+            return Err(format!("the name or home of `{}` is none", user.escape_default()));
+        }
         if let Some(wanted) = wanted_group {
             let row = rows::<4>(group).find(|row| row[0] == wanted);
             let gid = row.map_or_else(|| id(wanted), |row| id(row[2]));
@@ -64,7 +71,7 @@ fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
 
 fn id(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|id| digits && *id < HIGHEST)
+    text.parse().ok().filter(|id| digits && *id <= HIGHEST)
 }
 
 #[cfg(test)]
@@ -88,7 +95,7 @@ mod tests {
 
     #[test]
     fn who_is_not_there_is_refused() {
-        for user in ["nobody-here", "app:nowhere", "65534", "+1", "-1", "4294967295", "app:"] {
+        for user in ["nobody-here", "app:nowhere", "65535", "+1", "-1", "4294967295", "app:"] {
             assert!(Account::find(user, PASSWD, GROUP).is_err(), "{user}");
         }
         assert!(Account::find("", "", "").is_ok());

@@ -114,8 +114,9 @@ impl Command {
                 _ => Err(malformed("configuration", format!("`{}` is no variable", line.escape_default()))),
             })
             .collect::<Result<_, _>>()?;
-        if !raw.working_dir.is_empty() && !raw.working_dir.starts_with('/') {
-            return Err(malformed("configuration", "its working directory is not absolute"));
+        let directory = &raw.working_dir;
+        if !directory.is_empty() && (!directory.starts_with('/') || directory.contains(char::is_control)) {
+            return Err(malformed("configuration", "its working directory is no absolute path"));
         }
         Ok(Self { user: raw.user, environment, entrypoint, command, directory: raw.working_dir })
     }

@@ -122,10 +122,12 @@ fn outcome(lived: &Lived, command: &str) -> Outcome {
         End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
         End::TimedOut => (TIMED_OUT, "timed out".into()),
         End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
-        End::NotExecuted(ENOENT) => (NOT_FOUND, format!("`{command}` was not found in the sandbox")),
+        End::NotExecuted(ENOENT) => {
+            (NOT_FOUND, format!("`{}` was not found in the sandbox", command.escape_debug()))
+        }
         End::NotExecuted(errno) => {
             let why = std::io::Error::from_raw_os_error(errno);
-            (NOT_EXECUTABLE, format!("`{command}` cannot be executed: {why}"))
+            (NOT_EXECUTABLE, format!("`{}` cannot be executed: {why}", command.escape_debug()))
         }
     };
     let Summary { allowed, denied, failed, models } = summary;

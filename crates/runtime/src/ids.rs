@@ -14,6 +14,9 @@ use sandbox::IdRange;
 /// Of the machine and not of a person: ids are.
 const DIRECTORY: &str = "/run/lockgate/ids";
 
+/// How many claims a start looks at.
+const SWEPT: usize = 8;
+
 /// A claimed range.
 #[derive(Debug)]
 pub(crate) struct ClaimedIds {
@@ -26,6 +29,7 @@ impl ClaimedIds {
     /// Claims the first free range from one that is as good as any.
     pub(crate) fn claim(from: u32) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)?;
+        sweep();
         let count = IdRange::count();
         for number in (0..count).map(|n| (from % count + n) % count) {
             let path = Path::new(DIRECTORY).join(number.to_string());
@@ -37,6 +41,16 @@ impl ClaimedIds {
             }
         }
         Err(io::Error::other("every range of ids is in use"))
+    }
+}
+
+/// Takes a few files away that killed runs left: each start does a little of the work.
+fn sweep() {
+    for entry in std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten().take(SWEPT) {
+        let free = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if File::open(entry.path()).is_ok_and(|file| free(&file)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -66,10 +66,15 @@ pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
 }
 
 fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> {
-    let run: RunId = marker.file_name()?.to_str()?.parse().ok()?;
     let file = File::open(marker).ok()?;
     // A run that is alive keeps its lock; of two that reap, one wins.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let name = marker.file_name()?.to_str()?;
+    if name.starts_with('.') {
+        // Killed before its mark had its name: nothing had been acquired.
+        let _ = std::fs::remove_file(marker);
+    }
+    let run: RunId = name.parse().ok()?;
     let problems = sandbox::reap(marker).unwrap_or_default();
     if let Ok(mut record) = RunRecord::read(directory, &run)
         && record.state == RunState::Running

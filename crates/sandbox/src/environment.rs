@@ -122,8 +122,8 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) ->
         None => caller.variable("PATH"),
     };
     let own = own.unwrap_or_default().split(':');
-    // An empty entry would be the directory the command is in.
-    let own = own.filter(|entry| !entry.is_empty());
+    // Anything else would begin at the directory the command is in.
+    let own = own.filter(|entry| entry.starts_with('/'));
     let own = own.filter(|entry| image.is_some() || SYSTEM.iter().any(|s| Path::new(entry).starts_with(s)));
     let mut entries: Vec<String> = Vec::new();
     let tools = tools.iter().map(|p| p.display().to_string());

@@ -33,7 +33,7 @@ pub enum Error {
         remedy: Option<String>,
     },
     /// The command could not be executed.
-    #[error("execute `{program}`: {source}")]
+    #[error("execute `{}`: {source}", program.escape_debug())]
     Execute {
         /// The command as it was given.
         program: String,

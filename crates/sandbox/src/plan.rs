@@ -381,8 +381,8 @@ limits: 512 processes, nothing else
  2. mount the image (2 layers) under room for 4GiB, 1048576 files
  3. make /tmp (mode 1777)
  4. make /var/tmp (mode 1777)
- 5. make /run (mode 755)
- 6. make /srv/app (mode 700)
+ 5. make /srv/app (mode 700)
+ 6. make /run anew (mode 755)
  7. write hosts, resolv.conf, passwd and group
  8. mount /proc
  9. make /dev

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use sys::cgroup::{Group, Usage};
 use sys::process::Child;
@@ -34,6 +35,9 @@ pub trait SidecarStart {
     /// When it told none in time.
     fn authority(&mut self) -> io::Result<Vec<u8>>;
 }
+
+/// How long a failed init may take to say why.
+const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,16 @@ impl Started {
     /// Whatever the socket gives.
     pub fn next_event(&self) -> io::Result<Option<Event>> {
         Event::receive(self.control.as_fd())
+    }
+
+    /// Why init failed, if it has said so, or is about to.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let mut said = [PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut said, Some(&LAST_WORD)).ok().filter(|ready| *ready > 0)?;
+        match self.next_event() {
+            Ok(Some(Event::Failed { step, cause })) => Some(Error::step(step, cause)),
+            _ => None,
+        }
     }
 
     /// Passes a signal to the command's process group.

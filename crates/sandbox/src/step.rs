@@ -50,6 +50,8 @@ pub enum Step {
     Link(PathBuf, PathBuf),
     /// Makes a private directory.
     Directory(PathBuf, u32),
+    /// Makes a directory of the sandbox's own in the place of whatever an image has there.
+    OwnDirectory(PathBuf, u32),
     /// Shows `/etc` read-only, with files of ours over it.
     ShowEtc,
     /// Writes the few files of an image's `/etc` that must speak of the sandbox.
@@ -100,6 +102,7 @@ impl fmt::Display for Step {
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
             Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
+            Self::OwnDirectory(path, mode) => write!(f, "make {} anew (mode {mode:o})", path.display()),
             Self::ShowEtc => {
                 f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
             }

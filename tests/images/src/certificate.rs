@@ -35,9 +35,13 @@ impl Certificate {
         let params = CertificateParams::new([name.to_owned()]).expect("a name");
         let server = params.signed_by(&key, &issuer).expect("a certificate");
 
-        let directory = tempfile::Builder::new().prefix("lockgate-certificate-").tempdir().expect("a directory");
-        let texts =
-            [("authority.pem", authority.pem()), ("server.pem", server.pem()), ("server.key", key.serialize_pem())];
+        let directory =
+            tempfile::Builder::new().prefix("lockgate-certificate-").tempdir().expect("a directory");
+        let texts = [
+            ("authority.pem", authority.pem()),
+            ("server.pem", server.pem()),
+            ("server.key", key.serialize_pem()),
+        ];
         for (file, text) in texts {
             fs::write(directory.path().join(file), text).expect("a file");
         }

@@ -130,9 +130,7 @@ impl Hostile {
         })
     }
 
-    fn begin(
-        each: impl Fn(&mut TcpStream, &Seen, &Told) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    fn begin(each: impl Fn(&mut TcpStream, &Seen, &Told) -> io::Result<()> + Send + Sync + 'static) -> Self {
         let (seen, told) = (Arc::new(Seen::default()), Arc::new(Told::default()));
         let (own, telling) = (Arc::clone(&seen), Arc::clone(&told));
         let address = seen.serve(move |mut stream| {

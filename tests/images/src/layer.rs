@@ -121,6 +121,8 @@ fn archive<'a>(files: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
         header.set_mtime(1);
         archive.append_data(&mut header, name, &content[..]).expect("memory takes it");
     }

@@ -71,12 +71,7 @@ impl Head {
 }
 
 /// Sends one request and reads its answer to the end.
-pub(crate) fn send(
-    to: SocketAddr,
-    line: &str,
-    fields: &[(&str, &str)],
-    body: &[u8],
-) -> io::Result<Answer> {
+pub(crate) fn send(to: SocketAddr, line: &str, fields: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -95,10 +95,7 @@ impl Drop for Relay {
 
 impl Seen {
     /// Listens on a port of this machine and serves each connection in a thread of its own, until it is over.
-    pub(crate) fn serve(
-        self: &Arc<Self>,
-        each: impl Fn(TcpStream) + Send + Sync + 'static,
-    ) -> SocketAddr {
+    pub(crate) fn serve(self: &Arc<Self>, each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a listener that does not wait");
         let address = listener.local_addr().expect("its address");

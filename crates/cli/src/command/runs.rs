@@ -91,7 +91,7 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     }
     match &record.outcome {
         Some(outcome) => {
-            output::data(&format!("outcome    {}", outcome.summary))?;
+            output::data(&format!("outcome    {}", output::plain(&outcome.summary)))?;
             if let Some(peak) = outcome.memory_peak {
                 output::data(&format!("memory     {} at most", policy::ByteSize::from_bytes(peak)))?;
             }
@@ -115,14 +115,14 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
     let record = RunRecord::read(state, &run)?;
     output::data(&format!("{}  began: {}", record.started, command(&record)))?;
     for (number, step) in (1..).zip(&record.plan) {
-        output::data(&format!("    {number:2}. {step}"))?;
+        output::data(&format!("    {number:2}. {}", output::plain(step)))?;
     }
     for notice in &record.notices {
         output::data(&format!("    note: {}", output::plain(notice)))?;
     }
     audit::show_text(state, &run)?;
     if let (Some(ended), Some(outcome)) = (&record.ended, &record.outcome) {
-        output::data(&format!("{ended}  {}", outcome.summary))?;
+        output::data(&format!("{ended}  {}", output::plain(&outcome.summary)))?;
     }
     Ok(0)
 }

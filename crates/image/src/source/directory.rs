@@ -1,16 +1,22 @@
 //! A directory as a layer: packed into an archive on the way, so that it is read like any other and has a digest that
 //! depends on nothing but what is in it.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
 use super::Overrides;
 use crate::error::Error;
 use crate::store::{LayerUse, Store};
+
+/// How deep a directory may lie, as in any layer.
+const DEEPEST: usize = 256;
 
 pub(super) fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<LayerUse, Error> {
     let read = |source_error| Error::Read { path: source.into(), source: source_error };
@@ -30,38 +36,81 @@ pub(super) fn import(store: &Store, source: &Path, overrides: &Overrides) -> Res
     })
 }
 
-/// Writes every entry, in the order of their names. Sockets are left out: nobody would listen.
+/// Writes every entry, in the order of their names. Sockets, pipes and devices are left out: nobody would be at their other end.
 fn pack(source: &Path, to: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(to);
-    archive.follow_symlinks(false);
-    let mut open = vec![source.to_path_buf()];
-    while let Some(path) = open.pop() {
-        let inside = path.strip_prefix(source).map_err(io::Error::other)?;
-        let metadata = fs::symlink_metadata(&path)?;
-        let mut header = Header::new_gnu();
-        header.set_mode(metadata.mode() & 0o7777);
-        header.set_uid(metadata.uid().into());
-        header.set_gid(metadata.gid().into());
-        header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or_default());
-        header.set_size(0);
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            let mut below: Vec<_> = fs::read_dir(&path)?.collect::<io::Result<Vec<_>>>()?;
-            below.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
-            open.extend(below.into_iter().map(|entry| entry.path()));
-            header.set_entry_type(EntryType::Directory);
-            let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
-            archive.append_data(&mut header, inside, io::empty())?;
-        } else if kind.is_symlink() {
-            header.set_entry_type(EntryType::Symlink);
-            archive.append_link(&mut header, inside, fs::read_link(&path)?)?;
-        } else if kind.is_file() {
-            header.set_size(metadata.len());
-            // One that grows meanwhile is cut, and one that shrinks is filled: an entry is as long as its header says.
-            let content = io::Read::chain(fs::File::open(&path)?, io::repeat(0));
-            archive.append_data(&mut header, inside, io::Read::take(content, metadata.len()))?;
-        }
-    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(source, flags, Mode::empty())?;
+    pack_directory(&mut archive, &root, Path::new("."), 0)?;
     archive.finish()?;
     archive.into_inner()?.flush()
+}
+
+/// Everything is opened from its own directory, and a link is never followed: whoever can write there meanwhile cannot make
+/// another file part of the image.
+fn pack_directory(
+    archive: &mut Builder<impl Write>,
+    directory: &OwnedFd,
+    path: &Path,
+    depth: usize,
+) -> io::Result<()> {
+    if depth > DEEPEST {
+        return Err(io::Error::other(format!("{} lies too deep", path.display())));
+    }
+    archive.append_data(
+        &mut header(&rustix::fs::fstat(directory)?, EntryType::Directory),
+        path,
+        io::empty(),
+    )?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    for name in names {
+        let below = if path == Path::new(".") { PathBuf::from(&name) } else { path.join(&name) };
+        let stat = rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let open = |flags| {
+            let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(directory, &name, flags, Mode::empty())
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                pack_directory(archive, &open(OFlags::DIRECTORY)?, &below, depth + 1)?;
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(directory, &name, Vec::new())?;
+                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+                archive.append_link(&mut header(&stat, EntryType::Symlink), &below, target)?;
+            }
+            FileType::RegularFile => {
+                let file = File::from(open(OFlags::empty())?);
+                let stat = rustix::fs::fstat(&file)?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    return Err(io::Error::other(format!("{} was replaced meanwhile", below.display())));
+                }
+                let length = u64::try_from(stat.st_size).unwrap_or_default();
+                let mut header = header(&stat, EntryType::Regular);
+                header.set_size(length);
+                // One that grows meanwhile is cut, and one that shrinks is filled: an entry is as long as its header says.
+                archive.append_data(&mut header, &below, file.chain(io::repeat(0)).take(length))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn header(stat: &Stat, kind: EntryType) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_uid(stat.st_uid.into());
+    header.set_gid(stat.st_gid.into());
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or_default());
+    header.set_size(0);
+    header
 }

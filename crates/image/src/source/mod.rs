@@ -55,7 +55,13 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         let parts = Parts::directory(opened.map_err(|e| read(e.into()))?, source);
         return layout::import(store, &parts, overrides);
     }
-    let file = File::open(source).map_err(read)?;
+    // A pipe would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(source, flags, Mode::empty()).map_err(|e| read(e.into()))?);
+    if !file.metadata().map_err(read)?.is_file() {
+        let why = "it is no file and no directory".into();
+        return Err(Error::Form { path: source.into(), why });
+    }
     let parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
     if parts.has(saved::MANIFEST) {
         saved::import(store, &parts, overrides)

@@ -89,7 +89,7 @@ impl Store {
                 continue;
             }
             let octets = std::fs::read_to_string(&size).ok().and_then(|text| text.trim().parse().ok());
-            let aside = self.staging().join(format!("gone-{name}"));
+            let aside = self.staging().join(format!("gone-{name}-{}", unique()));
             std::fs::rename(entry.path(), &aside).map_err(|source| failed(&aside, source))?;
             removed.layers += 1;
             removed.octets += octets.unwrap_or(0);
@@ -100,13 +100,24 @@ impl Store {
 
     /// What processes that are gone left in the making. The caller holds the store's lock.
     fn abandoned(&self) -> Vec<PathBuf> {
-        unused(&self.staging())
+        // A document is written under the lock, so one that is not in its place by now never will be.
+        let documents = [self.0.clone(), self.0.join("images")];
+        let entries = documents.iter().flat_map(std::fs::read_dir).flatten().flatten();
+        let begun = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".new-"));
+        unused(&self.staging()).into_iter().chain(begun.map(|entry| entry.path())).collect()
     }
 
     /// Downloads that nobody goes on with now. They stay until they are asked for, or not wanted any more.
     fn broken_off(&self) -> Vec<PathBuf> {
         unused(&self.0.join("blobs"))
     }
+}
+
+/// What tells two that were removed under one name apart.
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// What of a directory nobody holds a lock on.

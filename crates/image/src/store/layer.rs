@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
@@ -96,6 +97,8 @@ impl Staged {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             let tree = directory.path().join("tree");
             std::fs::create_dir(&tree)?;
+            // Whatever the caller's mask is: others inside look into it.
+            std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o755))?;
             Ok(Self { tree: File::open(&tree)?, lock, directory })
         };
         make().map_err(|source| failed(&staging, source))

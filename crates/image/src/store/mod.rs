@@ -113,6 +113,10 @@ impl Store {
         // The kernel does not look whether the root itself hides what is below it.
         let lowest = layers.iter().rposition(|tree| unpack::is_opaque(tree)).unwrap_or(0);
         layers.drain(..lowest);
+        // Of a layer that comes twice the upper one shows all that the lower one could; the kernel refuses both.
+        let all = layers.clone();
+        let mut place = 0..;
+        layers.retain(|tree| place.next().is_some_and(|at| !all[at + 1..].contains(tree)));
         Ok(Held { record, layers, lock })
     }
 

@@ -133,7 +133,10 @@ impl<'a> Tree<'a> {
 
     pub(super) fn pipe(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
         let mode = Mode::from_raw_mode(meta.mode & 0o777);
-        self.make(parent, name, |above, name| rustix::fs::mknodat(above, name, FileType::Fifo, mode, 0))?;
+        self.make(parent, name, |above, name| {
+            rustix::fs::mknodat(above, name, FileType::Fifo, mode, 0)?;
+            rustix::fs::chmodat(above, name, mode, AtFlags::empty())
+        })?;
         self.dress(parent, name, meta)
     }
 
@@ -192,8 +195,14 @@ impl<'a> Tree<'a> {
         let opened = match (open(path), path.parent(), path.file_name()) {
             (Err(Errno::NOENT), Some(above), Some(name)) => {
                 let above = self.parent(above)?;
-                match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => open(path)?,
+                let mode = Mode::from_raw_mode(0o755);
+                match rustix::fs::mkdirat(&above, name, mode) {
+                    Ok(()) => {
+                        // Whatever the caller's mask is.
+                        rustix::fs::chmodat(&above, name, mode, AtFlags::empty())?;
+                        open(path)?
+                    }
+                    Err(Errno::EXIST) => open(path)?,
                     Err(errno) => return Err(errno.into()),
                 }
             }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, OFlags};
 use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, relative};
@@ -68,8 +68,9 @@ pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
 fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
     let mut table = root.read(&Path::new("/etc").join(name), LARGEST).unwrap_or_default();
     let text = String::from_utf8_lossy(&table);
+    let whole = (table.len() as u64) < LARGEST; // or half a line would be written back
     let known = text.lines().any(|line| line.split(':').nth(2).is_some_and(|field| field == id.to_string()));
-    if known {
+    if known || !whole {
         return Ok(());
     }
     if !table.is_empty() && !table.ends_with(b"\n") {
@@ -90,11 +91,12 @@ fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
 
 /// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.
 pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let there = match openat2(root.fd()?, relative(theirs), flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+    let there = match root.follow(theirs, OFlags::PATH) {
         Ok(there) => there,
-        Err(rustix::io::Errno::NOENT) => return fill_dangling_link(root, theirs, content),
-        Err(errno) => return Err(errno.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return fill_dangling_link(root, theirs, content);
+        }
+        Err(error) => return Err(error),
     };
     // By its path: no link is on the way to what we made ourselves.
     let tree = mount::clone_tree(root.fd()?, &source::c_path(relative(ours)), Depth::One)?;
@@ -107,10 +109,7 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) 
 
 /// A link into a directory that is private here, as `/etc/resolv.conf` into `/run` often is: the file is made there.
 fn fill_dangling_link(root: &Root, link: &Path, content: &[u8]) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(found) = openat2(root.fd()?, relative(link), flags, Mode::empty(), ResolveFlags::IN_ROOT) else {
-        return Ok(());
-    };
+    let Ok(found) = root.follow(link, OFlags::PATH | OFlags::NOFOLLOW) else { return Ok(()) };
     let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
     let target =
         resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));

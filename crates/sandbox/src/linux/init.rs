@@ -21,6 +21,8 @@ use crate::step::{Step, Visible};
 use crate::supervise::{self, Failure, Ready, Supervised};
 use crate::{protect, seccomp};
 
+/// A link where none may be, openat2(2).
+const ELOOP: i32 = 40;
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;
 /// The first terminal of the sandbox's own devpts.
@@ -158,7 +160,11 @@ impl Maker<'_> {
     }
 
     fn carry_out(&mut self, step: &Step) -> Result<(), String> {
-        let text = |error: std::io::Error| error.to_string();
+        let image = self.root.is_image();
+        let text = move |error: std::io::Error| match error.raw_os_error() {
+            Some(ELOOP) if image => "a link of the image is on the way, and none is followed".into(),
+            _ => error.to_string(),
+        };
         match step {
             Step::OpenSources => self.root.open_sources(self.inherited),
             Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes).map_err(text),
@@ -167,6 +173,7 @@ impl Maker<'_> {
             }
             Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
             Step::Link(path, to) => self.root.link(path, to).map_err(text),
+            Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode).map_err(text),
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
             Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),

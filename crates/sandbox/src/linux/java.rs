@@ -62,9 +62,7 @@ fn stores(root: &Root, home: Option<&Path>) -> Vec<PathBuf> {
 
 /// Which file a path inside leads to.
 fn file(root: &Root, path: &Path) -> Option<(u64, u64)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened =
-        openat2(root.fd().ok()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+    let opened = root.follow(path, OFlags::PATH).ok()?;
     let stat = rustix::fs::fstat(&opened).ok()?;
     let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
     is_file.then_some((stat.st_dev, stat.st_ino))

@@ -84,9 +84,11 @@ pub fn start(
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
+            // Where the conversation broke off because init failed, what it said last is the cause.
+            let cause = if matches!(error, Error::Handshake { .. }) { started.failure() } else { None };
             started.kill();
             started.wait();
-            Err(error)
+            Err(cause.unwrap_or(error))
         }
     }
 }

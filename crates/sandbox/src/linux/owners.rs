@@ -3,7 +3,7 @@
 //! The map is a user namespace that exists only to be named: a child holds it while its descriptor is opened.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -60,7 +60,6 @@ impl Owners {
     }
 
     fn map_to(&mut self, tree: BorrowedFd<'_>, owner: Owner) -> io::Result<()> {
-        use std::os::fd::AsFd;
         let known = self.made.iter().position(|(known, _)| *known == owner);
         let index = match known {
             Some(index) => index,
@@ -77,6 +76,10 @@ impl Owners {
         let (ours, theirs) = descriptor::message_pair()?;
         let child = process::clone(Namespaces::USER, None, move || {
             let _ = process::die_with_parent();
+            // Of what the parent has open nothing outlives it here, and its end of this socket least of all.
+            if descriptor::close_all_but(&[theirs.as_fd()]).is_err() {
+                return 1;
+            }
             // Waits to be killed; the message never comes.
             let _ = descriptor::receive(&theirs, &mut [0; 1]);
             0

@@ -124,10 +124,17 @@ impl Root {
         let made = if parent.as_os_str().is_empty() {
             rustix::fs::mkdirat(self.fd()?, name, mode)
         } else {
-            let parent = match self.open(parent) {
+            // An image may lead to its own directories by links of its own.
+            let open = |path: &Path| match self.open(path) {
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) && self.is_image() => {
+                    self.follow(path, OFlags::PATH | OFlags::DIRECTORY)
+                }
+                opened => opened,
+            };
+            let parent = match open(parent) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.directory(parent, 0o755)?;
-                    self.open(parent)?
+                    open(parent)?
                 }
                 opened => opened?,
             };
@@ -148,25 +155,25 @@ impl Root {
         io::Write::write_all(&mut std::fs::File::from(file), content)
     }
 
-    /// Reads a file, links resolved as if this were the root; what is no regular file is not waited for.
+    /// Opens what a path leads to, links resolved as if this were the root. In an image, whose links are anybody's, none
+    /// leads to what is mounted there: another process's environment, the workspace.
+    pub(super) fn follow(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let mut resolve = ResolveFlags::IN_ROOT;
+        if self.is_image() {
+            resolve |= ResolveFlags::NO_XDEV;
+        }
+        Ok(openat2(self.fd()?, relative(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    }
+
+    /// Reads a file; what is no regular file is not waited for.
     pub(super) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat2(self.fd()?, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
-        let file = std::fs::File::from(file);
+        let file = std::fs::File::from(self.follow(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut content = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(file, most), &mut content)?;
         Ok(content)
-    }
-
-    /// Whether there is a file, links resolved as if this were the root.
-    pub(super) fn has(&self, path: &Path) -> bool {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        self.fd().is_ok_and(|root| {
-            openat2(root, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT).is_ok()
-        })
     }
 
     /// Makes a link.
@@ -179,6 +186,7 @@ impl Root {
     /// Puts a detached tree at a path, making a directory there if there is nothing.
     pub(super) fn attach(&self, tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         self.directory(path, 0o755)?;
+        self.let_through(path)?;
         match relative(path).parent() {
             // A name right below the root needs no descriptor of its own, and a link there is not followed.
             Some(parent) if parent.as_os_str().is_empty() => {
@@ -186,6 +194,34 @@ impl Root {
             }
             _ => mount::attach(tree, self.open(path)?.as_fd(), c""),
         }
+    }
+
+    /// Directories of an image on the way to what is shown may be shut to the command, as `/root` is: they are passed through.
+    fn let_through(&self, path: &Path) -> io::Result<()> {
+        if !self.is_image() {
+            return Ok(());
+        }
+        for above in path.ancestors().skip(1).map(relative).take_while(|above| *above != Path::new(".")) {
+            let mode = rustix::fs::fstat(self.open(above)?)?.st_mode;
+            if mode & 0o001 == 0 {
+                let mode = Mode::from_raw_mode(mode & 0o7777 | 0o011);
+                rustix::fs::chmodat(self.fd()?, above, mode, rustix::fs::AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory that is the sandbox's own, whatever the image has under its name.
+    pub(super) fn own_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let Some(below) = &self.below else { return self.directory(path, mode) };
+        let name = relative(path);
+        let there = rustix::fs::statat(self.fd()?, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
+            return Err(io::Error::other("the image has something else of that name"));
+        }
+        rustix::fs::mkdirat(below, name, Mode::from_raw_mode(mode))?;
+        let tree = mount::clone_tree(below.as_fd(), &source::c_path(name), Depth::One)?;
+        self.attach(tree.as_fd(), path)
     }
 
     /// Shows a directory of the host's root read-only.
@@ -251,11 +287,7 @@ impl Root {
 
     /// Makes `/dev`: the harmless devices, terminals of its own, shared memory. Opens a terminal where one is wanted.
     pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
-        if let Some(below) = &self.below {
-            // An image's own devices, whatever it calls so, are covered by an empty directory.
-            rustix::fs::mkdirat(below, c"dev", Mode::from_raw_mode(0o755))?;
-            self.attach(mount::clone_tree(below.as_fd(), c"dev", Depth::One)?.as_fd(), Path::new("/dev"))?;
-        }
+        self.own_directory(Path::new("/dev"), 0o755)?;
         self.directory(Path::new("/dev/shm"), 0o1777)?;
         let devices = self.open(Path::new("/dev"))?;
         for device in DEVICES {

@@ -29,8 +29,9 @@ pub(super) fn trust(
     java: Option<&Path>,
 ) -> io::Result<()> {
     root.file(Path::new(AUTHORITY), authority)?;
-    let found = if root.is_image() { BUNDLES.map(Path::new).into_iter().find(|p| root.has(p)) } else { None };
-    let bundle = bundle.or(found);
+    // Of an image, the first that is a file of its own.
+    let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.read(path, LARGEST).is_ok());
+    let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
     let mut all = match bundle {
         Some(bundle) => root.read(bundle, LARGEST)?,
         None => Vec::new(),
@@ -50,7 +51,12 @@ pub(super) fn trust(
 fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
     let Ok(theirs) = root.open(Path::new(DIRECTORY)) else { return Ok(()) };
     if root.is_image() {
-        return root.file(&Path::new(DIRECTORY).join(HASHED), authority);
+        let entry = Path::new(DIRECTORY).join(HASHED);
+        return match root.file(&entry, authority) {
+            // The image has one of that name; the bundle and the variables are left.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        };
     }
     let ours = Path::new(OURS).join("certs");
     root.directory(&ours, 0o755)?;

@@ -24,13 +24,10 @@ pub(super) fn steps(
     note_landlock(host, notices);
     let (size, inodes) = private_room(spec, host, notices);
     let mut steps = vec![Step::OpenSources, Step::MountImage { layers: image.layers.clone(), size, inodes }];
-    let directories = [
-        (Path::new("/tmp"), 0o1777),
-        (Path::new("/var/tmp"), 0o1777),
-        (Path::new("/run"), 0o755),
-        (home, 0o700),
-    ];
+    let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (home, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+    // The gateway's socket is made there: an image's link of that name could lead it to the workspace.
+    steps.push(Step::OwnDirectory("/run".into(), 0o755));
     steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
     show_places(&mut steps, spec, caller, places, tools)?;
     finish(&mut steps, host);

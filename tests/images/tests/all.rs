@@ -1,0 +1,13 @@
+//! Every test of pulling in one program: a module a matter. This file adds nothing.
+
+mod blobs;
+mod broken;
+mod credentials;
+mod documents;
+mod manual;
+mod pulled;
+mod redirects;
+mod retries;
+mod shared;
+mod tls;
+mod tokens;
