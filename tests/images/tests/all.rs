@@ -4,7 +4,6 @@ mod blobs;
 mod broken;
 mod credentials;
 mod documents;
-mod manual;
 mod pulled;
 mod redirects;
 mod retries;

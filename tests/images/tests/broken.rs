@@ -13,7 +13,7 @@ const HALF: usize = SIZE / 2;
 fn large(seed: u64, deed: Deed) -> (Registry, Relay, Layer, String) {
     let registry = Registry::open();
     let layer = Layer::noise(seed, SIZE);
-    registry.push("app", "latest", &Image::new(&[layer.clone()]));
+    registry.push("app", "latest", &Image::new(std::slice::from_ref(&layer)));
     let wanted = layer.blob.digest.clone();
     let relay = Relay::start(registry.address(), move |head, before| {
         if head.path().ends_with(&wanted) && before == 0 { deed } else { Deed::Pass }
@@ -156,7 +156,7 @@ fn a_corrupt_configuration_is_refused() {
 #[test]
 fn a_beginning_that_is_not_the_blobs_is_not_kept_for_ever() {
     let layer = Layer::noise(8, SIZE);
-    let image = Image::new(&[layer.clone()]);
+    let image = Image::new(std::slice::from_ref(&layer));
     if !ready(&[Needs::Registry]) {
         return;
     }

@@ -88,6 +88,15 @@ fn a_head_without_end_is_not_read_to_it() {
 }
 
 #[test]
+fn answers_before_the_answer_come_to_an_end() {
+    if !ready(&[]) {
+        return;
+    }
+    let (server, _) = pull_from("", |_, _| Reply::raw(b"").endlessly(b"HTTP/1.1 100 Continue\r\n\r\n"));
+    assert!(server.sent() < TAKEN, "{} octets were taken", server.sent());
+}
+
+#[test]
 fn what_is_no_http_is_refused() {
     if !ready(&[]) {
         return;

@@ -64,7 +64,7 @@ fn a_layer_that_an_image_has_twice_comes_once() {
 fn two_at_once() -> (Bench, usize) {
     let (registry, bench) = (Registry::open(), Bench::new());
     let layer = Layer::noise(2, 4 << 20);
-    registry.push("app", "latest", &Image::new(&[layer.clone()]));
+    registry.push("app", "latest", &Image::new(std::slice::from_ref(&layer)));
     let wanted = layer.blob.digest.clone();
     let relay = Relay::start(registry.address(), move |head, before| {
         let slow = head.path().ends_with(&wanted) && before == 0;

@@ -134,12 +134,14 @@ fn a_registry_of_this_machine_gets_no_password_sent_elsewhere_in_the_clear() {
     // What is said to this machine stays on it; what is said to another one can be read on the way.
     let service = Hostile::start(|_, _| Reply::ok(br#"{"token":"x"}"#));
     let challenge = format!("Bearer realm=\"http://tokens.test:{}/token\"", service.address().port());
-    let server =
-        Hostile::start(move |_, _| Reply::new(401, &[("WWW-Authenticate", &challenge)], b""));
+    let server = Hostile::start(move |_, _| Reply::new(401, &[("WWW-Authenticate", &challenge)], b""));
     let bench = Bench::new().with_names(&["tokens.test"]);
     bench.keep_credential(USER, PASSWORD);
     let ended = bench.pull_with_credential(&format!("{}/app", server.address()));
     refused(&bench, &ended, PASSWORD);
     let heads = service.heads();
-    assert!(heads.iter().all(|head| head.field("authorization").is_none()), "the password was sent in the clear");
+    assert!(
+        heads.iter().all(|head| head.field("authorization").is_none()),
+        "the password was sent in the clear"
+    );
 }

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
@@ -17,33 +18,55 @@ use crate::store::{LayerUse, Store};
 
 /// How deep a directory may lie, as in any layer.
 const DEEPEST: usize = 256;
+/// The longest target of a link that a header has room for.
+const LONGEST_LINK: usize = 100;
 
 pub(super) fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<LayerUse, Error> {
     let read = |source_error| Error::Read { path: source.into(), source: source_error };
     let (reader, writer) = io::pipe().map_err(read)?;
+    let broken = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let packing = scope.spawn(move || pack(source, io::BufWriter::with_capacity(128 << 10, writer)));
-        let layer = store.add_layer(None, reader, overrides.bounds, overrides.ownership);
+        let packing = scope.spawn(|| {
+            let mut archive = Builder::new(io::BufWriter::with_capacity(128 << 10, writer));
+            let packed = pack(source, &mut archive);
+            // Before the archive is dropped, which ends it.
+            broken.store(packed.is_err(), Ordering::Release);
+            packed
+        });
+        let whole = Whole { reader, broken: &broken };
+        let layer = store.add_layer(None, whole, overrides.bounds, overrides.ownership);
         // What could not be read is the cause where both ends fail.
         let packed = packing.join().unwrap_or_else(|_| Err(io::Error::other("packing it broke off")));
         match (packed, layer) {
-            (Err(error), Err(_)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                Err(read(io::Error::other("what it holds could not be stored")))
-            }
+            (Err(error), Err(layer)) if error.kind() == io::ErrorKind::BrokenPipe => Err(layer),
             (Err(error), _) => Err(read(error)),
             (Ok(()), layer) => layer,
         }
     })
 }
 
+/// What is packed, whose end is one only if everything was.
+struct Whole<'a, R> {
+    reader: R,
+    broken: &'a AtomicBool,
+}
+
+impl<R: Read> Read for Whole<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.reader.read(buffer)? {
+            0 if self.broken.load(Ordering::Acquire) => Err(io::Error::other("packing it broke off")),
+            read => Ok(read),
+        }
+    }
+}
+
 /// Writes every entry, in the order of their names. Sockets, pipes and devices are left out: nobody would be at their other end.
-fn pack(source: &Path, to: impl Write) -> io::Result<()> {
-    let mut archive = Builder::new(to);
+fn pack(source: &Path, archive: &mut Builder<impl Write>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty())?;
-    pack_directory(&mut archive, &root, Path::new("."), 0)?;
+    pack_directory(archive, &root, Path::new("."), 0)?;
     archive.finish()?;
-    archive.into_inner()?.flush()
+    archive.get_mut().flush()
 }
 
 /// Everything is opened from its own directory, and a link is never followed: whoever can write there meanwhile cannot make
@@ -79,15 +102,16 @@ fn pack_directory(
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
-                pack_directory(archive, &open(OFlags::DIRECTORY)?, &below, depth + 1)?;
+                let opened = open(OFlags::DIRECTORY).map_err(|errno| named(&below, errno.into()))?;
+                pack_directory(archive, &opened, &below, depth + 1)?;
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(directory, &name, Vec::new())?;
-                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-                archive.append_link(&mut header(&stat, EntryType::Symlink), &below, target)?;
+                pack_link(archive, header(&stat, EntryType::Symlink), &below, target.as_bytes())?;
             }
             FileType::RegularFile => {
-                let file = File::from(open(OFlags::empty())?);
+                let opened = open(OFlags::empty()).map_err(|errno| named(&below, errno.into()))?;
+                let file = File::from(opened);
                 let stat = rustix::fs::fstat(&file)?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                     return Err(io::Error::other(format!("{} was replaced meanwhile", below.display())));
@@ -102,6 +126,28 @@ fn pack_directory(
         }
     }
     Ok(())
+}
+
+/// A link whose target is written as it is: the library would tidy it up.
+fn pack_link(
+    archive: &mut Builder<impl Write>,
+    mut header: Header,
+    path: &Path,
+    target: &[u8],
+) -> io::Result<()> {
+    if target.len() > LONGEST_LINK {
+        let mut long = Header::new_gnu();
+        long.set_entry_type(EntryType::GNULongLink);
+        long.set_size(target.len() as u64);
+        archive.append_data(&mut long, "././@LongLink", target)?;
+    } else {
+        header.set_link_name_literal(target)?;
+    }
+    archive.append_data(&mut header, path, io::empty())
+}
+
+fn named(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn header(stat: &Stat, kind: EntryType) -> Header {

@@ -18,7 +18,11 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     let index: Index = parse("index", &parts.read(INDEX)?)?;
     let chosen = index.here()?;
     let named = NAMES.iter().filter_map(|key| chosen.annotations.get(*key));
-    let named = named.filter_map(|text| text.parse::<Reference>().ok()).map(|r| r.name()).next();
+    let named = named
+        .filter(|text| text.contains([':', '/']))
+        .filter_map(|text| text.parse::<Reference>().ok())
+        .map(|r| r.name())
+        .next();
     let names: Vec<String> = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
     let manifest = manifest(parts, chosen)?;
     let config = verified(parts, &manifest.config)?;

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::manifest::malformed;
 use crate::reference::Reference;
 use crate::store::{ImageRecord, LayerUse, Listed, Store};
-use crate::unpack::{Bounds, Ownership};
+use crate::unpack::{self, Bounds, Ownership};
 
 /// What an import is told beside its source.
 #[derive(Clone, Debug)]
@@ -47,6 +47,7 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
     let read = |error| Error::Read { path: source.into(), source: error };
     if std::fs::metadata(source).map_err(read)?.is_dir() {
         if !source.join("oci-layout").exists() {
+            root_name(source, overrides)?;
             let layer = directory::import(store, source, overrides)?;
             return settle_root(store, source, layer, overrides);
         }
@@ -63,15 +64,24 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         return Err(Error::Form { path: source.into(), why });
     }
     let parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
-    if parts.has(saved::MANIFEST) {
+    if parts.has(saved::MANIFEST) && saved::is_list(&parts) {
         saved::import(store, &parts, overrides)
-    } else if parts.has(layout::INDEX) {
+    } else if parts.has("oci-layout") && parts.has(layout::INDEX) {
         layout::import(store, &parts, overrides)
     } else {
+        root_name(source, overrides)?;
         let layer =
             store.add_layer(None, parts.whole().map_err(read)?, overrides.bounds, overrides.ownership)?;
         settle_root(store, source, layer, overrides)
     }
+}
+
+/// What a root file system is called: asked for before anything is unpacked.
+fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Reference, Error> {
+    overrides.name.as_ref().ok_or_else(|| {
+        let why = "a root file system has no name of its own; give it one with --name".into();
+        Error::Form { path: source.into(), why }
+    })
 }
 
 /// Makes an image of one layer and what was said of it.
@@ -81,10 +91,7 @@ fn settle_root(
     layer: LayerUse,
     overrides: &Overrides,
 ) -> Result<Vec<Listed>, Error> {
-    let Some(name) = &overrides.name else {
-        let why = "a root file system has no name of its own; give it one with --name".into();
-        return Err(Error::Form { path: source.into(), why });
-    };
+    let name = root_name(source, overrides)?;
     let Command { user, environment, entrypoint, command, directory } = &overrides.command;
     let variables: Vec<String> = environment.iter().map(|(n, v)| format!("{n}={v}")).collect();
     let config = serde_json::json!({
@@ -127,16 +134,29 @@ pub(crate) fn settle(
 
 /// Who the image's command is. The topmost `passwd` of its layers counts.
 fn find_account(store: &Store, config: &ImageConfig, ownership: Ownership) -> Result<Account, Error> {
-    let topmost = |path: &str| {
-        config
-            .layers
-            .iter()
-            .rev()
-            .find_map(|layer| read_within(&store.tree(layer, ownership), path))
-            .unwrap_or_default()
+    let topmost = |file: &str| {
+        for layer in config.layers.iter().rev() {
+            let tree = store.tree(layer, ownership);
+            if let Some(text) = read_within(&tree, &format!("etc/{file}")) {
+                return text;
+            }
+            if hides_below(&tree, file) {
+                break;
+            }
+        }
+        String::new()
     };
-    let found = Account::find(&config.command.user, &topmost("etc/passwd"), &topmost("etc/group"));
+    let found = Account::find(&config.command.user, &topmost("passwd"), &topmost("group"));
     found.map_err(|why| malformed("user", why))
+}
+
+/// Whether a layer takes away what lower ones have of a file in `etc`, or has something else in its place.
+fn hides_below(tree: &Path, file: &str) -> bool {
+    let etc = tree.join("etc");
+    let there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+    let is_directory = std::fs::symlink_metadata(&etc).is_ok_and(|m| m.is_dir());
+    unpack::is_opaque(tree)
+        || there(&etc) && (!is_directory || unpack::is_opaque(&etc) || there(&etc.join(file)))
 }
 
 /// Reads a small file of a layer, links resolved as if the layer were the root.
@@ -144,7 +164,8 @@ fn read_within(tree: &Path, path: &str) -> Option<String> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat2(CWD, tree, flags, Mode::empty(), ResolveFlags::empty()).ok()?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file: File = openat2(root.as_fd(), path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?.into();
+    let file: File =
+        unpack::open_beneath(root.as_fd(), Path::new(path), flags, ResolveFlags::IN_ROOT).ok()?.into();
     if !file.metadata().ok()?.is_file() {
         return None;
     }

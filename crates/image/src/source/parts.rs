@@ -3,18 +3,21 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{OFlags, ResolveFlags};
 
-use crate::error::Error;
+use crate::error::{Error, UnpackError};
 use crate::manifest::LARGEST;
-use crate::unpack::{Archive, Bounds, Kind, decompress};
+use crate::unpack::{Archive, Bounds, Kind, decompress, open_beneath};
 
 /// How many entries of an outer archive are looked at: an image has a few for each layer.
 const MOST_ENTRIES: u64 = 100_000;
+
+/// The longest name of a part; those of an image are a digest and a few directories.
+const LONGEST: usize = 512;
 
 /// Where the parts are.
 pub(super) struct Parts {
@@ -48,7 +51,7 @@ impl Parts {
     ) -> Result<Self, Error> {
         let read = |source| Error::Read { path: path.into(), source };
         if is_compressed(&file).map_err(read)? {
-            file = decompressed(file, bounds, staging).map_err(read)?;
+            file = decompressed(file, path, bounds, staging)?;
         }
         let archive = file.try_clone().map_err(read)?;
         let bounds = Bounds { octets: u64::MAX, entries: MOST_ENTRIES };
@@ -98,8 +101,8 @@ impl Parts {
             Place::Directory(directory) => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-                let opened =
-                    openat2(directory, name, flags, Mode::empty(), resolve).map_err(|e| read(e.into()))?;
+                let opened = open_beneath(directory.as_fd(), Path::new(name), flags, resolve)
+                    .map_err(|e| read(e.into()))?;
                 let file = File::from(opened);
                 if file.metadata().map_err(read)?.is_file() { Ok(Box::new(file)) } else { Err(missing()) }
             }
@@ -163,18 +166,26 @@ fn is_compressed(file: &File) -> io::Result<bool> {
 }
 
 /// The same, unpacked into a file without a name.
-fn decompressed(file: File, bounds: Bounds, staging: &Path) -> io::Result<File> {
-    let mut plain = tempfile::tempfile_in(staging)?;
-    let octets = io::copy(&mut decompress(file)?.take(bounds.octets.saturating_add(1)), &mut plain)?;
+fn decompressed(file: File, path: &Path, bounds: Bounds, staging: &Path) -> Result<File, Error> {
+    let unpack = || {
+        let mut plain = tempfile::tempfile_in(staging)?;
+        let octets = io::copy(&mut decompress(file)?.take(bounds.octets.saturating_add(1)), &mut plain)?;
+        plain.seek(SeekFrom::Start(0))?;
+        Ok((plain, octets))
+    };
+    let (plain, octets) = unpack().map_err(|source| Error::Read { path: path.into(), source })?;
     if octets > bounds.octets {
-        return Err(io::Error::other(format!("it holds more than {} octets", bounds.octets)));
+        let source = UnpackError::TooLarge { bound: bounds.octets, unit: "octets" };
+        return Err(Error::Unpack { layer: path.display().to_string(), source });
     }
-    plain.seek(SeekFrom::Start(0))?;
     Ok(plain)
 }
 
 /// A name without what says nothing; none for one that is no text or leads out.
 fn normal(name: &[u8]) -> Option<String> {
+    if name.len() > LONGEST {
+        return None;
+    }
     let mut parts: Vec<&str> = Vec::new();
     for part in std::str::from_utf8(name).ok()?.split('/') {
         match part {

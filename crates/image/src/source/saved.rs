@@ -11,6 +11,11 @@ pub(super) const MANIFEST: &str = "manifest.json";
 /// How many images an archive may hold.
 const MOST_IMAGES: usize = 64;
 
+/// Whether it is a list at all: a root file system may have a file of that name.
+pub(super) fn is_list(parts: &Parts) -> bool {
+    parts.read(MANIFEST).is_ok_and(|octets| octets.trim_ascii_start().starts_with(b"["))
+}
+
 pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
     let form = |why: &str| Error::Form { path: parts.path().into(), why: why.into() };
     let images: Vec<SavedImage> = parse("list of images", &parts.read(MANIFEST)?)?;

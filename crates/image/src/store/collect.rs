@@ -89,7 +89,8 @@ impl Store {
                 continue;
             }
             let octets = std::fs::read_to_string(&size).ok().and_then(|text| text.trim().parse().ok());
-            let aside = self.staging().join(format!("gone-{name}-{}", unique()));
+            let aside = tempfile::Builder::new().prefix("gone-").tempdir_in(self.staging());
+            let aside = aside.map_err(|source| failed(&self.staging(), source))?.keep();
             std::fs::rename(entry.path(), &aside).map_err(|source| failed(&aside, source))?;
             removed.layers += 1;
             removed.octets += octets.unwrap_or(0);
@@ -111,13 +112,6 @@ impl Store {
     fn broken_off(&self) -> Vec<PathBuf> {
         unused(&self.0.join("blobs"))
     }
-}
-
-/// What tells two that were removed under one name apart.
-fn unique() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// What of a directory nobody holds a lock on.

@@ -67,6 +67,10 @@ impl Store {
             return Err(Error::Digest { what, expected: promised.to_string(), found: found.to_string() });
         }
         let record = LayerRecord { digest: found, octets: taken.octets };
+        // What has its name is whole, also after the power was lost.
+        rustix::fs::syncfs(&staged.tree).map_err(|e| failed(&self.staging(), e.into()))?;
+        // Nobody takes it away between the look at its name and the lock on it.
+        let _names = self.lock(FlockOperation::LockShared)?;
         let lock = staged.publish(&self.layer(&record.digest, ownership), record.octets)?;
         match lock {
             Some(lock) => Ok(LayerUse { record, lock }),

@@ -153,9 +153,6 @@ impl Store {
         name: Option<&str>,
         manifest: Option<&Digest>,
     ) -> Result<(), Error> {
-        // What was unpacked is on disk before anything says that it is there.
-        let directory = File::open(&self.0).map_err(|source| failed(&self.0, source))?;
-        rustix::fs::syncfs(&directory).map_err(|e| failed(&self.0, e.into()))?;
         let _lock = self.lock(FlockOperation::LockExclusive)?;
         record.write(&self.image(&record.digest))?;
         match name {

@@ -1,1 +1,399 @@
-//! What this module promises, by example.
+//! Images that share layers, come and go, and are used meanwhile.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::error::UnpackError;
+use crate::source::{Overrides, import};
+use crate::unpack::{Bounds, Ownership};
+
+/// Does one thing in two threads, over and over, until another is done.
+fn meanwhile<T>(again: impl Fn() + Sync, once: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    again();
+                    std::thread::sleep(Duration::from_micros(200)); // or nobody else gets a lock
+                }
+            });
+        }
+        let done = catch_unwind(AssertUnwindSafe(once));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap()
+    })
+}
+
+/// The errors of so many rounds, or of those that twenty seconds are enough for.
+fn faults(rounds: usize, round: impl Fn(usize) -> Result<(), String>) -> Vec<String> {
+    let begun = Instant::now();
+    let rounds = (0..rounds).take_while(|_| begun.elapsed() < Duration::from_secs(20));
+    rounds.filter_map(|n| round(n).err()).collect()
+}
+
+struct Shelf {
+    above: TempDir,
+    store: Store,
+}
+
+fn tar(entries: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_uid(7);
+        header.set_gid(7);
+        header.set_mtime(1);
+        archive.append_data(&mut header, name, &content[..]).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+/// A layer of files `NAME=CONTENT`, divided by spaces.
+fn layer(files: &str) -> Vec<u8> {
+    tar(files.split(' ').filter_map(|file| file.split_once('=')).map(|(n, text)| (n.into(), text.into())))
+}
+
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    io::Write::write_all(&mut gzip, octets).unwrap();
+    gzip.finish().unwrap()
+}
+
+fn ownership() -> Ownership {
+    if rustix::process::geteuid().is_root() { Ownership::Keep } else { Ownership::Squash }
+}
+
+fn overrides(name: &str) -> Overrides {
+    let (command, bounds) = (crate::Command::default(), Bounds { octets: 4 << 20, entries: 1000 });
+    Overrides { name: name.parse().ok(), command, bounds, ownership: ownership() }
+}
+
+impl Shelf {
+    fn new() -> Self {
+        let above = TempDir::new().unwrap();
+        let store = Store::open(&above.path().join("store")).unwrap();
+        Self { above, store }
+    }
+
+    fn add(&self, promised: Option<&Digest>, archive: &[u8]) -> Result<LayerUse, Error> {
+        self.store.add_layer(promised, archive, overrides("x").bounds, ownership())
+    }
+
+    /// Adds an image of layers, each given by its files.
+    fn image(&self, names: &str, layers: &[&str]) -> ImageRecord {
+        let layers: Vec<_> = layers.iter().map(|files| layer(files)).collect();
+        let digests: Vec<_> = layers.iter().map(|layer| Digest::of(layer)).collect();
+        let config = json!({ "rootfs": { "diff_ids": digests } }).to_string().into_bytes();
+        let parts: Vec<_> = (0..layers.len()).map(|n| n.to_string()).collect();
+        let tags: Vec<_> = names.split_terminator(' ').collect();
+        let list = json!([{ "Config": "c", "RepoTags": tags, "Layers": parts }]).to_string().into_bytes();
+        let all = parts.into_iter().zip(layers);
+        let archive = tar(all.chain([("c".into(), config), ("manifest.json".into(), list)]));
+        import(&self.store, &self.file("image.tar", &archive), &overrides("")).unwrap().remove(0).record
+    }
+
+    /// How many images, layers and layers in the making there are.
+    fn counts(&self) -> [usize; 3] {
+        let count = |part| std::fs::read_dir(self.store.directory().join(part)).unwrap().count();
+        ["images", "layers", "staging"].map(count)
+    }
+
+    fn file(&self, name: &str, octets: &[u8]) -> PathBuf {
+        let path = self.above.path().join(name);
+        std::fs::write(&path, octets).unwrap();
+        path
+    }
+}
+
+fn is_whole(held: &Held) -> bool {
+    held.layers.iter().all(|layer| layer.join("a").is_file())
+}
+
+#[test]
+fn removing_an_image_keeps_the_layers_of_another() {
+    let shelf = Shelf::new();
+    let one = shelf.image("one:latest", &["a=base", "b=1"]);
+    let two = shelf.image("two:latest", &["a=base", "b=2"]);
+    assert_eq!((shelf.counts(), &one.layers[0]), ([2, 3, 0], &two.layers[0]));
+    let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets };
+    assert_eq!((shelf.store.remove("one").unwrap(), shelf.counts()), (removed, [1, 2, 0]));
+    assert!(shelf.store.hold("two").unwrap().layers.iter().all(|tree| tree.is_dir()));
+    assert_eq!(shelf.store.remove("two").unwrap().layers, 2);
+    assert!(shelf.counts() == [0, 0, 0] && shelf.store.list().unwrap().is_empty());
+}
+
+#[test]
+fn an_image_that_a_run_uses_stays() {
+    let shelf = Shelf::new();
+    shelf.image("one:latest", &["a=1"]);
+    let (held, second) = (shelf.store.hold("one").unwrap(), shelf.store.hold("one:latest").unwrap());
+    assert!(matches!(shelf.store.remove("one"), Err(Error::InUse { .. })));
+    drop(held);
+    assert!(matches!(shelf.store.remove("one"), Err(Error::InUse { .. })));
+    assert!(shelf.store.prune().unwrap() == Removed::default() && is_whole(&second));
+    drop(second);
+    assert_eq!(shelf.store.remove("one").unwrap().images, 1);
+}
+
+#[test]
+fn a_name_can_move_to_another_image_while_the_first_is_used() {
+    let shelf = Shelf::new();
+    shelf.image("app:1", &["a=1"]);
+    let held = shelf.store.hold("app:1").unwrap();
+    let two = shelf.image("app:1", &["a=2"]);
+    assert_eq!(shelf.store.hold("app:1").unwrap().record, two);
+    assert_eq!((shelf.store.prune().unwrap(), shelf.counts()), (Removed::default(), [2, 2, 0]));
+    assert!(is_whole(&held));
+    drop(held);
+    assert_eq!((shelf.store.prune().unwrap().images, shelf.counts()), (1, [1, 1, 0]));
+}
+
+#[test]
+fn one_of_several_names_can_go() {
+    let shelf = Shelf::new();
+    let record = shelf.image("a:1 b:1", &["a=1"]);
+    let held = shelf.store.hold("a:1").unwrap();
+    assert_eq!(shelf.store.remove("a:1").unwrap(), Removed::default());
+    assert!(matches!(shelf.store.remove("b:1"), Err(Error::InUse { .. })));
+    assert_eq!(shelf.store.list().unwrap(), [Listed { name: Some("b:1".into()), record: record.clone() }]);
+    drop(held);
+    shelf.image("c:1", &["a=1"]);
+    assert_eq!(shelf.store.remove(record.digest.short()).unwrap().images, 1);
+    assert!(shelf.store.list().unwrap().is_empty());
+}
+
+#[test]
+fn what_has_no_name_is_pruned() {
+    let shelf = Shelf::new();
+    shelf.image("", &["a=1", "a=2"]);
+    drop(shelf.add(None, &layer("a=3")).unwrap());
+    let used = shelf.add(None, &layer("a=4")).unwrap();
+    assert_eq!(shelf.store.list().unwrap()[0].name, None);
+    let removed = shelf.store.prune().unwrap();
+    assert_eq!((removed.images, removed.layers, shelf.counts()), (1, 3, [0, 1, 0]));
+    drop(used);
+    assert_eq!(shelf.store.prune().unwrap().layers, 1);
+}
+
+#[test]
+fn images_are_found_by_the_beginning_of_their_digest() {
+    let shelf = Shelf::new();
+    let mut record = shelf.image("", &["a=1"]);
+    for digits in ["aaaaaaaa", "aaaaaaab"] {
+        record.digest = format!("sha256:{digits:0<64}").parse().unwrap();
+        shelf.store.add(&record, None, None).unwrap();
+    }
+    for name in ["aaaaaaab", "sha256:aaaaaaab", record.digest.hex(), &record.digest.to_string()] {
+        assert_eq!(shelf.store.hold(name).unwrap().record, record, "{name}");
+    }
+    for name in
+        ["", "sha256:", "a", "aaaaa", "aaaaaa", "aaaaaaa", "AAAAAAAB", "bbbbbbbb", "../lock", "sha256:a\x1b"]
+    {
+        let error = shelf.store.hold(name).unwrap_err();
+        assert!(matches!(error, Error::NoImage { .. }) && !error.to_string().contains('\x1b'), "{name}");
+    }
+}
+
+#[test]
+fn a_name_that_is_another_images_digest_does_not_stand_for_it() {
+    let shelf = Shelf::new();
+    let meant = shelf.image("", &["a=1"]);
+    shelf.image(&format!("{}:latest", meant.digest.hex()), &["a=2"]);
+    assert_eq!(shelf.store.hold(meant.digest.hex()).unwrap().record, meant);
+}
+
+#[test]
+fn a_digest_that_is_asked_for_is_not_passed_over() {
+    let shelf = Shelf::new();
+    shelf.image("app:1", &["a=1"]);
+    shelf.store.hold(&format!("app:1@{}", Digest::of(b"another image"))).unwrap_err();
+}
+
+#[test]
+fn layers_are_what_overlayfs_can_lay() {
+    for layers in [["a=1", "a=2", "a=1"], ["a=1", ".wh..wh..opq= a=2", "b=3"]] {
+        let shelf = Shelf::new();
+        let record = shelf.image("app:1", &layers);
+        let wanted = [1, 2].map(|n: usize| shelf.store.tree(&record.layers[n].digest, ownership()));
+        let held = shelf.store.hold("app:1").unwrap();
+        assert_eq!(held.layers, wanted, "none twice, and none below a root that is opaque");
+    }
+}
+
+#[test]
+fn nobody_else_can_look_into_a_store() {
+    let shelf = Shelf::new();
+    shelf.image("app:1", &["a=1"]);
+    for part in ["", "images", "layers", "blobs", "staging", "lock", "names.json"] {
+        assert_eq!(
+            std::fs::metadata(shelf.store.directory().join(part)).unwrap().mode() & 0o077,
+            0,
+            "{part}"
+        );
+    }
+}
+
+#[test]
+fn a_store_that_others_can_write_to_is_shut_or_refused() {
+    let shelf = Shelf::new();
+    let directory = shelf.store.directory();
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+    let opened = Store::open(directory).is_ok();
+    let mode = std::fs::metadata(directory).unwrap().mode() & 0o777;
+    assert!(!opened || mode == 0o700, "{mode:o}");
+}
+
+#[test]
+fn what_cannot_be_a_layer_leaves_nothing() {
+    let shelf = Shelf::new();
+    let good = layer("a=1");
+    assert!(matches!(shelf.add(Some(&Digest::of(b"")), &good), Err(Error::Digest { .. })));
+    let promised = Digest::of(&good);
+    for archive in [&good[..600], &gzip(&good)[..40], b"BZh91AY", &[9; 600], &gzip(&[0; 65 << 20])] {
+        shelf.add(Some(&promised), archive).unwrap_err();
+    }
+    assert!(
+        shelf.counts() == [0, 0, 0] && shelf.store.known_layer(&promised, ownership()).unwrap().is_none()
+    );
+    let found = shelf.add(Some(&promised), &gzip(&good)).unwrap();
+    assert_eq!((found.record.digest, shelf.counts()), (promised, [0, 1, 0]));
+}
+
+#[test]
+fn a_bomb_stops_at_its_bound() {
+    let shelf = Shelf::new();
+    let bomb = layer(&format!("a={} ", "0".repeat(1 << 20)).repeat(16));
+    for archive in [gzip(&bomb), bomb] {
+        let error = shelf.add(None, &archive).unwrap_err();
+        assert!(matches!(error, Error::Unpack { source: UnpackError::TooLarge { .. }, .. }), "{error}");
+        assert_eq!(shelf.counts(), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn no_part_of_a_layer_passes_for_the_whole() {
+    let shelf = Shelf::new();
+    let whole = layer("a=1 b/c=22 d=333");
+    let packed = gzip(&whole);
+    let cuts = (1..whole.len() - 1024).step_by(100).map(|cut| &whole[..cut]);
+    for archive in cuts.chain((1..packed.len()).map(|cut| &packed[..cut])) {
+        shelf.add(None, archive).unwrap_err();
+    }
+    for cut in (0..whole.len()).step_by(256) {
+        shelf.add(Some(&Digest::of(&whole)), &whole[..cut]).unwrap_err();
+    }
+    assert_eq!(shelf.counts(), [0, 0, 0]);
+}
+
+#[test]
+fn imports_of_one_layer_at_once_leave_one() {
+    let shelf = Shelf::new();
+    let source = shelf.file("root.tar", &layer("a=1 b=2"));
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let (store, source) = (&shelf.store, &source);
+            scope.spawn(move || import(store, source, &overrides(&format!("app{n}"))).unwrap());
+        }
+    });
+    assert_eq!((shelf.store.list().unwrap().len(), shelf.counts()), (8, [1, 1, 0]));
+}
+
+#[test]
+fn what_is_in_the_making_is_not_swept_away() {
+    let shelf = Shelf::new();
+    let round = |round| {
+        let files: String = (0..400).map(|n| format!("{n}={round} ")).collect();
+        let added = shelf.add(None, &layer(&files)).map_err(|e| e.to_string())?;
+        let tree = shelf.store.tree(&added.record.digest, ownership());
+        let found = std::fs::read_dir(tree).unwrap().count();
+        if found == 400 { Ok(()) } else { Err(format!("{found} files of 400 are there")) }
+    };
+    let faults = meanwhile(|| sweep(&shelf.store).unwrap(), || faults(40, round));
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+#[test]
+fn no_image_misses_a_layer_while_others_are_pruned() {
+    let shelf = Shelf::new();
+    let source = shelf.file("root.tar", &layer("a=1 b=2"));
+    let prune = || {
+        let _ = ["app0", "app1"].map(|name| shelf.store.remove(name));
+        shelf.store.prune().unwrap();
+    };
+    let round = |name: &str| {
+        import(&shelf.store, &source, &overrides(name)).map_err(|e| e.to_string())?;
+        let whole = shelf.store.hold(name).map_or(true, |held| is_whole(&held));
+        if whole { Ok(()) } else { Err("a layer is missing".to_owned()) }
+    };
+    let faults = meanwhile(prune, || {
+        std::thread::scope(|scope| {
+            let imports = ["app0", "app1"].map(|name| scope.spawn(move || faults(200, |_| round(name))));
+            imports.map(|import| import.join().unwrap()).concat()
+        })
+    });
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+#[test]
+fn images_can_be_listed_while_others_go() {
+    let shelf = Shelf::new();
+    let round = |n| {
+        shelf.image("", &[&format!("a={n}")]);
+        shelf.store.prune().map(drop).map_err(|e| e.to_string())
+    };
+    let faults = meanwhile(|| drop(shelf.store.list().unwrap()), || faults(100, round));
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+#[test]
+fn what_a_killed_import_left_is_swept_by_the_next() {
+    let shelf = Shelf::new();
+    let staging = shelf.store.directory().join("staging");
+    for name in ["layer-killed/tree/below", "layer-used/tree", "gone-killed/tree"] {
+        std::fs::create_dir_all(staging.join(name)).unwrap();
+    }
+    let used = File::open(staging.join("layer-used")).unwrap();
+    rustix::fs::flock(&used, FlockOperation::LockExclusive).unwrap();
+    import(&shelf.store, &shelf.file("root.tar", &layer("a=1")), &overrides("app")).unwrap();
+    assert_eq!((shelf.counts()[2], staging.join("layer-used/tree").is_dir()), (1, true));
+    drop(used);
+    shelf.store.prune().unwrap();
+    assert_eq!(shelf.counts()[2], 0);
+}
+
+#[test]
+fn what_a_killed_prune_left_does_not_stop_the_next() {
+    let shelf = Shelf::new();
+    shelf.image("app:1", &["a=1"]);
+    let layer = std::fs::read_dir(shelf.store.directory().join("layers")).unwrap().next().unwrap().unwrap();
+    let left = format!("staging/gone-{}/tree", layer.file_name().display());
+    std::fs::create_dir_all(shelf.store.directory().join(left)).unwrap();
+    assert_eq!(shelf.store.remove("app:1").unwrap().layers, 1);
+    shelf.store.prune().unwrap();
+    assert_eq!(shelf.counts(), [0, 0, 0]);
+}
+
+#[test]
+fn a_layer_without_its_owners_does_not_stand_for_one_with_them() {
+    if ownership() == Ownership::Squash {
+        return;
+    }
+    let shelf = Shelf::new();
+    let source = shelf.file("root.tar", &layer("a=1"));
+    let squashed = Overrides { ownership: Ownership::Squash, ..overrides("squashed") };
+    import(&shelf.store, &source, &squashed).unwrap();
+    let command = crate::Command { command: vec!["x".into()], ..crate::Command::default() };
+    import(&shelf.store, &source, &Overrides { command, ..overrides("kept") }).unwrap();
+    let held = shelf.store.hold("kept").unwrap();
+    let owner = std::fs::metadata(held.layers[0].join("a")).unwrap().uid();
+    assert_eq!((held.record.owners_kept, owner), (true, 7));
+}

@@ -194,9 +194,10 @@ impl<R: Read> Archive<R> {
 
     /// Counts an entry's content, which is read next.
     fn open(&mut self, size: u64) -> Result<(), UnpackError> {
-        let padding = size.next_multiple_of(BLOCK as u64).checked_sub(size);
-        let padding = padding.filter(|_| size < u64::MAX / 2);
-        let padding = padding.ok_or_else(|| UnpackError::Malformed("an entry's size is no size".into()))?;
+        if size >= u64::MAX / 2 {
+            return Err(UnpackError::Malformed("an entry's size is no size".into()));
+        }
+        let padding = size.next_multiple_of(BLOCK as u64) - size;
         self.take(size + padding)?;
         (self.content, self.padding) = (size, padding);
         Ok(())

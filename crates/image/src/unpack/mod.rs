@@ -18,7 +18,7 @@ pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
 use self::name::{EntryName, Place};
 use self::tree::Tree;
-pub(crate) use self::tree::is_opaque;
+pub(crate) use self::tree::{is_opaque, open_beneath};
 use crate::error::UnpackError;
 
 /// Whose the files of a layer are, on disk.
@@ -90,6 +90,9 @@ pub(crate) fn unpack(
             tree::Failure::Archive(error) => error,
             tree::Failure::Write(source) => UnpackError::Write { name: name::shown(&entry.name), source },
         })?;
+        if archive.taken().entries + tree.implied() > bounds.entries {
+            return Err(UnpackError::TooLarge { bound: bounds.entries, unit: "entries" });
+        }
     }
     tree.finish();
     Ok(archive.taken())

@@ -21,6 +21,8 @@ const NOBODY: u32 = 65534;
 const MOST_TIMES: usize = 100_000;
 /// How deep a directory may really lie, links on the way followed, so that it can be taken away again.
 const DEEPEST: usize = 256;
+/// The mode of a directory that no entry names.
+const IMPLIED: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 /// What is copied at once.
 const BUFFER: usize = 256 << 10;
 
@@ -48,11 +50,18 @@ pub(super) struct Tree<'a> {
     last: Option<(PathBuf, OwnedFd)>,
     times: Vec<(PathBuf, i64)>,
     buffer: Vec<u8>,
+    /// How many directories were made that no entry names.
+    implied: u64,
 }
 
 impl<'a> Tree<'a> {
     pub(super) fn new(root: BorrowedFd<'a>, ownership: Ownership) -> Self {
-        Self { root, ownership, last: None, times: Vec::new(), buffer: vec![0; BUFFER] }
+        Self { root, ownership, last: None, times: Vec::new(), buffer: vec![0; BUFFER], implied: 0 }
+    }
+
+    /// How many directories were made that no entry names.
+    pub(super) fn implied(&self) -> u64 {
+        self.implied
     }
 
     /// The root's own owner and mode.
@@ -174,7 +183,7 @@ impl<'a> Tree<'a> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for (path, mtime) in &self.times {
             // A time is no reason to fail: what it belonged to may have been replaced.
-            if let Ok(found) = openat2(self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            if let Ok(found) = open_in_root(self.root, path, flags) {
                 let _ = rustix::fs::utimensat(&found, c"", &times(*mtime), AtFlags::EMPTY_PATH);
             }
         }
@@ -190,21 +199,34 @@ impl<'a> Tree<'a> {
         let open = |path: &Path| {
             let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+            open_in_root(root, path, flags)
         };
         let opened = match (open(path), path.parent(), path.file_name()) {
             (Err(Errno::NOENT), Some(above), Some(name)) => {
                 let above = self.parent(above)?;
-                let mode = Mode::from_raw_mode(0o755);
-                match rustix::fs::mkdirat(&above, name, mode) {
+                match rustix::fs::mkdirat(&above, name, IMPLIED) {
                     Ok(()) => {
+                        self.implied += 1;
                         // Whatever the caller's mask is.
-                        rustix::fs::chmodat(&above, name, mode, AtFlags::empty())?;
+                        rustix::fs::chmodat(&above, name, IMPLIED, AtFlags::empty())?;
                         open(path)?
                     }
                     Err(Errno::EXIST) => open(path)?,
                     Err(errno) => return Err(errno.into()),
                 }
+            }
+            // Taken away by an earlier entry, and implied by this one.
+            (Err(Errno::NOTDIR), Some(above), Some(name)) => {
+                let above = self.parent(above)?;
+                if !is_whiteout(above.as_fd(), Path::new(name)) {
+                    return Err(Errno::NOTDIR.into());
+                }
+                rustix::fs::unlinkat(&above, name, AtFlags::empty())?;
+                rustix::fs::mkdirat(&above, name, IMPLIED)?;
+                rustix::fs::chmodat(&above, name, IMPLIED, AtFlags::empty())?;
+                self.implied += 1;
+                self.opaque(path)?;
+                open(path)?
             }
             (opened, ..) => opened?,
         };
@@ -283,6 +305,28 @@ impl<'a> Tree<'a> {
 pub(crate) fn is_opaque(directory: &Path) -> bool {
     let mut value = [0; 2];
     rustix::fs::lgetxattr(directory, OPAQUE, &mut value).is_ok_and(|length| value[..length] == *b"y")
+}
+
+/// Opens a path beneath a directory. The kernel asks to try again where something was renamed anywhere meanwhile and a link
+/// leads upwards.
+pub(crate) fn open_beneath(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    const TRIES: usize = 10_000;
+    for _ in 0..TRIES {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    open_beneath(root, path, flags, ResolveFlags::IN_ROOT)
 }
 
 fn is_directory(above: BorrowedFd<'_>, name: &Path) -> bool {

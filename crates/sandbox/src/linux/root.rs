@@ -19,6 +19,8 @@ use crate::step::{Source, Step, Visible};
 pub(super) const BASE: &str = "/tmp";
 /// The devices every program may use.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// How often a path is tried that others' renames get in the way of.
+const TRIES: usize = 10_000;
 /// What every tree from the host is given.
 const PLAIN: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 
@@ -162,7 +164,14 @@ impl Root {
         if self.is_image() {
             resolve |= ResolveFlags::NO_XDEV;
         }
-        Ok(openat2(self.fd()?, relative(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+        // Where a link leads upwards and something was renamed anywhere meanwhile, the kernel asks to try again.
+        let mut tries = 0;
+        loop {
+            match openat2(self.fd()?, relative(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) if tries < TRIES => tries += 1,
+                opened => return Ok(opened?),
+            }
+        }
     }
 
     /// Reads a file; what is no regular file is not waited for.
