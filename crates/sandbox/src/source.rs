@@ -137,3 +137,85 @@ fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags};
+
+    use super::*;
+
+    const TRIES: u32 = 100_000;
+    const COPIES: u32 = 2_000;
+
+    /// A folder in which `name` is by turns what it should be and a link to the like of it outside, while `work` is done.
+    fn while_it_flips(name: &str, work: impl FnOnce(&Path)) {
+        let folder = tempfile::tempdir().unwrap();
+        let (inside, outside) = (folder.path().join("inside"), folder.path().join("outside"));
+        for (place, content) in [(&inside, "inside"), (&outside, "outside")] {
+            std::fs::create_dir_all(place.join("below")).unwrap();
+            std::fs::write(place.join("below/file"), content).unwrap();
+        }
+        let (real, link) = (inside.join(name), folder.path().join("link"));
+        std::os::unix::fs::symlink(outside.join(name), &link).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            work(&inside);
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_source_that_flips_is_never_followed_out() {
+        // S3.12: a hundred thousand times.
+        while_it_flips("below", |inside| {
+            let (mut opened, mut refused) = (0, 0);
+            for _ in 0..TRIES {
+                match open(&inside.join("below/file")) {
+                    Ok(found) => {
+                        let mut content = String::new();
+                        let mut file = std::fs::File::from(reopen(found.as_fd()).unwrap());
+                        std::io::Read::read_to_string(&mut file, &mut content).unwrap();
+                        assert_eq!(content, "inside");
+                        opened += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            assert!(opened > 0 && refused > 0, "nothing flipped: {opened} opened, {refused} refused");
+        });
+    }
+
+    #[test]
+    fn a_copy_of_what_flips_holds_nothing_from_outside() {
+        while_it_flips("below/file", |inside| {
+            let to = tempfile::tempdir().unwrap();
+            let target =
+                rustix::fs::open(to.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let (mut files, mut links) = (0, 0);
+            for number in 0..COPIES {
+                let name = number.to_string();
+                let from = open(inside).unwrap();
+                if copy_into(from.as_fd(), target.as_fd(), Path::new(&name)).is_err() {
+                    continue;
+                }
+                let copy = to.path().join(&name).join("below/file");
+                match std::fs::read_link(&copy) {
+                    Ok(_) => links += 1,
+                    Err(_) => {
+                        assert_eq!(std::fs::read_to_string(&copy).unwrap(), "inside");
+                        files += 1;
+                    }
+                }
+            }
+            assert!(files > 0 && links > 0, "nothing flipped: {files} files, {links} links");
+        });
+    }
+}
