@@ -52,7 +52,8 @@ impl Progress {
         self.bar.finish_and_clear();
         let took = self.begun.elapsed();
         if took > PATIENCE && self.layers > 0 {
-            output::tell(&format!("{} layers in {:.1} s", self.unpacked, took.as_secs_f64()));
+            let layers = if self.unpacked == 1 { "layer" } else { "layers" };
+            output::tell(&format!("{} {layers} in {:.1} s", self.unpacked, took.as_secs_f64()));
         }
     }
 }

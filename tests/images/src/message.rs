@@ -33,6 +33,10 @@ impl Head {
             let mut octet = [0];
             stream.read_exact(&mut octet).ok()?;
             octets.push(octet[0]);
+            // What speaks TLS where none is spoken need not wait for an answer.
+            if !octets[0].is_ascii_alphabetic() {
+                return None;
+            }
         }
         let text = String::from_utf8_lossy(&octets).into_owned();
         let mut lines = text.split("\r\n");

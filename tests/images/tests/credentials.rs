@@ -53,7 +53,7 @@ fn a_wrong_password_is_told_so_and_not_shown() {
     bench.keep_credential(USER, WRONG);
     let ended = bench.pull_with_credential(&name);
     refused(&bench, &ended, WRONG);
-    assert!(ended.stderr.contains("does not give that to who asks"), "{ended}");
+    assert!(ended.stderr.contains("it refuses the credential"), "{ended}");
     assert_eq!(bench.holding(WRONG), [""; 0].map(std::path::PathBuf::from));
 }
 

@@ -3,6 +3,7 @@
 //! It is no test: a slow machine fails nothing. A subject that fails takes its whole section with it, because the figures
 //! of a failure are worth nothing. Peers come from `PATH` and are skipped by name where they are not installed.
 
+mod containers;
 mod dns;
 mod held;
 mod machine;
@@ -55,14 +56,15 @@ pub(crate) struct Options {
 enum Part {
     Cold,
     Concurrent,
+    Container,
     Splice,
     Terminate,
     Dns,
     Memory,
 }
 
-const PARTS: [Part; 6] =
-    [Part::Cold, Part::Concurrent, Part::Splice, Part::Terminate, Part::Dns, Part::Memory];
+const PARTS: [Part; 7] =
+    [Part::Cold, Part::Concurrent, Part::Container, Part::Splice, Part::Terminate, Part::Dns, Part::Memory];
 
 /// How much is measured.
 pub(crate) struct Pace {
@@ -168,6 +170,7 @@ impl Bench {
         match part {
             Part::Cold => starts::cold(self),
             Part::Concurrent => starts::concurrent(self),
+            Part::Container => containers::measure(self),
             Part::Splice => splice::measure(self),
             Part::Terminate => terminate::measure(self),
             Part::Dns => dns::measure(self),

@@ -1,7 +1,7 @@
 //! Who asks: what a registry wants to see before it gives anything, and how that is got.
 
 use data_encoding::BASE64;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -28,6 +28,7 @@ pub(super) async fn answer(
     denied: &Answer,
     repository: &str,
     login: Option<&Login>,
+    plain_http: bool,
 ) -> Result<HeaderValue, Error> {
     let fields = denied.headers.get_all(header::WWW_AUTHENTICATE).iter();
     let challenge = fields.filter_map(|field| Challenge::parse(field.to_str().ok()?)).next();
@@ -36,7 +37,9 @@ pub(super) async fn answer(
         (Some(Challenge::Bearer { realm, service }), login) => {
             let mut url =
                 Url::parse(&realm).ok_or_else(|| refused(asked, "its token service is no address"))?;
-            if asked.secure && !url.secure {
+            // In the clear a password goes to this machine at most, unless that was said of the registry.
+            let exposed = login.is_some() && !(plain_http || is_this_machine(&url.host));
+            if !url.secure && (asked.secure || exposed) {
                 return Err(refused(asked, "its token service is in the clear"));
             }
             let service = service.map(|s| format!("service={}&", encoded(&s))).unwrap_or_default();
@@ -54,22 +57,36 @@ pub(super) async fn answer(
     }
 }
 
+/// Whether a host is this machine: what is sent there does not cross a network.
+pub(super) fn is_this_machine(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
 async fn token(client: &Client<'_>, url: Url, login: Option<&Login>) -> Result<HeaderValue, Error> {
+    // One of the two, or both with the same value.
     #[derive(Deserialize)]
     struct Token {
-        #[serde(alias = "access_token")]
-        token: Zeroizing<String>,
+        token: Option<Zeroizing<String>>,
+        access_token: Option<Zeroizing<String>>,
     }
     let ask = Ask { url, accept: "application/json", authorization: login.map(basic), from: 0 };
     let answer = client.get(&ask).await?;
     if !answer.status.is_success() {
-        let why = format!("its token service answered {}", answer.status.as_u16());
+        let hint = match (answer.status, login) {
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, None) => {
+                "; name a credential with --credential"
+            }
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(_)) => "; it refuses the credential",
+            _ => "",
+        };
+        let why = format!("its token service answered {}{hint}", answer.status.as_u16());
         return Err(refused(&ask.url, &why));
     }
     let body = Zeroizing::new(answer.read(LARGEST).await.map_err(|source| failed(&ask.url, source))?);
-    let Token { token } = parse("token", &body)?;
-    sensitive(Zeroizing::new(format!("Bearer {}", *token)))
-        .ok_or_else(|| refused(&ask.url, "its token service gave a token that is none"))
+    let Token { token, access_token } = parse("token", &body)?;
+    let token =
+        token.or(access_token).and_then(|token| sensitive(Zeroizing::new(format!("Bearer {}", *token))));
+    token.ok_or_else(|| refused(&ask.url, "its token service gave a token that is none"))
 }
 
 fn basic(login: &Login) -> HeaderValue {

@@ -5,21 +5,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, header};
 use rustix::fs::FlockOperation;
 
-use super::client::{Ask, Client, failed, refused};
+use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
 use super::url::Url;
 use crate::digest::Hasher;
 use crate::error::Error;
 use crate::manifest::Descriptor;
 use crate::store;
 
-/// How often a blob is asked for again that broke off, and for how long the next attempt waits at most.
-const ATTEMPTS: u32 = 6;
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// After so many octets a line that breaks has shown that it is of use, and is tried as often again.
+const PROGRESS: u64 = 16 << 20;
 
 /// A blob that is whole. Its file goes with it.
 pub(super) struct Blob {
@@ -33,94 +31,146 @@ impl Drop for Blob {
     }
 }
 
-/// Downloads a blob, from where an earlier attempt has left it.
-pub(super) async fn download(
-    client: &Client<'_>,
-    url: &Url,
-    authorization: Option<HeaderValue>,
-    descriptor: &Descriptor,
+/// A blob that comes.
+pub(super) struct Download<'a> {
+    descriptor: &'a Descriptor,
+    file: File,
     path: PathBuf,
-    received: &mut dyn FnMut(u64),
-) -> Result<Blob, Error> {
-    let here = |source| store::failed(&path, source);
-    let mut file = open(&path).map_err(here)?;
-    let mut hasher = Hasher::default();
-    let mut length = begin(&mut file, descriptor.size, &mut hasher).map_err(here)?;
-    received(length);
-    let mut pause = Duration::from_millis(500);
-    for attempt in 1..=ATTEMPTS {
-        let ask = Ask { url: url.clone(), accept: "*/*", authorization: authorization.clone(), from: length };
-        let done = once(client, &ask, descriptor, &mut file, (&mut hasher, &mut length), received).await;
-        match done {
-            Ok(()) => break,
-            Err(Broken::Final(error)) => return Err(error),
-            Err(Broken::Again(error, _)) if attempt == ATTEMPTS => return Err(error),
-            Err(Broken::Again(_, wait)) => {
-                tokio::time::sleep(wait.unwrap_or(pause).min(LONGEST_PAUSE)).await;
-                pause *= 2;
-            }
-        }
-    }
-    let found = hasher.finish();
-    if found != descriptor.digest {
-        // What is wrong now would be wrong again: the next attempt begins anew.
-        let _ = std::fs::remove_file(&path);
-        let (expected, found) = (descriptor.digest.to_string(), found.to_string());
-        return Err(Error::Digest { what: "a blob".into(), expected, found });
-    }
-    file.seek(SeekFrom::Start(0)).map_err(|source| store::failed(&path, source))?;
-    Ok(Blob { file, path })
+    hasher: Hasher,
+    length: u64,
 }
 
-/// Why an attempt was not the last one, or was.
+/// What became of going on.
+pub(super) enum Next {
+    /// Nothing is missing.
+    Whole,
+    /// Much has come, and the line broke.
+    Advanced,
+    /// The registry wants to know who asks.
+    Denied(Box<Answer>),
+}
+
+/// Why one attempt ended before the blob was whole.
 enum Broken {
-    Again(Error, Option<Duration>),
+    Again(Error, Option<std::time::Duration>),
+    Denied(Box<Answer>),
     Final(Error),
 }
 
-async fn once(
-    client: &Client<'_>,
-    ask: &Ask,
-    descriptor: &Descriptor,
-    file: &mut File,
-    (hasher, length): (&mut Hasher, &mut u64),
-    received: &mut dyn FnMut(u64),
-) -> Result<(), Broken> {
-    if *length == descriptor.size {
-        return Ok(());
+impl<'a> Download<'a> {
+    /// Takes up what an earlier attempt has left, once no other process goes on with it.
+    pub(super) fn begin(path: PathBuf, descriptor: &'a Descriptor) -> Result<Self, Error> {
+        let mut hasher = Hasher::default();
+        let begun = open(&path).and_then(|mut file| {
+            let length = begin(&mut file, descriptor.size, &mut hasher)?;
+            Ok((file, length))
+        });
+        let (file, length) = begun.map_err(|source| store::failed(&path, source))?;
+        Ok(Self { descriptor, file, path, hasher, length })
     }
-    let again = |source: io::Error| Broken::Again(failed(&ask.url, source), None);
-    let last = |why: &str| Broken::Final(refused(&ask.url, why));
-    let mut answer = client.get(ask).await.map_err(|error| Broken::Again(error, None))?;
-    match answer.status {
-        StatusCode::PARTIAL_CONTENT if ask.from > 0 => {
-            let range = answer.text(header::CONTENT_RANGE).unwrap_or_default();
-            if !range.starts_with(&format!("bytes {}-", ask.from)) {
-                return Err(last("it sends another part than the one that was asked for"));
+
+    /// Takes it away: what it would become is there.
+    pub(super) fn forget(self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// How much is there.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Asks for what is missing, again where the line breaks.
+    pub(super) async fn go_on(
+        &mut self,
+        client: &Client<'_>,
+        url: &Url,
+        authorization: Option<HeaderValue>,
+        received: &mut dyn FnMut(u64),
+    ) -> Result<Next, Error> {
+        let begun = self.length;
+        let mut pause = Pause::default();
+        while self.length < self.descriptor.size {
+            let (url, authorization) = (url.clone(), authorization.clone());
+            let ask = Ask { url, accept: "*/*", authorization, from: self.length };
+            match self.once(client, &ask, received).await {
+                Ok(()) => {}
+                Err(Broken::Final(error)) => return Err(error),
+                Err(Broken::Denied(answer)) => return Ok(Next::Denied(answer)),
+                Err(Broken::Again(..)) if self.length > begun + PROGRESS => return Ok(Next::Advanced),
+                Err(Broken::Again(error, wish)) => pause.or_give_up(wish, error).await?,
             }
         }
-        StatusCode::OK => {
-            // From the beginning, whatever was asked for.
-            file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(again)?;
-            (*hasher, *length) = (Hasher::default(), 0);
-        }
-        status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            let wait = answer.text(header::RETRY_AFTER).and_then(|text| text.parse().ok());
-            let why = io::Error::other(format!("it answered {}", status.as_u16()));
-            return Err(Broken::Again(failed(&ask.url, why), wait.map(Duration::from_secs)));
-        }
-        status => return Err(last(&format!("it answered {}", status.as_u16()))),
+        Ok(Next::Whole)
     }
-    while let Some(data) = answer.next().await.map_err(again)? {
-        if *length + data.len() as u64 > descriptor.size {
-            return Err(last("it sends more than the manifest says"));
+
+    /// The whole blob, if it is what its digest says.
+    pub(super) fn finish(mut self) -> Result<Blob, Error> {
+        let found = self.hasher.finish();
+        if found != self.descriptor.digest {
+            // What is wrong now would be wrong again: the next attempt begins anew.
+            let _ = std::fs::remove_file(&self.path);
+            let (expected, found) = (self.descriptor.digest.to_string(), found.to_string());
+            return Err(Error::Digest { what: "a blob".into(), expected, found });
         }
-        file.write_all(&data).map_err(|source| Broken::Final(failed(&ask.url, source)))?;
-        hasher.update(&data);
-        *length += data.len() as u64;
-        received(data.len() as u64);
+        self.file.seek(SeekFrom::Start(0)).map_err(|source| store::failed(&self.path, source))?;
+        Ok(Blob { file: self.file, path: self.path })
     }
-    if *length == descriptor.size { Ok(()) } else { Err(again(io::ErrorKind::UnexpectedEof.into())) }
+
+    async fn once(
+        &mut self,
+        client: &Client<'_>,
+        ask: &Ask,
+        received: &mut dyn FnMut(u64),
+    ) -> Result<(), Broken> {
+        let again = |source: io::Error| Broken::Again(failed(&ask.url, source), None);
+        let last = |why: &str| Broken::Final(refused(&ask.url, why));
+        let mut answer = client.get(ask).await.map_err(|stopped| match stopped {
+            Stopped::Refused(error) => Broken::Final(error),
+            Stopped::Broken(error) => Broken::Again(error, None),
+        })?;
+        match answer.status {
+            StatusCode::PARTIAL_CONTENT if ask.from > 0 => {
+                let range = answer.text(header::CONTENT_RANGE).unwrap_or_default();
+                if !range.starts_with(&format!("bytes {}-", ask.from)) {
+                    return Err(last("it sends another part than the one that was asked for"));
+                }
+            }
+            StatusCode::OK => {
+                // From the beginning, whatever was asked for.
+                let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+                emptied.map_err(|source| self.unwritten(source))?;
+                (self.hasher, self.length) = (Hasher::default(), 0);
+            }
+            StatusCode::UNAUTHORIZED => return Err(Broken::Denied(Box::new(answer))),
+            status => {
+                let error = refused(&ask.url, &format!("it answered {}", status.as_u16()));
+                let busy = is_busy(status);
+                return Err(if busy {
+                    Broken::Again(error, answer.retry_after())
+                } else {
+                    Broken::Final(error)
+                });
+            }
+        }
+        while let Some(data) = answer.next().await.map_err(again)? {
+            if self.length + data.len() as u64 > self.descriptor.size {
+                return Err(last("it sends more than the manifest says"));
+            }
+            self.file.write_all(&data).map_err(|source| self.unwritten(source))?;
+            self.hasher.update(&data);
+            self.length += data.len() as u64;
+            received(data.len() as u64);
+        }
+        if self.length == self.descriptor.size {
+            Ok(())
+        } else {
+            Err(again(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+
+    fn unwritten(&self, source: io::Error) -> Broken {
+        Broken::Final(store::failed(&self.path, source))
+    }
 }
 
 /// Opens the file of a blob and waits for another process that downloads the same.

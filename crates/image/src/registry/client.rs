@@ -10,6 +10,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::Connect;
+use super::head::UntilHead;
 use super::url::Url;
 use crate::error::Error;
 
@@ -45,40 +46,96 @@ pub(super) struct Ask {
     pub(super) from: u64,
 }
 
+/// Why there is no answer.
+pub(super) enum Stopped {
+    /// What was sent is not followed, and would not be another time.
+    Refused(Error),
+    /// The connection failed; another may not.
+    Broken(Error),
+}
+
+impl From<Stopped> for Error {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Refused(error) | Stopped::Broken(error) => error,
+        }
+    }
+}
+
+/// How often a registry is asked again, and for how long at most nothing is asked.
+const ATTEMPTS: u32 = 6;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The time between two attempts, which grows.
+pub(super) struct Pause {
+    attempts: u32,
+    next: Duration,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { attempts: 1, next: Duration::from_millis(500) }
+    }
+}
+
+impl Pause {
+    /// Waits before the next attempt, as long as the registry says or as has become usual; the last one's error is the end.
+    pub(super) async fn or_give_up(&mut self, wish: Option<Duration>, error: Error) -> Result<(), Error> {
+        if self.attempts == ATTEMPTS {
+            return Err(error);
+        }
+        self.attempts += 1;
+        tokio::time::sleep(wish.unwrap_or(self.next).min(LONGEST_PAUSE)).await;
+        self.next *= 2;
+        Ok(())
+    }
+}
+
+/// Whether a registry will answer differently in a while.
+pub(super) fn is_busy(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
 impl<'a> Client<'a> {
     pub(super) fn new(outside: &'a dyn Connect) -> Self {
         Self { outside }
     }
 
     /// Sends a request, and follows where it is sent to.
-    pub(super) async fn get(&self, ask: &Ask) -> Result<Answer, Error> {
+    pub(super) async fn get(&self, ask: &Ask) -> Result<Answer, Stopped> {
         let mut ask = ask.clone();
         for _ in 0..=MOST_REDIRECTS {
-            let answer = self.send(&ask).await.map_err(|source| failed(&ask.url, source))?;
+            let answer = self.send(&ask).await.map_err(|source| match source.kind() {
+                // What cannot be read, or a certificate that is not the registry's, is so the next time.
+                io::ErrorKind::InvalidData => Stopped::Refused(failed(&ask.url, source)),
+                _ => Stopped::Broken(failed(&ask.url, source)),
+            })?;
             if !answer.status.is_redirection() {
                 return Ok(answer);
             }
             let location = answer.headers.get(header::LOCATION).and_then(|l| l.to_str().ok());
             let next = location.and_then(|location| ask.url.join(location));
-            let next = next.ok_or_else(|| refused(&ask.url, "it sends to an address that is none"))?;
+            let refuse = |why| Stopped::Refused(refused(&ask.url, why));
+            let next = next.ok_or_else(|| refuse("it sends to an address that is none"))?;
             if ask.url.secure && !next.secure {
-                return Err(refused(&ask.url, "it sends from TLS to an address in the clear"));
+                return Err(refuse("it sends from TLS to an address in the clear"));
             }
             if !next.same_place(&ask.url) {
                 ask.authorization = None;
             }
             ask.url = next;
         }
-        Err(refused(&ask.url, "it sends from one address to another without end"))
+        Err(Stopped::Refused(refused(&ask.url, "it sends from one address to another without end")))
     }
 
     async fn send(&self, ask: &Ask) -> io::Result<Answer> {
         let stream =
             within(CONNECT, self.outside.connect(&ask.url.host, ask.url.port, ask.url.secure)).await??;
+        let (bounded, bound) = UntilHead::new(stream);
         let mut builder = http1::Builder::new();
         builder.max_buf_size(LARGEST_HEAD).max_headers(MOST_FIELDS);
         let (mut sender, connection) =
-            builder.handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+            builder.handshake::<_, Empty<Bytes>>(TokioIo::new(bounded)).await.map_err(io::Error::other)?;
         // It ends with the last of its body, or when the answer is dropped.
         tokio::task::spawn_local(async move {
             let _ = connection.await;
@@ -97,7 +154,11 @@ impl<'a> Client<'a> {
             }
         }
         let request = request.body(Empty::new()).map_err(io::Error::other)?;
-        let answer = within(SILENCE, sender.send_request(request)).await?.map_err(io::Error::other)?;
+        let answer = within(SILENCE, sender.send_request(request)).await?.map_err(|error| {
+            let kind = if error.is_parse() { io::ErrorKind::InvalidData } else { io::ErrorKind::Other };
+            io::Error::new(kind, error)
+        })?;
+        bound.lift();
         let (parts, body) = Response::into_parts(answer);
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
@@ -124,11 +185,17 @@ impl Answer {
         let mut all = Vec::new();
         while let Some(data) = self.next().await? {
             if (all.len() + data.len()) as u64 > most {
-                return Err(io::Error::other(format!("its answer is larger than {most} octets")));
+                let why = format!("its answer is larger than {most} octets");
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
             }
             all.extend_from_slice(&data);
         }
         Ok(all)
+    }
+
+    /// How long the registry wants to be left alone.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        self.text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs)
     }
 
     /// A field that is text.

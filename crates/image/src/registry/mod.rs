@@ -10,6 +10,7 @@
 mod auth;
 mod blob;
 mod client;
+mod head;
 mod pulled;
 mod url;
 

@@ -2,13 +2,13 @@
 
 use http::{HeaderValue, StatusCode};
 
-use super::blob::{Blob, download};
-use super::client::{Answer, Ask, Client, failed, refused};
+use super::blob::{Blob, Download, Next};
+use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
 use super::url::Url;
 use super::{Connect, PullProgress, PullRequest, auth};
 use crate::config::ImageConfig;
 use crate::digest::Digest;
-use crate::error::Error;
+use crate::error::{Error, UnpackError};
 use crate::manifest::{Descriptor, Document, LARGEST, Manifest, malformed};
 use crate::source::settle;
 use crate::store::{LayerUse, Listed, Store};
@@ -16,6 +16,9 @@ use crate::store::{LayerUse, Listed, Store};
 /// The forms of a manifest and of an index, as the OCI and as Docker call them.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// What a small layer may have beside its content: headers and the marks of its compression.
+const SLACK: u64 = 1 << 20;
+const DENIED: &str = "it does not give that to everybody; name a credential with --credential";
 /// How many indexes may lead to one another.
 const DEEPEST: u32 = 4;
 
@@ -32,7 +35,7 @@ pub fn pull(
     crate::store::sweep(store)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| crate::store::failed(store.directory(), source))?;
-    tokio::task::LocalSet::new().block_on(&runtime, Pull::begin(store, outside, request)?.run(report))
+    tokio::task::LocalSet::new().block_on(&runtime, Pull::new(store, outside, request)?.run(report))
 }
 
 struct Pull<'a> {
@@ -45,18 +48,13 @@ struct Pull<'a> {
 }
 
 impl<'a> Pull<'a> {
-    fn begin(
-        store: &'a Store,
-        outside: &'a dyn Connect,
-        request: &'a PullRequest<'a>,
-    ) -> Result<Self, Error> {
+    fn new(store: &'a Store, outside: &'a dyn Connect, request: &'a PullRequest<'a>) -> Result<Self, Error> {
         let Some(registry) = request.reference.registry() else {
             let why = "it names no registry, as in registry.example.com/NAME, and there is no default one";
             return Err(Error::Reference { name: request.reference.to_string(), why });
         };
         let host = registry.split(':').next().unwrap_or_default();
-        let here = host == "localhost" || host.parse::<std::net::Ipv4Addr>().is_ok_and(|a| a.is_loopback());
-        let secure = !(request.plain_http || here);
+        let secure = !(request.plain_http || auth::is_this_machine(host));
         Ok(Self { store, client: Client::new(outside), request, registry, secure, authorization: None })
     }
 
@@ -74,7 +72,7 @@ impl<'a> Pull<'a> {
         let missing = || uses.iter().zip(&manifest.layers).filter(|(known, _)| known.is_none());
         report(PullProgress::Begun {
             layers: missing().count(),
-            octets: missing().map(|(_, blob)| blob.size).sum(),
+            octets: missing().map(|(_, blob)| blob.size).fold(0, u64::saturating_add),
         });
         let mut layers = Vec::new();
         for ((known, digest), blob) in uses.into_iter().zip(&expected).zip(&manifest.layers) {
@@ -100,23 +98,63 @@ impl<'a> Pull<'a> {
             report(PullProgress::Unpacked);
             return Ok(known);
         }
-        let blob = self.blob(descriptor, report).await?;
+        let download = self.begin(descriptor)?;
+        report(PullProgress::Received(download.length()));
+        // Another pull may have gone on with it until now, and be done.
+        if let Some(known) = self.store.known_layer(digest, self.request.ownership)? {
+            download.forget();
+            report(PullProgress::Unpacked);
+            return Ok(known);
+        }
+        let blob = self.blob(download, descriptor, report).await?;
         let layer =
             self.store.add_layer(Some(digest), &blob.file, self.request.bounds, self.request.ownership)?;
         report(PullProgress::Unpacked);
         Ok(layer)
     }
 
+    /// Takes a download up, once nobody else goes on with it.
+    fn begin<'b>(&self, descriptor: &'b Descriptor) -> Result<Download<'b>, Error> {
+        // Compressed it can hardly be larger than what it becomes.
+        let most = self.request.bounds.octets.saturating_add(self.request.bounds.octets / 64 + SLACK);
+        if descriptor.size > most {
+            let source = UnpackError::TooLarge { bound: self.request.bounds.octets, unit: "octets" };
+            return Err(Error::Unpack { layer: descriptor.digest.short().to_owned(), source });
+        }
+        Download::begin(self.store.blob(&descriptor.digest), descriptor)
+    }
+
     async fn blob(
         &mut self,
+        mut download: Download<'_>,
         descriptor: &Descriptor,
         report: &mut dyn FnMut(PullProgress),
     ) -> Result<Blob, Error> {
         let url = self.url(&format!("blobs/{}", descriptor.digest))?;
-        let path = self.store.blob(&descriptor.digest);
-        let authorization = self.authorization.clone();
         let mut received = |octets| report(PullProgress::Received(octets));
-        download(&self.client, &url, authorization, descriptor, path, &mut received).await
+        let mut renewed = false;
+        loop {
+            let authorization = self.authorization.clone();
+            match download.go_on(&self.client, &url, authorization, &mut received).await? {
+                Next::Whole => return download.finish(),
+                // A token lasts a few minutes, and a layer may take longer.
+                Next::Denied(answer) if !renewed => {
+                    self.authorize(&url, &answer).await?;
+                    renewed = true;
+                }
+                Next::Denied(_) => return Err(refused(&url, DENIED)),
+                Next::Advanced => renewed = false,
+            }
+        }
+    }
+
+    /// Gets what the registry wants to see.
+    async fn authorize(&mut self, url: &Url, denied: &Answer) -> Result<(), Error> {
+        let (login, repository) = (self.request.login.as_ref(), self.request.reference.repository());
+        let told =
+            auth::answer(&self.client, url, denied, repository, login, self.request.plain_http).await?;
+        self.authorization = Some(told);
+        Ok(())
     }
 
     /// The manifest for this machine, and the digest of what the name stands for.
@@ -148,30 +186,51 @@ impl<'a> Pull<'a> {
         Ok(octets)
     }
 
-    /// A small document. A registry that wants to know who asks is told, once.
+    /// A small document. A registry that wants to know who asks is told, once; one that is busy is asked again.
     async fn fetch(&mut self, what: &str, accept: &'static str) -> Result<Vec<u8>, Error> {
         let url = self.url(what)?;
-        let mut answer = self.ask(&url, accept).await?;
-        if answer.status == StatusCode::UNAUTHORIZED {
-            let login = self.request.login.as_ref();
-            let repository = self.request.reference.repository();
-            let told = auth::answer(&self.client, &url, &answer, repository, login).await?;
-            self.authorization = Some(told);
-            answer = self.ask(&url, accept).await?;
-        }
-        match answer.status {
-            StatusCode::OK => answer.read(LARGEST).await.map_err(|source| failed(&url, source)),
-            StatusCode::NOT_FOUND => Err(refused(&url, "it has no such image")),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(refused(&url, "it does not give that to who asks"))
+        let mut told = false;
+        let mut pause = Pause::default();
+        loop {
+            let authorization = self.authorization.clone();
+            let ask = Ask { url: url.clone(), accept, authorization, from: 0 };
+            let answer = match self.client.get(&ask).await {
+                Err(Stopped::Broken(error)) => {
+                    pause.or_give_up(None, error).await?;
+                    continue;
+                }
+                answer => answer?,
+            };
+            match answer.status {
+                StatusCode::OK => match answer.read(LARGEST).await {
+                    Ok(octets) => return Ok(octets),
+                    // Too large is too large again.
+                    Err(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                        return Err(failed(&url, source));
+                    }
+                    Err(source) => pause.or_give_up(None, failed(&url, source)).await?,
+                },
+                StatusCode::UNAUTHORIZED if !told => {
+                    self.authorize(&url, &answer).await?;
+                    told = true;
+                }
+                StatusCode::NOT_FOUND => return Err(refused(&url, "it has no such image")),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    let hint = match self.request.login {
+                        Some(_) => "it refuses the credential, or does not give that to its owner",
+                        None => DENIED,
+                    };
+                    return Err(refused(&url, hint));
+                }
+                status => {
+                    let error = refused(&url, &format!("it answered {}", status.as_u16()));
+                    if !is_busy(status) {
+                        return Err(error);
+                    }
+                    pause.or_give_up(answer.retry_after(), error).await?;
+                }
             }
-            status => Err(refused(&url, &format!("it answered {}", status.as_u16()))),
         }
-    }
-
-    async fn ask(&self, url: &Url, accept: &'static str) -> Result<Answer, Error> {
-        let authorization = self.authorization.clone();
-        self.client.get(&Ask { url: url.clone(), accept, authorization, from: 0 }).await
     }
 
     /// An address of the repository. What it is made of has been parsed, so nothing in it can lead elsewhere.
