@@ -80,6 +80,12 @@ impl Bench {
         self
     }
 
+    /// The folder that runs work in.
+    #[must_use]
+    pub fn workspace(&self) -> PathBuf {
+        self.root.path().join("workspace")
+    }
+
     /// The directory of the images.
     #[must_use]
     pub fn images(&self) -> PathBuf {

@@ -4,6 +4,7 @@ mod blobs;
 mod broken;
 mod credentials;
 mod documents;
+mod links;
 mod pulled;
 mod redirects;
 mod retries;
