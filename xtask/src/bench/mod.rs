@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// What is measured, and how thoroughly.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Less than a minute: fewer samples, no idle starts, and the page is left as it is
+    /// A few minutes: fewer samples, no idle starts, and the page is left as it is
     #[arg(long)]
     quick: bool,
     /// Only these; the page is left as it is
