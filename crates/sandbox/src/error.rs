@@ -85,6 +85,8 @@ pub(crate) fn remedies(step: &str) -> Option<String> {
         "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
     } else if step.contains("namespace") || step.contains("identity") {
         "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
+    } else if step.contains("mount the image") {
+        "images need overlayfs in user namespaces, with attributes on files in memory: `modprobe overlay`, on Linux 6.6 or later"
     } else if step.contains("network") {
         "the kernel needs nf_tables with nft_redir and nf_nat: `modprobe nft_redir`"
     } else {

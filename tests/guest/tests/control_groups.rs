@@ -115,6 +115,16 @@ const ENFORCED: &[Scenario] = &[
             assert!(answer.code == 137, "{answer}");
         },
     },
+    Scenario {
+        name: "an image, where files in memory have no attributes",
+        script: "mkdir -p image/bin && cp /bin/busybox image/bin/true && lockgate image import image --name small
+            lockgate run --image small -- /bin/true; echo code=$?; rm -r image
+            echo doctor=$(lockgate doctor | grep -c '! container')",
+        check: |answer| {
+            assert!(answer.said("code") == "125" && answer.stderr.contains("Linux 6.6"), "{answer}");
+            assert!(answer.said("doctor") == "1", "doctor says that images can be run: {answer}");
+        },
+    },
     Scenario { name: "nothing is left of all of them", script: "groups", check: nothing_is_left },
 ];
 

@@ -3,12 +3,13 @@
 //! The own layer lives in the private file system in memory, so it ends with the sandbox and is as large as the plan says.
 //! Nothing of an image is followed on the way: layers are opened by the paths of the store, which is this person's.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Gid, Mode, Uid};
+use rustix::fs::{Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
 use super::owners::Owners;
@@ -20,6 +21,8 @@ use crate::source;
 const LAYERS: &str = "layers";
 const UPPER: &str = "upper";
 const WORK: &str = "work";
+/// An attribute of no meaning, to see whether there can be one.
+const ATTRIBUTE: &CStr = c"user.lockgate";
 /// The longest text that one option of a mount may be, fsconfig(2).
 const LONGEST_OPTION: usize = 255;
 /// The attributes of overlayfs under which an unprivileged mount reads and writes them.
@@ -50,6 +53,7 @@ impl Root {
         for part in [LAYERS, UPPER, WORK] {
             self.directory(Path::new(part), 0o755)?;
         }
+        self.refuse_without_attributes()?;
         let within = Path::new(LAYERS);
         for number in 0..layers.max(1) {
             let place = within.join(number.to_string());
@@ -68,6 +72,20 @@ impl Root {
         mount::attach(overlay.as_fd(), self.fd()?, c"")?;
         self.cover(overlay);
         Ok(())
+    }
+
+    /// Without attributes on files in memory (Linux before 6.6) the mount works, and a directory that is made in the place of one
+    /// that was removed does not: a run would fail somewhere in its middle.
+    fn refuse_without_attributes(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let upper = rustix::fs::openat(self.fd()?, UPPER, flags, Mode::empty())?;
+        match rustix::fs::fsetxattr(&upper, ATTRIBUTE, b"y", XattrFlags::empty()) {
+            Ok(()) => Ok(rustix::fs::fremovexattr(&upper, ATTRIBUTE)?),
+            Err(Errno::NOTSUP) => {
+                Err(io::Error::other("files in memory have no attributes on this kernel; it takes Linux 6.6"))
+            }
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// The root of what is written looks like that of the topmost layer: owner and mode are taken from there.
