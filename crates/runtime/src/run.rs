@@ -69,6 +69,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let (root, command) = images::take(&mut spec, &caller, command)?;
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));
+        additions.written = Some(state.written(&run)?);
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
     }
     if spec.workspace_mode == WorkspaceMode::Overlay {

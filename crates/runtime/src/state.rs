@@ -4,6 +4,7 @@
 //! runs/<id>.jsonl    what it was and what became of it
 //! audit/<id>.jsonl   what it asked for, and what was decided
 //! changes/<id> what it wrote in its workspace, where that is kept apart
+//! written/<id> what it writes over its image, where that cannot be in memory
 //! live/<id>    the undo log of a run, locked for as long as its process lives
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted
@@ -54,6 +55,19 @@ impl StateDirectory {
     /// Where what a run writes in its workspace is kept apart.
     pub(crate) fn changes(&self, run: &RunId) -> PathBuf {
         self.0.join("changes").join(run.as_str())
+    }
+
+    /// Where what a run writes over its image goes, where that cannot be in memory: by a path without links.
+    pub(crate) fn written(&self, run: &RunId) -> Result<PathBuf, Error> {
+        let base = match self.0.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_directory(&self.0)?;
+                self.0.canonicalize()
+            }
+            found => found,
+        };
+        let base = base.map_err(|source| state(&self.0, source))?;
+        Ok(base.join("written").join(run.as_str()))
     }
 
     pub(crate) fn live(&self) -> PathBuf {

@@ -62,7 +62,7 @@ pub fn examine() -> Vec<Check> {
             Ok(()) => Check::works(group, what, "works"),
             Err(error) if feature == Feature::Overlay => {
                 overlay = false;
-                let remedy = "a kernel of 6.6 or later, with `overlay` loaded".to_owned();
+                let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later".to_owned();
                 Check::lacks(group, what, Verdict::Weaker, error.to_string(), Some(remedy))
             }
             Err(error) => {

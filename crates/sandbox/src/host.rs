@@ -38,6 +38,8 @@ pub struct Host {
     pub limits: LimitsHere,
     /// The kernel's Landlock version, if it has it.
     pub landlock: Option<u32>,
+    /// Whether files in memory can have the attributes that overlayfs needs.
+    pub memory_attributes: bool,
     /// The bundle of certification authorities that programs here look at, if there is one.
     pub bundle: Option<PathBuf>,
 }
@@ -60,6 +62,7 @@ impl Host {
             system: system.collect(),
             limits: Cgroups::detect(),
             landlock: sys::landlock::version(),
+            memory_attributes: sys::probe::memory_has_attributes(),
             bundle: BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
         }
     }

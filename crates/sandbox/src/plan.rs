@@ -79,6 +79,9 @@ pub struct Additions {
     pub image: Option<RootImage>,
     /// The directory in which what is written in the workspace is kept apart.
     pub changes: Option<PathBuf>,
+    /// The directory that takes what is written over an image, where memory cannot. It is made if it is needed, and goes with
+    /// the run.
+    pub written: Option<PathBuf>,
     /// Ids that nobody else on this machine uses, where root starts a run that has several.
     pub ids: Option<IdRange>,
 }
@@ -128,8 +131,15 @@ pub fn plan(
                 what: "backend `container` needs an image".into(),
                 remedy: Some("name one with --image".into()),
             })?;
-            let mut steps =
-                container::steps(spec, caller, host, (image, &home), places, &tools, &mut notices)?;
+            let mut steps = container::steps(
+                spec,
+                caller,
+                host,
+                (image, &home, additions.written.as_deref()),
+                places,
+                &tools,
+                &mut notices,
+            )?;
             if identity.range.is_none() {
                 notices.push(
                     "every file of the image belongs to the command's own user, the one id there is".into(),
@@ -324,7 +334,8 @@ mod tests {
         let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
         let system =
             vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
-        let host = Host { system, limits: Err(missing), landlock: Some(7), bundle: None };
+        let host =
+            Host { system, limits: Err(missing), landlock: Some(7), memory_attributes: true, bundle: None };
         let run = "abcdefghjkmn".parse().unwrap();
         plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
     }

@@ -43,6 +43,8 @@ pub enum Step {
         size: ByteSize,
         /// Files and directories.
         inodes: u64,
+        /// The directory on disk that takes what is written, where memory cannot.
+        written: Option<PathBuf>,
     },
     /// Shows a system directory of the host, read-only.
     ShowSystem(PathBuf),
@@ -96,7 +98,7 @@ impl fmt::Display for Step {
         match self {
             Self::OpenSources => f.write_str("open what the sandbox is shown"),
             Self::MountRoot { size, inodes } => write!(f, "mount the private root ({size}, {inodes} files)"),
-            Self::MountImage { layers, size, inodes } => {
+            Self::MountImage { layers, size, inodes, .. } => {
                 write!(f, "mount the image ({} layers) under room for {size}, {inodes} files", layers.len())
             }
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::changes::Changes;
+
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
@@ -15,6 +17,8 @@ pub enum Undo {
     Group(PathBuf),
     /// Take away an empty directory that held a protected name.
     Placeholder(PathBuf),
+    /// Remove what was written over an image.
+    Written(PathBuf),
 }
 
 impl Undo {
@@ -22,6 +26,7 @@ impl Undo {
         match self {
             Self::Group(path) => format!("group {}\n", path.display()),
             Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
+            Self::Written(path) => format!("written {}\n", path.display()),
         }
     }
 
@@ -30,6 +35,7 @@ impl Undo {
         match kind {
             "group" => Some(Self::Group(path.into())),
             "placeholder" => Some(Self::Placeholder(path.into())),
+            "written" => Some(Self::Written(path.into())),
             _ => None,
         }
     }
@@ -39,6 +45,10 @@ impl Undo {
         match self {
             Self::Group(path) => remove_group(path),
             Self::Placeholder(path) => crate::protect::release(path),
+            Self::Written(path) => match Changes::discard(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
         }
     }
 }
@@ -123,7 +133,9 @@ mod tests {
 
     #[test]
     fn a_log_survives_its_process() {
-        for undo in [Undo::Group("/sys/fs/cgroup/x y".into()), Undo::Placeholder("/a/.git".into())] {
+        let paths = ["/sys/fs/cgroup/x y", "/a/.git", "/a/b"].map(PathBuf::from);
+        let [group, placeholder, written] = paths;
+        for undo in [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written)] {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);

@@ -47,6 +47,15 @@ pub fn try_feature(feature: Feature) -> io::Result<()> {
     }
 }
 
+/// Whether files in memory can have attributes of a user's, which overlayfs needs above an image. Linux 6.6 and later.
+#[must_use]
+pub fn memory_has_attributes() -> bool {
+    let file = rustix::fs::memfd_create(c"lockgate", rustix::fs::MemfdFlags::CLOEXEC);
+    file.is_ok_and(|file| {
+        rustix::fs::fsetxattr(&file, c"user.lockgate", b"y", rustix::fs::XattrFlags::empty()).is_ok()
+    })
+}
+
 fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     let same = |id| privilege::IdMap::one(id, id);
     privilege::write_id_maps("/proc/self", same(uid), same(gid))?;

@@ -17,7 +17,7 @@ const INIT: &str = include_str!("init.sh");
 
 /// What the product's network needs of a kernel that has it in modules, and a file system whose owners can be mapped: the
 /// guest's own root is in memory, where Linux 6.1 cannot.
-const MODULES: [&str; 5] = ["nft_chain_nat", "nft_redir", "tcp_diag", "loop", "ext4"];
+const MODULES: [&str; 6] = ["nft_chain_nat", "nft_redir", "tcp_diag", "loop", "ext4", "overlay"];
 
 /// Seconds that the machine may run; below what the runner of tests grants a test.
 const LIMIT: &str = "150";

@@ -116,13 +116,15 @@ const ENFORCED: &[Scenario] = &[
         },
     },
     Scenario {
-        name: "an image, where files in memory have no attributes",
-        script: "mkdir -p image/bin && cp /bin/busybox image/bin/true && lockgate image import image --name small
-            lockgate run --image small -- /bin/true; echo code=$?; rm -r image
-            echo doctor=$(lockgate doctor | grep -c '! container')",
+        name: "an image, where files in memory have no attributes and what is written goes to disk",
+        script: "mkdir -p image/bin image/srv/below/one && cp /bin/busybox image/bin && chmod -R 777 image
+            for applet in sh rm mkdir ls; do ln -s busybox image/bin/$applet; done
+            lockgate image import image --name small && rm -r image
+            lockgate run --image small -- /bin/sh -c 'cd /srv && echo w > written && rm -r below && mkdir below && echo inside=$(ls below).'
+            echo code=$?; echo left=$(ls ~/.local/state/lockgate/written)",
         check: |answer| {
-            assert!(answer.said("code") == "125" && answer.stderr.contains("Linux 6.6"), "{answer}");
-            assert!(answer.said("doctor") == "1", "doctor says that images can be run: {answer}");
+            assert!(answer.said("code") == "0" && answer.said("inside") == ".", "{answer}");
+            assert!(answer.said("left").is_empty() && answer.stderr.contains("Linux 6.6"), "{answer}");
         },
     },
     Scenario { name: "nothing is left of all of them", script: "groups", check: nothing_is_left },

@@ -13,6 +13,7 @@ use sys::privilege::{self, IdMap};
 use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount};
 
+use super::image::Written;
 use super::root::Root;
 use super::{Inherited, etc, handover, trust, wire};
 use crate::plan::{LimitsPlan, Plan};
@@ -168,8 +169,9 @@ impl Maker<'_> {
         match step {
             Step::OpenSources => self.root.open_sources(self.inherited),
             Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes).map_err(text),
-            Step::MountImage { layers, size, inodes } => {
-                self.root.mount_image(layers.len(), size.bytes(), *inodes).map_err(text)
+            Step::MountImage { layers, size, inodes, written } => {
+                let written = if written.is_some() { Written::OnDisk } else { Written::InMemory };
+                self.root.mount_image(layers.len(), written, size.bytes(), *inodes).map_err(text)
             }
             Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
             Step::Link(path, to) => self.root.link(path, to).map_err(text),

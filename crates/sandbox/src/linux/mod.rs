@@ -69,6 +69,7 @@ pub fn start(
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
+    image::make_written(plan, undo)?;
     // A process can only be born into a group that is there (version 2); otherwise the group is made meanwhile.
     let birth = host.limits.as_ref().is_ok_and(|groups| groups.version() == cgroup::Version::V2);
     let group = if birth { make_group(plan, host, undo)? } else { None };
@@ -173,8 +174,8 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
 fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error> {
     let mut trees = Vec::new();
     for step in &plan.steps {
-        if let Step::MountImage { layers, .. } = step {
-            for layer in layers {
+        if let Step::MountImage { layers, written, .. } = step {
+            for layer in layers.iter().chain(written) {
                 trees.push(image::mapped_layer(layer, owners)?);
             }
             continue;

@@ -41,8 +41,8 @@ impl Root {
             return Ok(()); // root opens and maps them, and hands them over
         }
         for step in &inherited.plan.steps {
-            if let Step::MountImage { layers, .. } = step {
-                for layer in layers {
+            if let Step::MountImage { layers, written, .. } = step {
+                for layer in layers.iter().chain(written) {
                     self.trees.push_back(super::image::layer(layer).map_err(|e| e.to_string())?);
                 }
                 continue;

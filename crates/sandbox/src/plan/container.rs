@@ -1,6 +1,6 @@
 //! The steps of the `container` backend: an image's layers under a private one that takes what is written.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use policy::RunSpec;
 
@@ -16,14 +16,16 @@ pub(super) fn steps(
     spec: &RunSpec,
     caller: &Caller,
     host: &Host,
-    (image, home): (&RootImage, &Path),
+    (image, home, written): (&RootImage, &Path, Option<&Path>),
     places: (&Path, Option<&Path>),
     tools: &tool::Brought,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
     note_landlock(host, notices);
     let (size, inodes) = private_room(spec, host, notices);
-    let mut steps = vec![Step::OpenSources, Step::MountImage { layers: image.layers.clone(), size, inodes }];
+    let written = place_of_written(host, written, notices)?;
+    let mut steps =
+        vec![Step::OpenSources, Step::MountImage { layers: image.layers.clone(), size, inodes, written }];
     let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (home, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
     // The gateway's socket is made there: an image's link of that name could lead it to the workspace.
@@ -32,4 +34,24 @@ pub(super) fn steps(
     show_places(&mut steps, spec, caller, places, tools)?;
     finish(&mut steps, host);
     Ok(steps)
+}
+
+/// Where what is written over the image goes: into memory, or on disk where overlayfs cannot do that.
+fn place_of_written(
+    host: &Host,
+    place: Option<&Path>,
+    notices: &mut Vec<String>,
+) -> Result<Option<PathBuf>, Error> {
+    if host.memory_attributes {
+        return Ok(None);
+    }
+    let Some(place) = place else {
+        let what = "files in memory have no attributes on this kernel, which an image needs".into();
+        return Err(Error::Refused { what, remedy: Some("it takes Linux 6.6".into()) });
+    };
+    notices.push(
+        "what is written over the image goes to disk, where `limits.disk` does not bound it: in memory it would take Linux 6.6"
+            .into(),
+    );
+    Ok(Some(place.into()))
 }
