@@ -158,12 +158,16 @@ pub fn new_run_id() -> Result<RunId, Error> {
 
 /// Records, keys and approvals must be out of the agent's reach.
 fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
-    let images = Images::of(caller).ok();
-    let images = images.as_ref().and_then(|images| {
-        let places = [images.directory().to_path_buf(), images.directory().join("images")];
-        places.iter().find_map(|place| overlapped(place, plan.shown()))
-    });
-    match overlapped(state.directory(), plan.shown()).or(images) {
+    let mut own = vec![state.directory().to_path_buf()];
+    if let Ok(images) = Images::of(caller) {
+        // Where there are none, nothing of them can be shown.
+        own.extend(
+            [images.directory().to_path_buf(), images.directory().join("images")]
+                .into_iter()
+                .filter(|p| p.exists()),
+        );
+    }
+    match overlapped(&own, plan.shown()) {
         None => Ok(()),
         Some(path) => Err(sandbox::Error::Refused {
             what: format!(

@@ -119,16 +119,17 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
-/// The first of some paths that holds a directory or is in it, so that whoever sees the one sees some of the other.
+/// The first of some paths that holds one of the directories or is in it, so that whoever sees the one sees some of the other.
 pub(crate) fn overlapped<'a>(
-    directory: &Path,
+    directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
 ) -> Option<&'a Path> {
     let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
-    let own = real(directory);
+    let own: Vec<PathBuf> = directories.iter().map(|directory| real(directory)).collect();
     paths.find(|path| {
         let other = real(path);
-        own.starts_with(&other) || other.starts_with(&own) || directory.starts_with(path)
+        own.iter().any(|own| own.starts_with(&other) || other.starts_with(own))
+            || directories.iter().any(|directory| directory.starts_with(path))
     })
 }
 
