@@ -273,6 +273,7 @@ fn until_nul(mut octets: Vec<u8>) -> Vec<u8> {
     octets
 }
 
-fn malformed(error: io::Error) -> UnpackError {
-    UnpackError::Malformed(error.to_string().escape_debug().to_string())
+/// The library's own words would show what stands there instead, of whatever file this is.
+fn malformed(_: io::Error) -> UnpackError {
+    UnpackError::Malformed("a number in a header is none; is it a tar archive at all?".into())
 }
