@@ -190,7 +190,7 @@ fn layouts_are_read_as_directory_and_as_archive() {
 fn layouts_say_what_their_image_is_called() {
     let (whole, tag) = ("io.containerd.image.name", "org.opencontainers.image.ref.name");
     for (annotations, name) in [
-        (json!({ whole: "docker.io/library/a:1", tag: "1" }), "docker.io/library/a:1"),
+        (json!({ whole: "registry.example.com/library/a:1", tag: "1" }), "registry.example.com/library/a:1"),
         (json!({ tag: "b:2" }), "b:2"),
         (json!({ tag: "v1.2" }), ""),
         (json!({ tag: "../x", whole: "\u{1b}[31m" }), ""),

@@ -130,10 +130,12 @@ impl Root {
         }
     }
 
-    /// The root of what is written looks like that of the topmost layer: owner and mode are taken from there.
+    /// The root of what is written looks like that of the topmost layer: owner and mode are taken from there. Everybody may look
+    /// into it: an image that was made for root alone has a command that is not root here.
     fn take_after(&self, top: &Path) -> io::Result<()> {
         let stat = rustix::fs::fstat(self.open(top)?)?;
-        let (upper, mode) = (&Path::new(ABOVE).join(UPPER), Mode::from_raw_mode(stat.st_mode & 0o1777));
+        let (upper, mode) =
+            (&Path::new(ABOVE).join(UPPER), Mode::from_raw_mode(stat.st_mode & 0o1777 | 0o055));
         // An owner that is none inside cannot be taken: then it is the command's own.
         let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         let _ = rustix::fs::chownat(
