@@ -1,7 +1,5 @@
 //! What runs wrote in workspaces that were kept apart: where that is, from before a run to when a person decides.
 
-use std::path::PathBuf;
-
 use policy::RunId;
 use sandbox::Changes;
 
@@ -10,11 +8,9 @@ use crate::record::RunRecord;
 use crate::state::{StateDirectory, state};
 
 /// Makes room for the changes of a run.
-pub(crate) fn prepare(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
+pub(crate) fn prepare(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let path = directory.changes(run);
-    Changes::prepare(&path).map_err(|source| state(&path, source))?;
-    // Where links lead was somebody's choice once, and is not looked at again.
-    path.canonicalize().map_err(|source| state(&path, source))
+    Changes::prepare(&path).map_err(|source| state(&path, source))
 }
 
 /// Takes the room of a run away that did not use it; whether it did.

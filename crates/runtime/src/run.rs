@@ -69,23 +69,25 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let (root, command) = images::take(&mut spec, &caller, command)?;
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));
-        additions.written = Some(state.written(&run)?);
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
     }
-    if spec.workspace_mode == WorkspaceMode::Overlay {
-        additions.changes = Some(changes::prepare(&state, &run)?);
+    let kept_apart = spec.workspace_mode == WorkspaceMode::Overlay;
+    if kept_apart || root.is_some() {
+        let [changes, written] = state.mounted(&run)?;
+        (additions.changes, additions.written) = (Some(changes), Some(written));
     }
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
-    let (kept_apart, state_of_changes) = (spec.workspace_mode == WorkspaceMode::Overlay, state.clone());
-    let mut book = Book::open(state, &run, &plan, &command)?;
+    let mut book = Book::open(state.clone(), &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
     let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk };
-    let lived = live(supplied, &plan, &host, &mut book, report);
+    // Once the run has its mark: what a killed one leaves is looked after.
+    let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
+    let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
     let finished = book.close(lived, report);
-    if kept_apart && changes::settle(&state_of_changes, &run) {
+    if kept_apart && changes::settle(&state, &run) {
         report(Report::KeptApart(&run));
     }
     finished

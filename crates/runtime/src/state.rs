@@ -21,6 +21,10 @@ use sandbox::Caller;
 
 use crate::error::Error;
 
+/// What runs wrote in their workspaces, and write over their images.
+const CHANGES: &str = "changes";
+const WRITTEN: &str = "written";
+
 /// The state directory.
 #[derive(Clone, Debug)]
 pub struct StateDirectory(PathBuf);
@@ -54,11 +58,12 @@ impl StateDirectory {
 
     /// Where what a run writes in its workspace is kept apart.
     pub(crate) fn changes(&self, run: &RunId) -> PathBuf {
-        self.0.join("changes").join(run.as_str())
+        self.0.join(CHANGES).join(run.as_str())
     }
 
-    /// Where what a run writes over its image goes, where that cannot be in memory: by a path without links.
-    pub(crate) fn written(&self, run: &RunId) -> Result<PathBuf, Error> {
+    /// The same, and where what a run writes over its image goes if that cannot be in memory: by paths without links, as they
+    /// are mounted. Neither is made yet.
+    pub(crate) fn mounted(&self, run: &RunId) -> Result<[PathBuf; 2], Error> {
         let base = match self.0.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_directory(&self.0)?;
@@ -67,7 +72,7 @@ impl StateDirectory {
             found => found,
         };
         let base = base.map_err(|source| state(&self.0, source))?;
-        Ok(base.join("written").join(run.as_str()))
+        Ok([CHANGES, WRITTEN].map(|part| base.join(part).join(run.as_str())))
     }
 
     pub(crate) fn live(&self) -> PathBuf {

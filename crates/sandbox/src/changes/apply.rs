@@ -20,8 +20,8 @@ pub struct Applied {
     pub left_out: Vec<LeftOut>,
 }
 
-/// A name beside a file, until it takes the file's place.
-const BESIDE: &str = ".lockgate-apply-";
+/// A name beside a file, until it takes the file's place. What a killed apply left of it is replaced by the next.
+const BESIDE: &str = ".lockgate-apply";
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
@@ -114,38 +114,34 @@ impl Changes {
     /// Writes the new file or link beside, and renames it into its place.
     fn replace(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = self.parent(path)?;
-        let beside = format!("{BESIDE}{}", rustix::process::getpid().as_raw_nonzero());
-        let _ = rustix::fs::unlinkat(&parent, beside.as_str(), AtFlags::empty());
-        let made = if kind(mode) == FILE {
-            self.copy(path, mode, &parent, &beside)
-        } else {
-            self.copy_link(path, &parent, &beside)
-        };
+        let _ = rustix::fs::unlinkat(&parent, BESIDE, AtFlags::empty());
+        let made =
+            if kind(mode) == FILE { self.copy(path, mode, &parent) } else { self.copy_link(path, &parent) };
         let placed = made
             .and_then(|()| self.refuse_changed(path))
-            .and_then(|()| Ok(rustix::fs::renameat(&parent, beside.as_str(), &parent, file_name(path))?));
+            .and_then(|()| Ok(rustix::fs::renameat(&parent, BESIDE, &parent, file_name(path))?));
         if placed.is_err() {
-            let _ = rustix::fs::unlinkat(&parent, beside.as_str(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&parent, BESIDE, AtFlags::empty());
         }
         placed
     }
 
-    fn copy(&self, path: &Path, mode: u32, parent: &OwnedFd, beside: &str) -> io::Result<()> {
+    fn copy(&self, path: &Path, mode: u32, parent: &OwnedFd) -> io::Result<()> {
         let mut from = self.read_above(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut to = std::fs::File::from(rustix::fs::openat(parent, beside, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut to = std::fs::File::from(rustix::fs::openat(parent, BESIDE, flags, Mode::RUSR | Mode::WUSR)?);
         io::copy(&mut from, &mut to)?;
         self.give(&to)?;
         rustix::fs::fchmod(&to, permissions(mode))?;
         to.sync_all()
     }
 
-    fn copy_link(&self, path: &Path, parent: &OwnedFd, beside: &str) -> io::Result<()> {
+    fn copy_link(&self, path: &Path, parent: &OwnedFd) -> io::Result<()> {
         let above = open_parent(self.above.as_fd(), path)?;
         let target = rustix::fs::readlinkat(&above, file_name(path), Vec::new())?;
-        rustix::fs::symlinkat(target, parent, beside)?;
+        rustix::fs::symlinkat(target, parent, BESIDE)?;
         if let Some((uid, gid)) = self.owner()? {
-            rustix::fs::chownat(parent, beside, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::chownat(parent, BESIDE, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
     }
