@@ -1,10 +1,12 @@
 //! What runs wrote in workspaces that were kept apart: where that is, from before a run to when a person decides.
 
+use std::path::PathBuf;
+
 use policy::RunId;
 use sandbox::Changes;
 
 use crate::error::Error;
-use crate::record::RunRecord;
+use crate::record::{RunRecord, refuse_running};
 use crate::state::{StateDirectory, state};
 
 /// Makes room for the changes of a run.
@@ -26,31 +28,42 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
     }
 }
 
-/// What a run wrote in its workspace, where that was kept apart and nobody has decided yet.
+/// What a run wrote in its workspace, where that was kept apart and nobody has decided yet. It may still be going on.
 ///
 /// # Errors
 /// When there is no such run, nothing was kept, or it cannot be read.
 pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
     let record = RunRecord::read(directory, run)?;
-    let path = directory.changes(run);
-    if !path.exists() {
-        let why = "nothing that it wrote is kept apart".into();
-        return Err(Error::NoRun { run: run.to_string(), why });
-    }
+    let path = kept(directory, run)?;
     Changes::read(&path, &record.workspace).map_err(|source| state(&path, source))
+}
+
+/// The same, once the run is over: to be decided on.
+///
+/// # Errors
+/// As [`changes_of`], and while the run is going on.
+pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
+    refuse_running(directory, run)?;
+    changes_of(directory, run)
 }
 
 /// Drops what a run wrote.
 ///
 /// # Errors
-/// When nothing was kept, or it cannot be removed.
+/// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-    let path = directory.changes(run);
-    if !path.exists() {
-        let why = "nothing that it wrote is kept apart".into();
-        return Err(Error::NoRun { run: run.to_string(), why });
-    }
+    let path = kept(directory, run)?;
+    refuse_running(directory, run)?;
     Changes::discard(&path).map_err(|source| state(&path, source))
+}
+
+/// Where what a run wrote is kept, if it is.
+fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
+    let path = directory.changes(run);
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Error::NoRun { run: run.to_string(), why: "nothing that it wrote is kept apart".into() })
 }
 
 /// Drops what a run wrote, if anything was kept.

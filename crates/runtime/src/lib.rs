@@ -27,7 +27,7 @@ mod value_source;
 mod vault;
 mod watch;
 
-pub use changes::{changes_of, discard_changes, latest_with_changes};
+pub use changes::{changes_of, discard_changes, finished_changes_of, latest_with_changes};
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use error::Error;

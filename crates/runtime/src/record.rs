@@ -116,10 +116,7 @@ impl RunRecord {
     /// # Errors
     /// When it is going on, is not there, or cannot be removed.
     pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        let record = Self::read(directory, run)?;
-        if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
-            return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
-        }
+        refuse_running(directory, run)?;
         crate::changes::forget(directory, run)?;
         // The audit first: a record without one can be removed again.
         for path in [directory.audit(run), directory.record(run)] {
@@ -136,4 +133,13 @@ impl RunRecord {
 
 pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// Refuses to touch what a run that is going on still uses. One whose process was killed is not, once it has been looked after.
+pub(crate) fn refuse_running(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    let record = RunRecord::read(directory, run)?;
+    if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
+        return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
+    }
+    Ok(())
 }

@@ -150,8 +150,15 @@ fn a_killed_run_leaves_what_it_wrote() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the run wrote nothing");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // What a run still writes to is not decided on.
+    for decision in ["apply", "discard"] {
+        let refused = bench.lockgate(&[decision]);
+        assert!(refused.code != 0 && refused.stderr.contains("it is going on"), "{decision}: {refused}");
+    }
     live.signal("KILL");
     let _ = live.wait();
     assert!(!bench.workspace().join("file").exists());
     assert!(kept());
+    let applied = bench.lockgate(&["apply"]);
+    assert!(applied.code == 0 && bench.workspace().join("file").exists(), "{applied}");
 }

@@ -12,7 +12,7 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = state()?;
     let changes = runtime::changes_of(&state, &find(&state, run)?)?;
     if stat {
         for change in &changes.list {
@@ -38,9 +38,9 @@ pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
 }
 
 pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = state()?;
     let run = find(&state, run)?;
-    let changes = runtime::changes_of(&state, &run)?;
+    let changes = runtime::finished_changes_of(&state, &run)?;
     for path in paths {
         if !changes.list.iter().any(|change| change.path.starts_with(path)) {
             let what = format!("`{}` is no path that the run changed", path.display());
@@ -70,11 +70,18 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
 }
 
 pub(crate) fn discard(run: Option<&str>) -> Done {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = state()?;
     let run = find(&state, run)?;
     runtime::discard_changes(&state, &run)?;
     output::tell(&format!("what {run} wrote in its workspace was dropped"));
     Ok(0)
+}
+
+/// The records, after runs that were killed have been looked after: what those wrote is to be decided on as well.
+fn state() -> Result<StateDirectory, anyhow::Error> {
+    let state = StateDirectory::of(&Caller::current()?)?;
+    let _ = runtime::reap_dead(&state);
+    Ok(state)
 }
 
 fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Error> {

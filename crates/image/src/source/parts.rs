@@ -57,9 +57,9 @@ impl Parts {
         let bounds = Bounds { octets: u64::MAX, entries: MOST_ENTRIES };
         let mut archive = Archive::seekable(archive, bounds);
         let mut index = HashMap::new();
-        let unpack = |source| Error::Unpack { layer: path.display().to_string(), source };
-        // A root file system has more names than an image has parts: those that matter stand among the first.
-        while let Ok(Some(entry)) = archive.next().map_err(unpack) {
+        // A root file system has more names than an image has parts: those that matter stand among the first. What cannot be
+        // read ends the names here, and is told when what it becomes is unpacked.
+        while let Ok(Some(entry)) = archive.next() {
             let Some(name) = normal(&entry.name) else { continue };
             let found = match entry.kind {
                 Kind::File => {

@@ -4,7 +4,8 @@
 //! lock                  held for the moment in which names change or something is taken away
 //! names.json            what people call an image, and which one it is
 //! images/<digest>.json  an image; locked by every run that uses it
-//! layers/<digest>/      (`-squashed` where owners are not kept) tree/ is the layer, octets says how large it is; that file is locked while an image is being added
+//! layers/<digest>/      (`-squashed` where owners are not kept) tree/ is the layer, octets says how large it is; that
+//!                       file is locked while an image is being added
 //! blobs/<digest>        downloads, whole or in part
 //! staging/              layers in the making, each locked by its maker
 //! ```
