@@ -124,6 +124,7 @@ fn options(rules: &str) -> GateOptions {
     GateOptions {
         policy: spec.policy,
         spending: spec.spending,
+        names: egress::NameRange::default(),
         run: RunId::from_random([0; 12]),
         files: Files::default(),
         answers: Some(Answers::Given(Vec::new())), // no name is ever asked for outside

@@ -114,6 +114,12 @@ lockgate.toml, editor settings, …) is taken only by its own path.")]
     /// The configuration in force
     #[command(subcommand)]
     Config(Config),
+    /// The first process of an agent's container, at an engine
+    #[command(hide = true)]
+    EngineAgent,
+    /// The first process of a sidecar's container, at an engine
+    #[command(hide = true)]
+    EngineSidecar,
     /// The agent of the demonstration, inside
     #[command(hide = true)]
     DemoAgent,

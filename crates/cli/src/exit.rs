@@ -12,6 +12,11 @@ const USAGE: u8 = 2;
 /// What a command returns: its exit code, or why it could not be carried out.
 pub(crate) type Done = Result<u8, anyhow::Error>;
 
+/// The exit code of a process that is its own command.
+pub(crate) fn status(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status).unwrap_or(1))
+}
+
 /// Prints the error, if there is one, and gives the exit code.
 pub(crate) fn code(done: Done) -> ExitCode {
     match done {

@@ -11,6 +11,8 @@ use crate::arguments::{Arguments, Command};
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::read();
     let done = match arguments.command {
+        Command::EngineAgent => return exit::status(sandbox::live_inside()),
+        Command::EngineSidecar => return exit::status(runtime::live_engine_sidecar()),
         Command::Run(run) => command::run::run(*run),
         Command::Demo => command::demo::demo(),
         Command::DemoAgent => command::demo_agent::agent(),

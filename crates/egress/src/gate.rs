@@ -13,7 +13,7 @@ use policy::{Policy, ProviderId, RunId, Scrub, Spending};
 
 use crate::audit::{Audit, SigningKey};
 use crate::credentials::Credentials;
-use crate::dns::Names;
+use crate::dns::{NameRange, Names};
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
 use crate::notice::{Notices, Summary};
@@ -51,6 +51,18 @@ impl Files {
         }
     }
 
+    /// The same, with another bundle.
+    #[must_use]
+    pub fn trusting(self, bundle: File) -> Self {
+        Self { bundle: Some(bundle), ..self }
+    }
+
+    /// The bundle, to be read where another process is to trust it.
+    #[must_use]
+    pub fn into_bundle(self) -> Option<File> {
+        self.bundle
+    }
+
     /// What names are resolved by, and the bundle.
     pub(crate) fn into_parts(self) -> (Answers, Option<File>) {
         (Answers::system(self.resolv_conf, self.hosts), self.bundle)
@@ -71,6 +83,8 @@ pub struct GateOptions {
     pub policy: Policy,
     /// What may be spent on models.
     pub spending: Spending,
+    /// The addresses that stand for names.
+    pub names: NameRange,
     /// The run it serves.
     pub run: RunId,
     /// What was opened before it was shut in.
@@ -160,7 +174,7 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, spending, run, files, answers, audit, notices, authority, wallet } =
+        let GateOptions { policy, spending, names, run, files, answers, audit, notices, authority, wallet } =
             options;
         let Wallet { platform, generation, placeholders, configure_once } = wallet;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
@@ -174,7 +188,7 @@ impl Gate {
                 .map_err(GateError::Platform)?,
             ledger: RefCell::new(Ledger::new(spending)),
             rates: Rates::default(),
-            names: RefCell::default(),
+            names: RefCell::new(Names::new(names)),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
             run,

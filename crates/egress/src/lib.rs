@@ -31,6 +31,7 @@ mod upstream;
 
 pub use audit::{Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, verify};
 pub use check::{Verdict, check};
+pub use dns::NameRange;
 pub use gate::{Files, Gate, GateError, GateOptions, PlatformPlace, Wallet};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::ModelUse;

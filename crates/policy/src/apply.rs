@@ -46,10 +46,11 @@ pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigE
     match text {
         "linux" => Ok(Backend::Linux),
         "container" => Ok(Backend::Container),
+        "docker" => Ok(Backend::Docker),
         "process" | "none" => Ok(Backend::Process),
         other => {
             Err(ConfigError::new(origin, "backend", format!("`{other}` is not a backend of this version"))
-                .with_hint("the backends are `linux`, `container` and `process`"))
+                .with_hint("the backends are `linux`, `container`, `docker` and `process`"))
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::rule::Scrub;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// The kind of sandbox: `linux` (the default), `container` (the default with an image) or `process`.
+    /// The kind of sandbox: `linux` (the default), `container` (the default with an image), `docker` or `process`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// The image whose files are the root, by its name in the store.

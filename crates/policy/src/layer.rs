@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::apply::{apply, parse};
 use crate::config::RunConfig;
 use crate::error::ConfigError;
@@ -19,7 +21,7 @@ use crate::spec::{Backend, RunSpec, TIMEOUT_CEILING, Terminal};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 
 /// Where a layer came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Origin {
     /// The machine's managed policy, by its path.
     Managed(String),
@@ -53,7 +55,7 @@ impl fmt::Display for Origin {
 }
 
 /// One layer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Layer {
     /// Where it came from.
     pub origin: Origin,
@@ -62,7 +64,7 @@ pub struct Layer {
 }
 
 /// The layers of a run, in order of increasing precedence.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Layers(Vec<Layer>);
 
 /// A value and the layer that had the last word on it.
@@ -105,6 +107,7 @@ impl Layers {
             spending: crate::Spending::default(),
             policy: Policy::default(),
             notices: Vec::new(),
+            layers: self.clone(),
         };
         for layer in &self.0 {
             refuse_unapproved(layer, &spec)?;
@@ -151,14 +154,17 @@ impl Layers {
                 let problem =
                     format!("`{}` has the files of this machine, and an image was named", spec.backend);
                 return Err(ConfigError::new(&origin, "backend", problem)
-                    .with_hint("say `container`, or leave the image out"));
+                    .with_hint("say `container` or `docker`, or leave the image out"));
             }
-            (None, Backend::Container, origin) => {
-                let problem = "`container` needs an image";
+            (None, Backend::Container | Backend::Docker, origin) => {
+                let problem = format!("`{}` needs an image", spec.backend);
+                let here =
+                    if spec.backend == Backend::Docker { "docker image ls" } else { "lockgate image ls" };
                 return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem)
-                    .with_hint("name one with --image; `lockgate image ls` shows those that are here"));
+                    .with_hint(format!("name one with --image; `{here}` shows those that are here")));
             }
-            (Some(_), Backend::Container, Some(_)) | (None, Backend::Linux | Backend::Process, _) => {}
+            (Some(_), Backend::Container | Backend::Docker, Some(_))
+            | (None, Backend::Linux | Backend::Process, _) => {}
         }
         Ok(())
     }

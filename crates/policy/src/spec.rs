@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::layer::Layers;
 use crate::llm::Spending;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
 use crate::quantity::{ByteSize, CpuCount, Span};
@@ -18,6 +19,8 @@ pub enum Backend {
     Linux,
     /// The same, with an image as its root file system.
     Container,
+    /// A container of an engine's, beside one for its sidecar.
+    Docker,
     /// A plain child process: no isolation, only the sidecar.
     Process,
 }
@@ -29,6 +32,7 @@ impl Backend {
         match self {
             Self::Linux => "linux",
             Self::Container => "container",
+            Self::Docker => "docker",
             Self::Process => "process",
         }
     }
@@ -133,4 +137,6 @@ pub struct RunSpec {
     pub policy: Policy,
     /// What was changed on the way from the wish to the spec, each a sentence for the person.
     pub notices: Vec<String>,
+    /// What all of this was compiled from, for a sidecar that compiles it anew elsewhere.
+    pub layers: Layers,
 }

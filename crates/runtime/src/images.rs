@@ -9,7 +9,7 @@ use image::{
     PullRequest, Reference, Removed, Store,
 };
 use policy::{ProviderId, RunSpec};
-use sandbox::{Caller, RootImage};
+use sandbox::{Caller, EngineImage, RootImage};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, plumbing};
@@ -146,24 +146,8 @@ pub(crate) fn take(
 ) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
     let Some(name) = &spec.image else { return Ok((None, command)) };
     let image = Images::of(caller)?.hold(name)?;
-    let own = &image.record.command;
-    let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
-    let mut whole = words(&own.entrypoint);
-    if command.is_empty() {
-        whole.extend(words(&own.command));
-        if !own.directory.is_empty() && spec.directory.is_none() {
-            spec.directory = Some(own.directory.clone().into());
-        }
-    } else {
-        whole.extend(command);
-    }
-    if whole.is_empty() {
-        return Err(sandbox::Error::Refused {
-            what: format!("the image `{name}` has no command of its own, and none was given"),
-            remedy: Some("lockgate run --image NAME -- CMD".into()),
-        }
-        .into());
-    }
+    let own = image.record.command.clone();
+    let whole = whole_command(spec, command, (&own.entrypoint, &own.command, &own.directory))?;
     let ids = if caller.superuser && image.record.owners_kept {
         let claimed = ClaimedIds::claim(std::process::id());
         Some(claimed.map_err(plumbing("claim ids for the run"))?)
@@ -171,6 +155,48 @@ pub(crate) fn take(
         None
     };
     Ok((Some(KeptImage { image, ids }), whole))
+}
+
+/// The command that is run in an image of an engine's.
+pub(crate) fn command_of(
+    spec: &mut RunSpec,
+    config: &EngineImage,
+    command: Vec<OsString>,
+) -> Result<Vec<OsString>, Error> {
+    let directory = config.directory.as_deref().unwrap_or_default();
+    whole_command(spec, command, (&config.entrypoint, &config.command, directory))
+}
+
+/// An image's own command, or the given one as an argument of what it says commands are arguments of.
+fn whole_command(
+    spec: &mut RunSpec,
+    command: Vec<OsString>,
+    (entrypoint, own, directory): (&[String], &[String], &str),
+) -> Result<Vec<OsString>, Error> {
+    let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
+    let mut whole = words(entrypoint);
+    if command.is_empty() {
+        whole.extend(words(own));
+        if !directory.is_empty() && spec.directory.is_none() {
+            spec.directory = Some(directory.into());
+        }
+    } else {
+        whole.extend(command);
+    }
+    if whole.is_empty() {
+        let name = spec.image.as_deref().unwrap_or_default();
+        return Err(sandbox::Error::Refused {
+            what: format!("the image `{name}` has no command of its own, and none was given"),
+            remedy: Some("lockgate run --image NAME -- CMD".into()),
+        }
+        .into());
+    }
+    Ok(whole)
+}
+
+/// What a sandbox needs of an engine's image.
+pub(crate) fn root_at(config: &EngineImage) -> RootImage {
+    RootImage { environment: config.environment.clone(), ..RootImage::default() }
 }
 
 /// What the sandbox is told of an image.

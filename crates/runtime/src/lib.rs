@@ -5,9 +5,11 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
+mod beside;
 mod book;
 mod changes;
 mod doctor;
+mod engine;
 mod error;
 mod ids;
 mod images;
@@ -30,6 +32,7 @@ mod watch;
 pub use changes::{changes_of, discard_changes, finished_changes_of, latest_with_changes};
 pub use credential::Rotation;
 pub use doctor::doctor;
+pub use engine::live_engine_sidecar;
 pub use error::Error;
 pub use images::{Images, PullAsked};
 pub use key::{audit_key, audit_public_key};

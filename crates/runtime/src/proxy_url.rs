@@ -40,6 +40,19 @@ pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
 }
 
 /// An address without its user, and the user.
+/// The proxy and what goes past it, as they stand in the caller's environment but without the user and password: that there
+/// is one is still seen.
+pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
+    let url = caller.variable(NAME).filter(|url| !url.is_empty())?;
+    let (address, user) = split(url);
+    let address = match (user, address.split_once("://")) {
+        (Some(_), Some((scheme, rest))) => format!("{scheme}://user:password@{rest}"),
+        _ => address,
+    };
+    let direct = caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default();
+    Some((address, direct.to_owned()))
+}
+
 fn split(url: &str) -> (String, Option<&str>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     match rest.rsplit_once('@') {

@@ -2,26 +2,28 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
 use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Caller, Host, Peers, Plan, Sidecar, SidecarStart, Signals, Started, Stdio};
+use sandbox::{Additions, Caller, Host, Plan, Sidecar, Signals, Started, Stdio};
 
+use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
 use crate::changes;
 use crate::error::{Error, plumbing};
 use crate::images::{self, Images};
-use crate::key::audit_key;
-use crate::platform::{History, Platform, Sources};
+use crate::platform::{History, Sources};
+use crate::proxy_url;
 use crate::record::Outcome;
-use crate::sidecar::{self, Errand, Purse};
-use crate::state::{StateDirectory, append, overlapped};
+use crate::sidecar::Purse;
+use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
-use crate::watch::{End, Watch, first_word, last_word};
+use crate::watch::{End, Seen, Watch, last_word};
 
 /// What is to be run.
 #[derive(Debug)]
@@ -65,8 +67,19 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
+    let proxy = proxy_url::without_user(&caller);
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
-    let (root, command) = images::take(&mut spec, &caller, command)?;
+    let (root, command) = match (spec.backend, &spec.image) {
+        (Backend::Docker, Some(image)) => {
+            let workspace = workspace_of(&spec, &caller);
+            let engine = sandbox::find_engine(&caller, image, &workspace)?;
+            let command = images::command_of(&mut spec, &engine.config, command)?;
+            additions.image = Some(images::root_at(&engine.config));
+            additions.engine = Some(engine);
+            (None, command)
+        }
+        _ => images::take(&mut spec, &caller, command)?,
+    };
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
@@ -82,7 +95,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
-    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk };
+    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -100,12 +113,7 @@ struct Supplied<'a> {
     caller: &'a Caller,
     purse: Purse,
     desk: Option<Desk>,
-}
-
-/// What the sidecar's questions are answered from.
-struct Desk {
-    sources: Sources,
-    history: History,
+    proxy: Option<(String, String)>,
 }
 
 /// Makes the placeholders, and gets ready what the sidecar's questions for what they stand for are answered from.
@@ -131,9 +139,13 @@ fn provide(
     }
     let sources = Sources::prepare(caller, state)?;
     purse.generation = Some(Vault::generation_file(&state.vault())?);
-    let workspace = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |w| caller.resolve(w));
-    let history = History { directory: state.clone(), workspace };
+    let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
     Ok((purse, Some(Desk { sources, history }), additions))
+}
+
+/// The folder the command works in.
+fn workspace_of(spec: &RunSpec, caller: &Caller) -> PathBuf {
+    spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |named| caller.resolve(named))
 }
 
 /// A placeholder for each provider: new for each run, so that none is worth keeping.
@@ -200,7 +212,7 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, desk } = supplied;
+    let Supplied { spec, command, caller, purse, desk, proxy } = supplied;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -211,6 +223,7 @@ fn live(
         plan,
         caller,
         state: &state,
+        proxy,
         given: Some(given),
         notices: notices.as_fd(),
         sidecar: None,
@@ -221,6 +234,7 @@ fn live(
     let deadline = Instant::now() + spec.timeout.duration();
     let start = match plan.backend {
         Backend::Linux | Backend::Container => sandbox::start_linux,
+        Backend::Docker => sandbox::start_docker,
         Backend::Process => sandbox::start_process,
     };
     let started = start(plan, host, command, stdio, link, &mut beside, &mut book.undo);
@@ -247,12 +261,13 @@ fn live(
     let end = watch.until_end();
     // One that ended by itself leaves the processor to the sidecar first. The kernel takes its time over namespaces, and what
     // there is to write is written meanwhile.
-    if !matches!(end, Ok((End::Ended(_), _))) {
+    if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
         sandbox.kill();
     }
     let usage = sandbox.usage();
     match end {
-        Ok((end, summary)) => {
+        Ok(Seen { end, summary, used }) => {
+            let usage = usage.or(used);
             let summary = summary.or_else(|| last_word(notices.as_fd(), report));
             Ok(Lived { end, summary, usage, sandbox })
         }
@@ -263,84 +278,6 @@ fn live(
             sidecar.end();
             Err(error)
         }
-    }
-}
-
-/// Where the command shares loopback with everybody on this machine, only its own user may use the proxy and the gateway.
-fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
-    match plan.backend {
-        Backend::Linux | Backend::Container => Ok(None),
-        Backend::Process => {
-            let peers = Peers::open().map_err(|source| sandbox::Error::Refused {
-                what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),
-                remedy: Some("have its module `tcp_diag` loaded, or use the backend `linux`".into()),
-            })?;
-            Ok(Some((rustix::process::getuid().as_raw(), peers)))
-        }
-    }
-}
-
-/// The sidecar of a run, from what it is given to its process. What it alone is to know (the key of the audit, the token for
-/// questions) is read when it is started, so that init has never had it.
-struct Beside<'a> {
-    spec: &'a RunSpec,
-    plan: &'a Plan,
-    caller: &'a Caller,
-    state: &'a StateDirectory,
-    given: Option<Given>,
-    notices: BorrowedFd<'a>,
-    sidecar: Option<Sidecar>,
-    platform: Option<Platform>,
-    /// Why it could not be started, where that is not for the sandbox to say.
-    failed: Option<Error>,
-}
-
-/// What is made before the sandbox, and closed here once the sidecar has it.
-struct Given {
-    purse: Purse,
-    desk: Option<Desk>,
-    link: OwnedFd,
-    notices: OwnedFd,
-    peers: Option<(u32, Peers)>,
-}
-
-impl Beside<'_> {
-    fn begin(&mut self) -> Result<(), Error> {
-        let Some(Given { mut purse, desk, link, notices, peers }) = self.given.take() else { return Ok(()) };
-        if let Some(Desk { sources, history }) = desk {
-            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
-            purse.platform = Some(theirs);
-            self.platform = Some(platform);
-        }
-        let errand = Errand {
-            run: self.plan.run.clone(),
-            policy: self.spec.policy.clone(),
-            spending: self.spec.spending.clone(),
-            identity: self.plan.identity,
-            bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
-            audit: append(&self.state.audit(&self.plan.run))?,
-            key: audit_key(self.state)?,
-            link,
-            notices,
-            purse,
-            peers,
-        };
-        self.sidecar = Some(sidecar::start(&errand)?);
-        Ok(())
-    }
-}
-
-impl SidecarStart for Beside<'_> {
-    fn start(&mut self) -> Result<(), sandbox::Error> {
-        self.begin().map_err(|error| {
-            let source = std::io::Error::other(error.to_string());
-            self.failed = Some(error);
-            sandbox::Error::Start { what: "the sidecar", source }
-        })
-    }
-
-    fn authority(&mut self) -> std::io::Result<Vec<u8>> {
-        first_word(self.notices)
     }
 }
 

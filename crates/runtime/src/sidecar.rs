@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    Doorkeeper, Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey,
-    Wallet,
+    Doorkeeper, Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority,
+    SigningKey, Wallet,
 };
 use policy::{Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar};
@@ -21,6 +21,10 @@ pub(crate) struct Errand {
     pub(crate) spending: Spending,
     pub(crate) identity: Identity,
     pub(crate) bundle: Option<String>,
+    /// Those of another machine, which are taken in the place of this one's.
+    pub(crate) other_bundle: Option<File>,
+    /// The addresses that stand for names.
+    pub(crate) names: NameRange,
     pub(crate) audit: File,
     pub(crate) key: Secret,
     /// The socket on which listeners come, and whose end is the run's end.
@@ -77,13 +81,17 @@ impl Purse {
 pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.descriptors());
+    keep.extend(errand.other_bundle.as_ref().map(AsFd::as_fd));
     keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
     sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))
 }
 
 /// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
 fn serve(errand: &Errand) -> Result<(), Error> {
-    let files = Files::open(errand.bundle.as_deref());
+    let mut files = Files::open(errand.bundle.as_deref());
+    if let Some(bundle) = &errand.other_bundle {
+        files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
+    }
     let key = SigningKey::from_pkcs8(&errand.key).map_err(plumbing("read the audit's key"))?;
     let authority = match errand.policy.may_open() {
         true => {
@@ -100,6 +108,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     let gate = Gate::open(GateOptions {
         policy: errand.policy.clone(),
         spending: errand.spending.clone(),
+        names: errand.names,
         run: errand.run.clone(),
         files,
         answers: None,

@@ -9,7 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Files, Gate, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, SigningKey};
+use egress::{
+    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey,
+};
 use policy::{Policy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
@@ -259,6 +261,7 @@ impl Inside {
         let gate = Gate::open(GateOptions {
             policy: policy.clone(),
             spending: spending.clone(),
+            names: NameRange::default(),
             run: run.clone(),
             files,
             answers: None,

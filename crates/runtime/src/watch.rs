@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use egress::{Summary, Told};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Ended, Event, Sidecar, Signals, Started};
+use sandbox::{Ended, Event, Sidecar, Signals, Started, Usage};
 
 use crate::error::Error;
 use crate::platform::Platform;
@@ -15,6 +15,8 @@ use crate::run::Report;
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a sidecar may take to begin, where an engine makes it on a busy machine.
+const FIRST_WORD: Duration = Duration::from_secs(60);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
@@ -32,6 +34,15 @@ pub(crate) enum End {
     Killed(i32),
     /// The command could not be executed.
     NotExecuted(i32),
+}
+
+/// What was seen of it.
+pub(crate) struct Seen {
+    pub(crate) end: End,
+    /// The sidecar's last word, if it has said it.
+    pub(crate) summary: Option<Summary>,
+    /// What the sandbox used, where only it can tell.
+    pub(crate) used: Option<Usage>,
 }
 
 /// What is watched.
@@ -68,11 +79,13 @@ struct State {
     sidecar_gone: bool,
     /// The sidecar's last word, if it came before the sandbox's.
     summary: Option<Summary>,
+    /// What the sandbox used, where only it can tell.
+    used: Option<Usage>,
 }
 
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
-    pub(crate) fn until_end(mut self) -> Result<(End, Option<Summary>), Error> {
+    pub(crate) fn until_end(mut self) -> Result<Seen, Error> {
         let mut state = State {
             relay: None,
             kill_at: None,
@@ -80,6 +93,7 @@ impl Watch<'_> {
             started: false,
             sidecar_gone: false,
             summary: None,
+            used: None,
         };
         loop {
             let ready = self.wait(&state)?;
@@ -108,7 +122,7 @@ impl Watch<'_> {
                 && let Some(end) = self.take_event(&mut state)?
             {
                 while state.relay.as_ref().is_some_and(Relay::show_output) {}
-                return Ok((end, state.summary));
+                return Ok(Seen { end, summary: state.summary, used: state.used });
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
                 // Init sees the same and ends the run; its last word may still be under way.
@@ -171,6 +185,10 @@ impl Watch<'_> {
             }
             Some(Event::Failed { step, cause }) => Err(sandbox::Error::step(step, cause).into()),
             Some(Event::NotExecuted { errno }) => Ok(Some(End::NotExecuted(errno))),
+            Some(Event::Used(used)) => {
+                state.used = Some(used);
+                Ok(None)
+            }
             Some(Event::Ended(_)) if state.timed_out => Ok(Some(End::TimedOut)),
             Some(Event::Ended(ended)) => Ok(Some(End::Ended(ended))),
             None if state.timed_out => Ok(Some(End::TimedOut)),
@@ -248,7 +266,7 @@ impl Watch<'_> {
 pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut buffer = [0; 8192];
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Timespec::try_from(GRACE).ok().as_ref())?;
+    rustix::event::poll(&mut fds, Timespec::try_from(FIRST_WORD).ok().as_ref())?;
     let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
     match Told::parse(&buffer[..length]) {
         Some(Told::Authority(pem)) => Ok(pem.into_bytes()),

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use sys::cgroup::Usage;
 use sys::descriptor;
 
 /// The longest message.
@@ -45,12 +46,20 @@ pub enum Event {
         /// The error number.
         errno: i32,
     },
+    /// What the sandbox has used, from a backend whose control group is not the parent's.
+    Used(Usage),
     /// The command has ended.
     Ended(Ended),
 }
 
 impl Event {
     pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (message, fds) = self.message();
+        descriptor::send(socket, &message, &fds)
+    }
+
+    /// The event as a message, and the descriptors that go with it.
+    pub(crate) fn message(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
         let fields = |list: &[&str]| list.join("\0").into_bytes();
         let number = |n: i32| n.to_le_bytes().to_vec();
         let (kind, body, fds): (u8, Vec<u8>, Vec<BorrowedFd<'_>>) = match self {
@@ -60,13 +69,17 @@ impl Event {
             }
             Self::Failed { step, cause } => (b'F', fields(&[step, cause]), Vec::new()),
             Self::NotExecuted { errno } => (b'X', number(*errno), Vec::new()),
+            Self::Used(Usage { memory_peak, out_of_memory, pids_refused }) => {
+                let numbers = [memory_peak.unwrap_or(0), *out_of_memory, *pids_refused];
+                (b'U', numbers.iter().flat_map(|n| n.to_le_bytes()).collect(), Vec::new())
+            }
             Self::Ended(Ended::Code(code)) => (b'E', number(*code), Vec::new()),
             Self::Ended(Ended::Signal(signal)) => (b'K', number(*signal), Vec::new()),
         };
         let mut message = vec![kind];
         message.extend(body);
         message.truncate(LONGEST);
-        descriptor::send(socket, &message, &fds)
+        (message, fds)
     }
 
     /// Receives the next event; `None` when init is gone.
@@ -75,13 +88,18 @@ impl Event {
     /// Whatever `recvmsg(2)` gives, and a message that is none of ours.
     pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Self>> {
         let mut buffer = [0; LONGEST];
-        let (message, mut fds) = descriptor::receive(socket, &mut buffer)?;
-        let Some((kind, body)) = message.split_first() else { return Ok(None) };
+        let (message, fds) = descriptor::receive(socket, &mut buffer)?;
+        if message.is_empty() { Ok(None) } else { Self::parse(message, fds).map(Some) }
+    }
+
+    /// Reads a message.
+    pub(crate) fn parse(message: &[u8], mut fds: Vec<OwnedFd>) -> io::Result<Self> {
+        let Some((kind, body)) = message.split_first() else { return Err(io::ErrorKind::InvalidData.into()) };
         let number = || {
             body.try_into().map(i32::from_le_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
         };
         let mut fields = String::from_utf8_lossy(body).split('\0').map(str::to_owned).collect::<Vec<_>>();
-        Ok(Some(match kind {
+        Ok(match kind {
             b'T' => Self::Terminal(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
             b'S' => {
                 fields.retain(|f| !f.is_empty());
@@ -92,10 +110,16 @@ impl Event {
                 Self::Failed { step: fields.pop().unwrap_or_default(), cause }
             }
             b'X' => Self::NotExecuted { errno: number()? },
+            b'U' => {
+                let mut numbers = body.chunks_exact(8).map(|n| n.try_into().map_or(0, u64::from_le_bytes));
+                let mut next = || numbers.next().ok_or(io::ErrorKind::InvalidData);
+                let (peak, out_of_memory, pids_refused) = (next()?, next()?, next()?);
+                Self::Used(Usage { memory_peak: Some(peak).filter(|p| *p > 0), out_of_memory, pids_refused })
+            }
             b'E' => Self::Ended(Ended::Code(number()?)),
             b'K' => Self::Ended(Ended::Signal(number()?)),
             _ => return Err(io::ErrorKind::InvalidData.into()),
-        }))
+        })
     }
 }
 
@@ -117,7 +141,11 @@ pub struct ListenerSet {
 }
 
 impl ListenerSet {
-    pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Hands the sockets over to the sidecar.
+    ///
+    /// # Errors
+    /// Whatever `sendmsg(2)` gives.
+    pub fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let all = [
             (b't', &self.transparent),
             (b'f', &self.forward),
@@ -168,7 +196,10 @@ pub fn report_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Init's side: waits until the sidecar serves.
-pub(crate) fn await_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
+///
+/// # Errors
+/// When it ends before.
+pub fn await_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut buffer = [0; 16];
     match descriptor::receive(socket, &mut buffer)?.0 {
         b"r" => Ok(()),

@@ -6,6 +6,7 @@
 mod caller;
 mod changes;
 mod confine;
+mod docker;
 mod doctor;
 mod environment;
 mod error;
@@ -29,9 +30,14 @@ mod undo;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
+pub use docker::{
+    Channel, EngineAt, EngineImage, EngineRun, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
+    RunNetwork, examine_engine, find_engine, frame, live_inside, receive_line, start as start_docker,
+    wire_run_network,
+};
 pub use doctor::{Check, Verdict, examine};
 pub use error::Error;
-pub use handshake::{Ended, Event, ListenerSet, receive_listeners, report_ready};
+pub use handshake::{Ended, Event, ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use linux::start as start_linux;

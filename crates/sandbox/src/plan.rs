@@ -4,16 +4,18 @@
 //! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
 
 mod container;
+mod docker;
 mod identity;
 mod linux;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
+use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
 
 pub use self::identity::{IdRange, Identity};
 use crate::caller::Caller;
+use crate::docker::EngineRun;
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
@@ -37,6 +39,8 @@ pub(crate) const DNS_PORT: u16 = 53;
 pub enum LimitsPlan {
     /// By a control group.
     Group(Limits),
+    /// By the engine.
+    Engine(Limits),
     /// Not at all, but for the number of processes.
     Processes(u32),
 }
@@ -48,6 +52,8 @@ pub struct Plan {
     pub run: RunId,
     /// What makes the sandbox.
     pub backend: Backend,
+    /// The engine, where one does.
+    pub engine: Option<EngineRun>,
     /// Who the command is.
     pub identity: Identity,
     /// How limits are held.
@@ -82,6 +88,8 @@ pub struct Additions {
     /// The directory that takes what is written over an image, where memory cannot. It is made if it is needed, and goes with
     /// the run.
     pub written: Option<PathBuf>,
+    /// The engine and its image, where the backend has one.
+    pub engine: Option<EngineRun>,
     /// Ids that nobody else on this machine uses, where root starts a run that has several.
     pub ids: Option<IdRange>,
 }
@@ -116,7 +124,7 @@ pub fn plan(
     }
     let image = additions.image.as_ref();
     let places = (workspace.as_path(), additions.changes.as_deref());
-    let identity = Identity::of(spec.backend, run, caller, additions);
+    let identity = Identity::of(spec, run, caller, additions)?;
     let home = home(spec.backend, caller, image);
     let steps = match spec.backend {
         Backend::Linux => {
@@ -150,6 +158,17 @@ pub fn plan(
             }
             steps
         }
+        Backend::Docker => {
+            let engine = additions.engine.as_ref().ok_or_else(|| Error::Refused {
+                what: "backend `docker` needs an engine".into(),
+                remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
+            })?;
+            let mut steps = docker::steps(spec, caller, engine, &workspace, &tools, &mut notices)?;
+            if additions.opens_tls {
+                trust_authority(&mut steps, None);
+            }
+            steps
+        }
         Backend::Process => {
             notices.push(
                 "backend `process`: no isolation. The command sees this machine's files, network and processes; \
@@ -162,7 +181,7 @@ pub fn plan(
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-        socket: (spec.backend != Backend::Process).then_some(GATEWAY_SOCKET),
+        socket: matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET),
     };
     let environment = environment::build(
         spec,
@@ -176,6 +195,7 @@ pub fn plan(
     Ok(Plan {
         run: run.clone(),
         backend: spec.backend,
+        engine: additions.engine.clone(),
         identity,
         limits,
         directory: spec.directory.clone().unwrap_or_else(|| workspace.clone()),
@@ -191,7 +211,7 @@ pub fn plan(
 /// The home inside: the sandbox's own, or that of the image's user where there is one that is not root.
 fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
     match backend {
-        Backend::Linux => HOME.into(),
+        Backend::Linux | Backend::Docker => HOME.into(),
         Backend::Container => image.and_then(RootImage::home).unwrap_or(Path::new(HOME)).into(),
         Backend::Process => caller.home.clone().unwrap_or_else(|| "/".into()),
     }
@@ -228,6 +248,9 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
 }
 
 fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
+    if spec.backend == Backend::Docker {
+        return Ok(LimitsPlan::Engine(spec.limits.clone()));
+    }
     match &host.limits {
         Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
         Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => {
@@ -259,6 +282,13 @@ fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
     })
 }
 
+/// How much the private directories hold where memory is surely limited: they live in it, so half of it at most, or filling
+/// them would end the run.
+fn private_room_of(spec: &RunSpec) -> (ByteSize, u64) {
+    let size = spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 2));
+    (size, (size.bytes() / 4096).clamp(1024, 1 << 20))
+}
+
 /// After everything else of the root, as late as can be: the authority is being made meanwhile.
 fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
     let at = steps.iter().position(|step| *step == Step::EnterRoot).unwrap_or(steps.len());
@@ -286,7 +316,7 @@ impl fmt::Display for Plan {
         let Identity { uid, gid, .. } = self.identity;
         writeln!(f, "uid {} is {} outside, gid {} is {} outside", uid.0, uid.1, gid.0, gid.1)?;
         match &self.limits {
-            LimitsPlan::Group(l) => {
+            LimitsPlan::Group(l) | LimitsPlan::Engine(l) => {
                 writeln!(
                     f,
                     "limits: memory {}, {} processors, {} processes, disk {}",

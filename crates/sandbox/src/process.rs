@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::linux;
 use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
 use crate::started::{Ending, SidecarStart, Started, Stdio};
-use crate::supervise::{self, Failure, Ready, Supervised};
+use crate::supervise::{self, Failure, Launch, Ready, Supervised};
 use crate::undo::UndoLog;
 
 /// `SIGKILL`, signal(7).
@@ -45,13 +45,12 @@ pub fn start(
     let plan = with_listener(plan, &link).map_err(handshake)?;
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let group_inside = group.as_ref();
-    let command_inside = command.to_vec();
+    let launch = Launch::of(&plan, command);
     // With control groups of version 2 it is born in its group; with version 1 it moves itself.
     let birthplace = group_inside.and_then(Group::birthplace);
     let init = process::clone(Namespaces::NONE, birthplace, move || {
         let it = Supervised {
-            plan: &plan,
-            command: &command_inside,
+            launch: &launch,
             stdio: &stdio,
             control: control_inside.as_fd(),
             sidecar: link.as_fd(),
@@ -108,7 +107,8 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
     Ok(Ready { notices: Vec::new(), terminal })
 }
 
-fn open_terminal() -> io::Result<(OwnedFd, CString)> {
+/// A terminal for the command, and the name of its side.
+pub(crate) fn open_terminal() -> io::Result<(OwnedFd, CString)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;
     let name = rustix::pty::ptsname(&master, Vec::new())?;

@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use policy::MountMode;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
@@ -238,6 +239,34 @@ pub(crate) fn protect(
         cover(found.as_fd(), Flags::READ_ONLY).map_err(|e| (row.path.clone(), e))?;
     }
     Ok(())
+}
+
+/// Every protected path of a workspace that is there, and whether it is read-only, for an engine that is to show it so. A name
+/// that is a link cannot be; it is told.
+pub(crate) fn present(
+    workspace: &Path,
+    open: &[PathBuf],
+    notices: &mut Vec<String>,
+) -> Result<Vec<(PathBuf, MountMode)>, Error> {
+    let root = source::open(workspace)?;
+    let mut found = Vec::new();
+    for row in rows_but(open) {
+        let whole_repository = row.path == Path::new(".git");
+        match source::open_beneath(root.as_fd(), &row.path) {
+            // As in `pin_git`: it stays writable, as a mount point, so that it cannot be renamed away.
+            Ok(Some(git))
+                if whole_repository
+                    && is_directory(git.as_fd())
+                    && !is_placeholder(root.as_fd(), &row.path) =>
+            {
+                found.push((workspace.join(row.path), MountMode::ReadWrite));
+            }
+            Ok(Some(_)) => found.push((workspace.join(row.path), MountMode::ReadOnly)),
+            Ok(None) => {}
+            Err(error) => notices.push(format!("{} could not be protected: {error}", row.path.display())),
+        }
+    }
+    Ok(found)
 }
 
 /// A repository that is there stays writable but cannot be renamed away: it becomes a mount point of its own. A

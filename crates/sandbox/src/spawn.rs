@@ -1,6 +1,6 @@
 //! From the command as it was given to a running process: the search along `PATH`, arguments, environment, streams.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,20 +10,16 @@ use rustix::fs::Access;
 use rustix::process::Pid;
 use sys::spawn::{Command, Streams};
 
-use crate::plan::Plan;
 use crate::started::Stdio;
+use crate::supervise::Launch;
 
-/// Starts the command of a plan, on a terminal where one was made.
-pub(crate) fn spawn(
-    plan: &Plan,
-    command: &[OsString],
-    stdio: &Stdio,
-    terminal: Option<&CStr>,
-) -> io::Result<Pid> {
-    let program = find(plan, command)?;
+/// Starts a command, on a terminal where one was made.
+pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
+    let program = find(launch)?;
     let program = CString::new(program.into_os_string().into_vec())?;
-    let arguments = command.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<Vec<_>, _>>()?;
-    let environment = plan
+    let arguments =
+        launch.command.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let environment = launch
         .environment
         .iter()
         .map(|(n, v)| CString::new(format!("{n}={v}")))
@@ -39,12 +35,12 @@ pub(crate) fn spawn(
 }
 
 /// The file that is executed: the command itself where it holds a slash, else the first of its name along `PATH`.
-fn find(plan: &Plan, command: &[OsString]) -> io::Result<PathBuf> {
-    let name = command.first().ok_or(io::ErrorKind::InvalidInput)?;
+fn find(launch: &Launch) -> io::Result<PathBuf> {
+    let name = launch.command.first().ok_or(io::ErrorKind::InvalidInput)?;
     if name.as_bytes().contains(&b'/') {
-        return Ok(plan.directory.join(name));
+        return Ok(launch.directory.join(name));
     }
-    let search = plan.environment.iter().find(|(n, _)| n == "PATH").map_or("", |(_, v)| v.as_str());
+    let search = launch.environment.iter().find(|(n, _)| n == "PATH").map_or("", |(_, v)| v.as_str());
     let mut refused = None;
     for directory in search.split(':').filter(|d| !d.is_empty()) {
         let file = Path::new(directory).join(name);

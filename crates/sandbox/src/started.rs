@@ -46,6 +46,8 @@ pub(crate) enum Ending {
     Kill,
     /// Init is hung up on, ends every process below it, and then itself.
     HangUp,
+    /// The same, and what it takes away is waited for.
+    TakeAway,
 }
 
 /// A sandbox whose init runs.
@@ -93,7 +95,7 @@ impl Started {
     pub fn kill(&self) {
         let _ = match self.ending {
             Ending::Kill => self.init.signal(Signal::KILL),
-            Ending::HangUp => {
+            Ending::HangUp | Ending::TakeAway => {
                 rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both).map_err(Into::into)
             }
         };
@@ -102,7 +104,7 @@ impl Started {
     /// Whether the sandbox holds something that can be given back only when its init is gone.
     #[must_use]
     pub fn outlives_its_end(&self) -> bool {
-        self.group.is_some()
+        self.group.is_some() || self.ending == Ending::TakeAway
     }
 
     /// Waits until init is gone.

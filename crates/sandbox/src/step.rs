@@ -52,6 +52,23 @@ pub enum Step {
     Link(PathBuf, PathBuf),
     /// Makes a private directory.
     Directory(PathBuf, u32),
+    /// Makes the network of the run at the engine.
+    RunNetwork,
+    /// Makes the sidecar's container, which is on that network and reaches the outside.
+    SidecarContainer,
+    /// Makes the agent's container of an image, which is on that network alone.
+    AgentContainer(String),
+    /// Makes a private directory in memory, for this many octets and files.
+    PrivateDirectory {
+        /// Where.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Octets.
+        size: ByteSize,
+        /// Files and directories.
+        inodes: u64,
+    },
     /// Makes a directory of the sandbox's own in the place of whatever an image has there.
     OwnDirectory(PathBuf, u32),
     /// Shows `/etc` read-only, with files of ours over it.
@@ -104,6 +121,12 @@ impl fmt::Display for Step {
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
             Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
+            Self::RunNetwork => f.write_str("make the run's network, which leads nowhere"),
+            Self::SidecarContainer => f.write_str("make the sidecar's container"),
+            Self::AgentContainer(image) => write!(f, "make the agent's container of {image}, read-only"),
+            Self::PrivateDirectory { path, mode, size, inodes } => {
+                write!(f, "make {} (mode {mode:o}, {size}, {inodes} files)", path.display())
+            }
             Self::OwnDirectory(path, mode) => write!(f, "make {} anew (mode {mode:o})", path.display()),
             Self::ShowEtc => {
                 f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")

@@ -4,9 +4,11 @@
 
 use std::ffi::{CString, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use serde::{Deserialize, Serialize};
 use sys::descriptor;
 use sys::signal::{self, Signals};
 
@@ -18,10 +20,34 @@ use crate::started::Stdio;
 /// `SIGCHLD`, signal(7).
 const SIGCHLD: i32 = 17;
 
+/// `SIGKILL`, signal(7).
+const SIGKILL: i32 = 9;
+
+/// What a command is started with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    /// The command and its arguments.
+    pub(crate) command: Vec<OsString>,
+    /// Where it starts.
+    pub(crate) directory: PathBuf,
+    /// Its environment.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+impl Launch {
+    /// The command, as a plan has it.
+    pub(crate) fn of(plan: &Plan, command: &[OsString]) -> Self {
+        Self {
+            command: command.to_vec(),
+            directory: plan.directory.clone(),
+            environment: plan.environment.clone(),
+        }
+    }
+}
+
 /// What init supervises, and whom it talks to.
 pub(crate) struct Supervised<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) command: &'a [OsString],
+    pub(crate) launch: &'a Launch,
     pub(crate) stdio: &'a Stdio,
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) sidecar: BorrowedFd<'a>,
@@ -90,10 +116,11 @@ fn start(it: &Supervised<'_>, ready: Ready) -> Result<Option<(Pid, Signals)>, Fa
         terminal = Some(name);
         Event::Terminal(master).send(control).map_err(|e| fail("hand the terminal over", e))?;
     }
-    rustix::process::chdir(&it.plan.directory)
-        .map_err(|e| fail(&format!("enter {}", it.plan.directory.display()), e.into()))?;
+    let directory = &it.launch.directory;
+    rustix::process::chdir(directory)
+        .map_err(|e| fail(&format!("enter {}", directory.display()), e.into()))?;
     descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
-    match spawn::spawn(it.plan, it.command, it.stdio, terminal.as_deref()) {
+    match spawn::spawn(it.launch, it.stdio, terminal.as_deref()) {
         Ok(pid) => {
             let _ = Event::Started { notices: ready.notices }.send(control);
             Ok(Some((pid, signals)))
@@ -138,6 +165,12 @@ fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Option<Ended> 
             return None;
         }
     }
+}
+
+/// For an init that is PID 1 of its namespace: every other process there is killed and reaped.
+pub(crate) fn end_rest() {
+    let _ = signal::kill_all(SIGKILL);
+    while rustix::process::wait(WaitOptions::empty()).is_ok() {}
 }
 
 /// Reaps whatever has ended; the end of the command, if it was among it.

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use policy::RunId;
+
 use crate::changes::Changes;
 
 /// How one acquired thing is given back.
@@ -19,6 +21,8 @@ pub enum Undo {
     Placeholder(PathBuf),
     /// Remove what was written over an image.
     Written(PathBuf),
+    /// Remove what the engine at a socket has of a run.
+    Engine(PathBuf, RunId),
 }
 
 impl Undo {
@@ -27,6 +31,7 @@ impl Undo {
             Self::Group(path) => format!("group {}\n", path.display()),
             Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
             Self::Written(path) => format!("written {}\n", path.display()),
+            Self::Engine(socket, run) => format!("engine {run} {}\n", socket.display()),
         }
     }
 
@@ -36,6 +41,10 @@ impl Undo {
             "group" => Some(Self::Group(path.into())),
             "placeholder" => Some(Self::Placeholder(path.into())),
             "written" => Some(Self::Written(path.into())),
+            "engine" => {
+                let (run, socket) = path.split_once(' ')?;
+                Some(Self::Engine(socket.into(), run.parse().ok()?))
+            }
             _ => None,
         }
     }
@@ -49,6 +58,7 @@ impl Undo {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
             },
+            Self::Engine(socket, run) => crate::docker::remove(socket, run),
         }
     }
 }
@@ -135,7 +145,8 @@ mod tests {
     fn a_log_survives_its_process() {
         let paths = ["/sys/fs/cgroup/x y", "/a/.git", "/a/b"].map(PathBuf::from);
         let [group, placeholder, written] = paths;
-        for undo in [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written)] {
+        let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
+        for undo in [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written), engine] {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);

@@ -41,7 +41,15 @@ pub fn unix(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// Whatever `socket(2)`, `setsockopt(2)` or `bind(2)` gives.
 pub fn udp_on_every_address(port: u16) -> io::Result<OwnedFd> {
-    let address = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0));
+    udp(Ipv6Addr::UNSPECIFIED, port)
+}
+
+/// A datagram socket of both families at one address, which for IPv4 is mapped; it tells where each datagram was sent.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn udp(address: Ipv6Addr, port: u16) -> io::Result<OwnedFd> {
+    let address = SocketAddr::V6(SocketAddrV6::new(address, port, 0, 0));
     let socket = open(&address, SocketType::DGRAM)?;
     sockopt::set_ipv6_freebind(&socket, true)?;
     sockopt::set_ip_freebind(&socket, true)?;
@@ -57,7 +65,8 @@ fn open(address: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     };
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+        let both = address.ip().is_unspecified() || address.ip().to_canonical().is_ipv4();
+        sockopt::set_ipv6_v6only(&socket, !both)?;
     }
     Ok(socket)
 }

@@ -7,6 +7,7 @@ use crate::netlink::{ACK, Batch, CREATE, EXCLUSIVE, Protocol};
 /// linux/rtnetlink.h and linux/if.h.
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWROUTE: u16 = 24;
+const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const IFF_UP: u32 = 1;
 const RT_TABLE_LOCAL: u8 = 255;
@@ -35,6 +36,36 @@ pub fn make_every_address_local() -> io::Result<()> {
 }
 
 /// `struct ifinfomsg`: family, pad, type, index, flags, change mask.
+/// Makes blocks of IPv4 addresses local to this namespace, as if each were an address of its own: it answers for them on
+/// every link. A block is its first address and its prefix length.
+///
+/// # Errors
+/// When the kernel refuses, as it does without the right to configure this network namespace.
+pub fn make_local(blocks: &[(std::net::Ipv4Addr, u8)]) -> io::Result<()> {
+    let mut batch = Batch::default();
+    for (first, length) in blocks {
+        let route = [
+            libc::AF_INET as u8,
+            *length,
+            0,
+            0,
+            RT_TABLE_LOCAL,
+            RTPROT_BOOT,
+            RT_SCOPE_HOST,
+            RTN_LOCAL,
+            0,
+            0,
+            0,
+            0,
+        ];
+        batch.message(RTM_NEWROUTE, ACK | CREATE, &route, |a| {
+            a.bytes(RTA_DST, &first.octets());
+            a.bytes(RTA_OIF, &LOOPBACK.to_ne_bytes());
+        });
+    }
+    batch.send(Protocol::Route)
+}
+
 fn link(index: u32, flags: u32) -> [u8; 16] {
     let mut message = [0; 16];
     message[4..8].copy_from_slice(&index.to_ne_bytes());

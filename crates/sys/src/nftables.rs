@@ -7,6 +7,9 @@
 //!     tcp dport 53 return             answered at every address by the DNS listener
 //!     meta l4proto tcp redirect to :PORT } }
 //! ```
+//!
+//! In the namespace of a sidecar that another host sends everything to, the chain is hooked before routing, and its rules are for
+//! what comes from that host.
 
 use std::io;
 
@@ -18,10 +21,15 @@ const BATCH_END: u16 = 0x11;
 const NEWTABLE: u16 = 0xa00;
 const NEWCHAIN: u16 = 0xa03;
 const NEWRULE: u16 = 0xa06;
+/// The port of DNS.
+const DNS: u16 = 53;
 /// `NFPROTO_INET`.
 const INET: u8 = 1;
 const TABLE: &str = "lockgate";
 const CHAIN: &str = "out";
+/// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_OUT`, linux/netfilter.h.
+const PRE_ROUTING: u32 = 0;
+const LOCAL_OUT: u32 = 3;
 /// Registers, comparisons, bases: linux/netfilter/nf_tables.h.
 const REGISTER: u32 = 1;
 const EQUAL: u32 = 0;
@@ -38,19 +46,7 @@ const RANGE_PORT: u32 = 2;
 /// # Errors
 /// Whatever the kernel answers to one of the messages.
 pub fn redirect_tcp_to(port: u16) -> io::Result<()> {
-    let mut batch = Batch::default();
-    // `struct nfgenmsg`: family, version, resource id in network order (10: the nftables subsystem).
-    batch.message(BATCH_BEGIN, 0, &[0, 0, 0, 10], |_| {});
-    batch.message(NEWTABLE, ACK, &[INET, 0, 0, 0], |a| a.text(1, TABLE));
-    batch.message(NEWCHAIN, ACK | CREATE, &[INET, 0, 0, 0], |a| {
-        a.text(1, TABLE);
-        a.text(3, CHAIN);
-        a.text(7, "nat");
-        a.nest(4, |hook| {
-            hook.be32(1, 3); // NF_INET_LOCAL_OUT
-            hook.be32(2, -100i32 as u32); // before routing, as destination NAT is
-        });
-    });
+    let mut batch = begin(LOCAL_OUT);
     rule(&mut batch, |e| {
         e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
         e.payload(NETWORK_HEADER, 16, 1).equals(&[127]).return_from_chain();
@@ -63,11 +59,57 @@ pub fn redirect_tcp_to(port: u16) -> io::Result<()> {
     });
     rule(&mut batch, |e| {
         e.meta(META_L4PROTO).equals(&[libc::IPPROTO_TCP as u8]);
-        e.payload(TRANSPORT_HEADER, 2, 2).equals(&53u16.to_be_bytes()).return_from_chain();
+        e.payload(TRANSPORT_HEADER, 2, 2).equals(&DNS.to_be_bytes()).return_from_chain();
     });
     rule(&mut batch, |e| {
         e.meta(META_L4PROTO).equals(&[libc::IPPROTO_TCP as u8]).redirect(port);
     });
+    end(batch)
+}
+
+/// Writes the table for a namespace that one other host sends everything to: questions for names go to port 53, all other TCP
+/// to one port, whatever address it is for. The rest of what it sends is let go of where it is for nobody here.
+///
+/// # Errors
+/// When the kernel refuses, as it does without the modules for network address translation.
+pub fn redirect_from(host: std::net::Ipv4Addr, port: u16) -> io::Result<()> {
+    let mut batch = begin(PRE_ROUTING);
+    let mut from_host = |protocol: i32, dns: bool, to: u16| {
+        rule(&mut batch, |e| {
+            e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
+            e.payload(NETWORK_HEADER, 12, 4).equals(&host.octets());
+            e.meta(META_L4PROTO).equals(&[protocol as u8]);
+            if dns {
+                e.payload(TRANSPORT_HEADER, 2, 2).equals(&DNS.to_be_bytes());
+            }
+            e.redirect(to);
+        });
+    };
+    from_host(libc::IPPROTO_UDP, true, DNS);
+    from_host(libc::IPPROTO_TCP, true, DNS);
+    from_host(libc::IPPROTO_TCP, false, port);
+    end(batch)
+}
+
+/// A transaction that makes the table and its chain.
+fn begin(hook: u32) -> Batch {
+    let mut batch = Batch::default();
+    // `struct nfgenmsg`: family, version, resource id in network order (10: the nftables subsystem).
+    batch.message(BATCH_BEGIN, 0, &[0, 0, 0, 10], |_| {});
+    batch.message(NEWTABLE, ACK, &[INET, 0, 0, 0], |a| a.text(1, TABLE));
+    batch.message(NEWCHAIN, ACK | CREATE, &[INET, 0, 0, 0], |a| {
+        a.text(1, TABLE);
+        a.text(3, CHAIN);
+        a.text(7, "nat");
+        a.nest(4, |place| {
+            place.be32(1, hook);
+            place.be32(2, -100i32 as u32); // before routing, as destination NAT is
+        });
+    });
+    batch
+}
+
+fn end(mut batch: Batch) -> io::Result<()> {
     batch.message(BATCH_END, 0, &[0, 0, 0, 10], |_| {});
     batch.send(Protocol::Netfilter)
 }

@@ -25,7 +25,7 @@ pub(crate) struct Spec {
     /// The declared proxy that everything goes through; `direct` for none
     #[arg(long, value_name = "ID")]
     pub(crate) proxy: Option<String>,
-    /// What makes the sandbox: linux, container or process
+    /// What makes the sandbox: linux, container, docker or process
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
     /// An image whose files are the root, in place of this machine's

@@ -71,6 +71,7 @@ fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Ga
     let options = GateOptions {
         policy: policy.clone(),
         spending: policy::Spending::default(),
+        names: egress::NameRange::default(),
         run: runtime::new_run_id()?,
         files: Files::open(None),
         answers: resolves.map(Answers::Given),

@@ -68,7 +68,8 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
             return Err((ResponseCode::NXDomain, Some((text.escape_default().to_string(), denial))));
         }
     };
-    let (v4, v6) = match own_name(&name) {
+    let own = gate.names().borrow().own(&name);
+    let (v4, v6) = match own {
         Some(pair) => pair,
         None => {
             if let Err(denial) = gate.policy().decide_name(&name) {
@@ -79,15 +80,12 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     };
     let data = match query.query_type() {
         RecordType::A => RData::A(A(v4)),
-        RecordType::AAAA => RData::AAAA(AAAA(v6)),
+        RecordType::AAAA => match v6 {
+            Some(v6) => RData::AAAA(AAAA(v6)),
+            None => return Ok(None),
+        },
         // HTTPS and SVCB among them: no encrypted client hello, no HTTP/3.
         _ => return Ok(None),
     };
     Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
-}
-
-/// Names that mean the sandbox itself.
-fn own_name(name: &Hostname) -> Option<(std::net::Ipv4Addr, std::net::Ipv6Addr)> {
-    matches!(name.as_str(), "localhost" | "sidecar")
-        .then_some((std::net::Ipv4Addr::LOCALHOST, std::net::Ipv6Addr::LOCALHOST))
 }

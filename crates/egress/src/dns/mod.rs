@@ -6,5 +6,6 @@ mod answer;
 mod names;
 mod serve;
 
-pub(crate) use names::{Names, is_sidecar};
+pub use names::NameRange;
+pub(crate) use names::Names;
 pub(crate) use serve::{serve_tcp, serve_udp};

@@ -5,15 +5,33 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use policy::Hostname;
 
-/// RFC 2544 benchmarking space, which no network routes: 198.18.0.0/15. The first address is left out.
+/// RFC 2544 benchmarking space, which no network routes: 198.18.0.0/15.
 const V4_BASE: u32 = 0xc612_0000;
 /// A unique local prefix of ours (RFC 4193), `fd6c:6f63:6b67::/96`.
 const V6_BASE: u128 = 0xfd6c_6f63_6b67_0000_0000_0000_0000_0000;
-/// The sidecar's own address inside, which stands for no name: its ports are the explicit planes.
-pub(crate) fn is_sidecar(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => u32::from(v4) == V4_BASE,
-        IpAddr::V6(v6) => u128::from(v6) == V6_BASE,
+
+/// The addresses that stand for names, of which the first is the sidecar's own: its ports are the explicit planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameRange {
+    first: u32,
+    /// How many names there is room for.
+    names: u32,
+    /// Whether there is an address of IPv6 for each as well.
+    both: bool,
+}
+
+impl NameRange {
+    /// A range of IPv4 alone: the sidecar's address, and as many for names after it.
+    #[must_use]
+    pub fn after(sidecar: Ipv4Addr, names: u32) -> Self {
+        Self { first: sidecar.into(), names: names.max(1), both: false }
+    }
+}
+
+impl Default for NameRange {
+    /// Where every address is local, and so any of them can be the sidecar's.
+    fn default() -> Self {
+        Self { first: V4_BASE, names: MOST, both: true }
     }
 }
 
@@ -36,6 +54,7 @@ pub(crate) enum News {
 /// The table of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
+    range: NameRange,
     by_name: HashMap<Hostname, u32>,
     by_index: HashMap<u32, Hostname>,
     next: u32,
@@ -43,17 +62,39 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    pub(crate) fn new(range: NameRange) -> Self {
+        Self { range, ..Self::default() }
+    }
+
+    /// Whether an address is the sidecar's own.
+    pub(crate) fn is_sidecar(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => u32::from(v4) == self.range.first,
+            IpAddr::V6(v6) => self.range.both && u128::from(v6) == V6_BASE,
+        }
+    }
+
+    /// The addresses of a name that means the sandbox itself.
+    pub(crate) fn own(&self, name: &Hostname) -> Option<(Ipv4Addr, Option<Ipv6Addr>)> {
+        match name.as_str() {
+            "sidecar" if !self.range.both => Some((self.range.first.into(), None)),
+            "localhost" | "sidecar" => Some((Ipv4Addr::LOCALHOST, Some(Ipv6Addr::LOCALHOST))),
+            _ => None,
+        }
+    }
+
     /// The addresses of an allowed name.
-    pub(crate) fn addresses(&mut self, name: &Hostname) -> (Ipv4Addr, Ipv6Addr) {
+    pub(crate) fn addresses(&mut self, name: &Hostname) -> (Ipv4Addr, Option<Ipv6Addr>) {
         let index = match self.by_name.get(name) {
             Some(index) => *index,
             None => self.add(name),
         };
-        (Ipv4Addr::from(V4_BASE + index), Ipv6Addr::from(V6_BASE + u128::from(index)))
+        let v6 = self.range.both.then(|| Ipv6Addr::from(V6_BASE + u128::from(index)));
+        (Ipv4Addr::from(self.range.first + index), v6)
     }
 
     fn add(&mut self, name: &Hostname) -> u32 {
-        let index = 1 + self.next % MOST;
+        let index = 1 + self.next % self.range.names;
         self.next = self.next.wrapping_add(1);
         if let Some(old) = self.by_index.insert(index, name.clone()) {
             self.by_name.remove(&old);
@@ -65,7 +106,7 @@ impl Names {
     /// The name that an address was handed out for; `None` if it never was.
     pub(crate) fn name_of(&self, address: IpAddr) -> Option<&Hostname> {
         let index = match address {
-            IpAddr::V4(v4) => u32::from(v4).checked_sub(V4_BASE)?,
+            IpAddr::V4(v4) => u32::from(v4).checked_sub(self.range.first)?,
             IpAddr::V6(v6) => u32::try_from(u128::from(v6).checked_sub(V6_BASE)?).ok()?,
         };
         self.by_index.get(&index)
@@ -95,12 +136,27 @@ mod tests {
         assert_eq!(names.addresses(&a), (a4, a6));
         assert_ne!(a4, b4);
         assert_eq!(names.name_of(a4.into()), Some(&a));
-        assert_eq!(names.name_of(a6.into()), Some(&a));
+        assert_eq!(names.name_of(a6.unwrap().into()), Some(&a));
         for other in
             ["198.18.0.0", "198.20.0.1", "93.184.216.34", "127.0.0.1", "::1", "fd6c:6f63:6b67::ffff:1"]
         {
             assert_eq!(names.name_of(other.parse().unwrap()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_small_range_is_used_again_and_has_one_family() {
+        let mut names = Names::new(NameRange::after(Ipv4Addr::new(198, 18, 7, 3), 2));
+        let name = |n: u32| Hostname::parse(&format!("n{n}.example.com")).unwrap();
+        let given = [1, 2, 3].map(|n| names.addresses(&name(n)));
+        let at = |last| (Ipv4Addr::new(198, 18, 7, last), None);
+        assert_eq!(given, [at(4), at(5), at(4)]);
+        assert_eq!(names.name_of(given[2].0.into()), Some(&name(3)));
+        assert!(
+            names.is_sidecar("198.18.7.3".parse().unwrap())
+                && !names.is_sidecar("fd6c:6f63:6b67::".parse().unwrap())
+        );
+        assert_eq!(names.own(&Hostname::parse("sidecar").unwrap()), Some(at(3)));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use tokio::net::TcpStream;
 
 use super::sniff::{self, Carried};
 use super::{connect, open};
-use crate::dns::is_sidecar;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
@@ -37,7 +36,8 @@ pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Door) -> io::Result<
 
 async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let destination = original_destination(&stream)?;
-    if is_sidecar(destination.ip()) {
+    let to_sidecar = gate.names().borrow().is_sidecar(destination.ip());
+    if to_sidecar {
         let via = match destination.port() {
             GATEWAY_PORT => Via::Gateway,
             FORWARD_PORT => Via::Proxy,

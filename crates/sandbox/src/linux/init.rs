@@ -19,13 +19,11 @@ use super::{Inherited, etc, handover, trust, wire};
 use crate::plan::{LimitsPlan, Plan};
 use crate::started::Stdio;
 use crate::step::{Step, Visible};
-use crate::supervise::{self, Failure, Ready, Supervised};
+use crate::supervise::{self, Failure, Launch, Ready, Supervised};
 use crate::{protect, seccomp};
 
 /// A link where none may be, openat2(2).
 const ELOOP: i32 = 40;
-/// `SIGKILL`, signal(7).
-const SIGKILL: i32 = 9;
 /// The first terminal of the sandbox's own devpts.
 const TERMINAL: &CStr = c"/dev/pts/0";
 /// Room for init itself beside the processes of the command.
@@ -33,21 +31,15 @@ const OWN_PROCESSES: u64 = 1;
 
 /// Runs init to its end; the answer is the exit status of its process, which nobody reads.
 pub(super) fn run(inherited: Inherited<'_>) -> i32 {
+    let launch = Launch::of(inherited.plan, inherited.command);
     let supervised = Supervised {
-        plan: inherited.plan,
-        command: inherited.command,
+        launch: &launch,
         stdio: &inherited.stdio,
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
-        end_rest,
+        end_rest: supervise::end_rest,
     };
     supervise::run(&supervised, prepare(&inherited))
-}
-
-/// Every other process of the pid namespace is killed and reaped.
-fn end_rest() {
-    let _ = sys::signal::kill_all(SIGKILL);
-    while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
 }
 
 fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
@@ -211,6 +203,10 @@ impl Maker<'_> {
             Step::DropPrivileges => drop_privileges().map_err(text),
             Step::Landlock => self.landlock(),
             Step::Seccomp => sys::seccomp::install(&seccomp::AGENT).map_err(text),
+            Step::RunNetwork
+            | Step::SidecarContainer
+            | Step::AgentContainer(_)
+            | Step::PrivateDirectory { .. } => Err("only an engine does this".into()),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Who the command is: ids inside and outside.
 
-use policy::{Backend, RunId};
+use policy::{Backend, RunId, RunSpec, WorkspaceMode};
 use sys::privilege::IdMap;
 
 use super::Additions;
 use crate::caller::Caller;
+use crate::docker::EngineRun;
+use crate::error::Error;
 
 /// The first of the ids that runs started by root get outside, and how many there are: far above those of people
 /// and of subordinate ranges.
@@ -57,26 +59,40 @@ impl IdRange {
 
 impl Identity {
     /// An identity of the run's own when root started it; the caller's otherwise.
-    pub(super) fn of(backend: Backend, run: &RunId, caller: &Caller, additions: &Additions) -> Self {
+    pub(super) fn of(
+        spec: &RunSpec,
+        run: &RunId,
+        caller: &Caller,
+        additions: &Additions,
+    ) -> Result<Self, Error> {
+        let backend = spec.backend;
+        if let (Backend::Docker, Some(engine)) = (backend, &additions.engine) {
+            return of_engine(spec, caller, engine).map(Self::same);
+        }
         let of_image = additions.image.as_ref().filter(|image| image.uid != 0);
         if caller.superuser && backend != Backend::Process {
             let (uid, gid) = of_image.map_or((AGENT_ID, AGENT_ID), |image| (image.uid, image.gid));
             if let Some(range) = additions.ids {
                 let outside = |id| (id, range.first + id);
-                return Self { uid: outside(uid), gid: outside(gid), own: true, range: Some(range) };
+                return Ok(Self { uid: outside(uid), gid: outside(gid), own: true, range: Some(range) });
             }
             let outside = own_id(run);
-            return Self { uid: (uid, outside), gid: (gid, outside), own: true, range: None };
+            return Ok(Self { uid: (uid, outside), gid: (gid, outside), own: true, range: None });
         }
         let (uid, gid) = match backend {
-            Backend::Process => (caller.uid, caller.gid),
+            Backend::Process | Backend::Docker => (caller.uid, caller.gid),
             Backend::Linux | Backend::Container => {
                 // Nobody is root inside, also where root is only so in a user namespace.
                 let inside = |id| if id == 0 { AGENT_ID } else { id };
                 of_image.map_or((inside(caller.uid), inside(caller.gid)), |image| (image.uid, image.gid))
             }
         };
-        Self { uid: (uid, caller.uid), gid: (gid, caller.gid), own: false, range: None }
+        Ok(Self { uid: (uid, caller.uid), gid: (gid, caller.gid), own: false, range: None })
+    }
+
+    /// The same ids inside and outside.
+    fn same((uid, gid): (u32, u32)) -> Self {
+        Self { uid: (uid, uid), gid: (gid, gid), own: false, range: None }
     }
 
     /// The ids of the sidecar, where root started the run: nobody's inside.
@@ -87,6 +103,43 @@ impl Identity {
             None => (self.uid.1 ^ 0x0080_0000, self.gid.1 ^ 0x0080_0000),
         }
     }
+}
+
+/// Who the command is in a container of an engine's, which maps no ids: whoever `HOST_UID` and `HOST_GID` say, the caller, or
+/// where that is root the owner of the workspace; never root (S3.13). The root of an engine without root is the caller.
+fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
+    let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
+        None => Ok(None),
+        Some(value) => match value.parse::<u32>() {
+            Ok(id) if id != 0 && id != u32::MAX => Ok(Some(id)),
+            _ => Err(Error::Refused {
+                what: format!(
+                    "{name} is `{}`, and it must be the number of a user or group that is not root",
+                    value.escape_debug()
+                ),
+                remedy: Some("HOST_UID=$(id -u) HOST_GID=$(id -g)".into()),
+            }),
+        },
+    };
+    let (uid, gid) = (named("HOST_UID")?, named("HOST_GID")?);
+    let else_of = if engine.at.rootless {
+        (0, 0)
+    } else if caller.uid != 0 {
+        (caller.uid, caller.gid)
+    } else if engine.owner.0 != 0 {
+        engine.owner
+    } else if uid.is_some() || spec.workspace_mode == WorkspaceMode::ReadOnly {
+        (AGENT_ID, AGENT_ID)
+    } else {
+        return Err(Error::Refused {
+            what: "the workspace belongs to root, and nobody is root inside".into(),
+            remedy: Some(
+                "give the folder an owner, name one with HOST_UID and HOST_GID, or use --workspace-mode ro"
+                    .into(),
+            ),
+        });
+    };
+    Ok((uid.unwrap_or(else_of.0), gid.unwrap_or(else_of.1)))
 }
 
 /// Spread by the run's name, so that two runs hardly ever share an id.

@@ -105,6 +105,15 @@ impl Group {
     }
 }
 
+/// What a group has used, by its directories: one with version 2, and with version 1 those of memory, processors and processes.
+#[must_use]
+pub fn usage_of(directories: &[PathBuf]) -> Usage {
+    match directories.len() {
+        1 => v2::usage(directories),
+        _ => v1::usage(directories),
+    }
+}
+
 /// Moves the calling process through the doors of a group.
 ///
 /// # Errors

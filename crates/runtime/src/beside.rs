@@ -1,0 +1,109 @@
+//! The sidecar of a run, from what it is given to its process.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use egress::NameRange;
+use policy::{Backend, RunSpec};
+use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
+
+use crate::engine::{self, Carried};
+use crate::error::Error;
+use crate::key::audit_key;
+use crate::platform::{History, Platform, Sources};
+use crate::sidecar::{self, Errand, Purse};
+use crate::state::{StateDirectory, append};
+use crate::watch::first_word;
+
+/// What the sidecar's questions are answered from.
+pub(crate) struct Desk {
+    pub(crate) sources: Sources,
+    pub(crate) history: History,
+}
+
+/// Where the command shares loopback with everybody on this machine, only its own user may use the proxy and the gateway.
+pub(crate) fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
+    match plan.backend {
+        Backend::Linux | Backend::Container | Backend::Docker => Ok(None),
+        Backend::Process => {
+            let peers = Peers::open().map_err(|source| sandbox::Error::Refused {
+                what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),
+                remedy: Some("have its module `tcp_diag` loaded, or use the backend `linux`".into()),
+            })?;
+            Ok(Some((rustix::process::getuid().as_raw(), peers)))
+        }
+    }
+}
+
+/// The sidecar of a run, from what it is given to its process. What it alone is to know (the key of the audit, the token for
+/// questions) is read when it is started, so that init has never had it.
+pub(crate) struct Beside<'a> {
+    pub(crate) spec: &'a RunSpec,
+    pub(crate) plan: &'a Plan,
+    pub(crate) caller: &'a Caller,
+    pub(crate) state: &'a StateDirectory,
+    /// The proxy of the caller's environment, for a sidecar that has not this one.
+    pub(crate) proxy: Option<(String, String)>,
+    pub(crate) given: Option<Given>,
+    pub(crate) notices: BorrowedFd<'a>,
+    pub(crate) sidecar: Option<Sidecar>,
+    pub(crate) platform: Option<Platform>,
+    /// Why it could not be started, where that is not for the sandbox to say.
+    pub(crate) failed: Option<Error>,
+}
+
+/// What is made before the sandbox, and closed here once the sidecar has it.
+pub(crate) struct Given {
+    pub(crate) purse: Purse,
+    pub(crate) desk: Option<Desk>,
+    pub(crate) link: OwnedFd,
+    pub(crate) notices: OwnedFd,
+    pub(crate) peers: Option<(u32, Peers)>,
+}
+
+impl Beside<'_> {
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some(Given { mut purse, desk, link, notices, peers }) = self.given.take() else { return Ok(()) };
+        if let Some(Desk { sources, history }) = desk {
+            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
+            purse.platform = Some(theirs);
+            self.platform = Some(platform);
+        }
+        let is_engine = self.plan.engine.is_some();
+        let errand = Errand {
+            run: self.plan.run.clone(),
+            policy: self.spec.policy.clone(),
+            spending: self.spec.spending.clone(),
+            identity: self.plan.identity,
+            bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
+            other_bundle: None,
+            names: NameRange::default(),
+            audit: append(&self.state.audit(&self.plan.run))?,
+            key: audit_key(self.state)?,
+            link,
+            notices,
+            purse,
+            peers,
+        };
+        self.sidecar = Some(if is_engine {
+            let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
+            engine::carry(&Carried { errand, layers, proxy })?
+        } else {
+            sidecar::start(&errand)?
+        });
+        Ok(())
+    }
+}
+
+impl SidecarStart for Beside<'_> {
+    fn start(&mut self) -> Result<(), sandbox::Error> {
+        self.begin().map_err(|error| {
+            let source = std::io::Error::other(error.to_string());
+            self.failed = Some(error);
+            sandbox::Error::Start { what: "the sidecar", source }
+        })
+    }
+
+    fn authority(&mut self) -> std::io::Result<Vec<u8>> {
+        first_word(self.notices)
+    }
+}

@@ -1,0 +1,218 @@
+//! The carrier: the process of this machine that stands for a sidecar in a container. It gives it the letter, hands its
+//! questions to whoever answers them, and writes down what it records. When it goes, the line goes, and the run with it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use egress::Files;
+use policy::Layers;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendFlags};
+use sandbox::{Channel, Frames, RunNetwork, Sidecar, frame};
+use zeroize::Zeroizing;
+
+use super::{CHUNK, HEARTBEAT, Letter, PATIENCE};
+use crate::error::{Error, plumbing};
+use crate::sidecar::Errand;
+
+/// The largest bundle of certification authorities that is sent.
+const LARGEST_BUNDLE: u64 = 512 << 10;
+/// How often it is looked whether a credential changed, in seconds.
+const LOOK: i64 = 1;
+
+/// What a carrier is given: what a sidecar would be, and what its policy is compiled from.
+pub(crate) struct Carried {
+    pub(crate) errand: Errand,
+    pub(crate) layers: Layers,
+    pub(crate) proxy: Option<(String, String)>,
+}
+
+/// Starts the carrier of a run. It waits for its line.
+pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
+    let errand = &carried.errand;
+    let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
+    keep.extend(errand.purse.descriptors());
+    sandbox::start_sidecar(&keep, || i32::from(live(carried).is_err()))
+}
+
+fn live(carried: &Carried) -> Result<(), Error> {
+    let errand = &carried.errand;
+    let bundle = read_bundle(errand.bundle.as_deref());
+    sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the carrier in"))?;
+    let line = sandbox::receive_line(errand.link.as_fd()).map_err(plumbing("receive the line"))?;
+    let Some((line, network)) = line else { return Ok(()) };
+    let mut line = UnixStream::from(line);
+    let letter = letter(carried, network, bundle)?;
+    line.write_all(&letter).map_err(plumbing("write the letter"))?;
+    drop(letter);
+    Carrier {
+        errand,
+        line,
+        frames: Frames::default(),
+        platform: errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()),
+        generation: errand.purse.generation.as_ref(),
+        told_generation: [0; 8],
+        is_over: false,
+    }
+    .run()
+    .map_err(plumbing("carry for the sidecar"))?;
+    let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
+    Ok(())
+}
+
+/// The certification authorities this machine trusts, as far as they are text.
+fn read_bundle(named: Option<&str>) -> String {
+    let mut text = String::new();
+    if let Some(file) = Files::open(named).into_bundle() {
+        let _ = file.take(LARGEST_BUNDLE).read_to_string(&mut text);
+    }
+    text
+}
+
+fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let Errand { run, purse, key, .. } = &carried.errand;
+    let letter = Letter {
+        run: run.to_string(),
+        network,
+        layers: carried.layers.clone(),
+        proxy: carried.proxy.clone(),
+        placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
+        token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
+        key: Zeroizing::new(key.expose().to_vec()),
+        bundle,
+    };
+    let text = serde_json::to_vec(&letter).map(Zeroizing::new);
+    let text = text.map_err(|error| Error::Plumbing { what: "write the letter", source: error.into() })?;
+    if text.len() > sandbox::LONGEST_FRAME {
+        let source = io::Error::other("the policy is longer than a sidecar elsewhere can be told");
+        return Err(Error::Plumbing { what: "write the letter", source });
+    }
+    Ok(Zeroizing::new(frame(Channel::Begin, &text)))
+}
+
+struct Carrier<'a> {
+    errand: &'a Errand,
+    line: UnixStream,
+    frames: Frames,
+    platform: Option<BorrowedFd<'a>>,
+    generation: Option<&'a File>,
+    told_generation: [u8; 8],
+    is_over: bool,
+}
+
+impl Carrier<'_> {
+    fn run(mut self) -> io::Result<()> {
+        let mut silent = 0;
+        let mut spoke = std::time::Instant::now();
+        loop {
+            let link = self.errand.link.as_fd();
+            let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+            // With the run over, nothing more is asked of this side.
+            if !self.is_over {
+                fds.push(PollFd::from_borrowed_fd(link, PollFlags::IN));
+                fds.extend(self.platform.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            }
+            let patience = Timespec { tv_sec: LOOK, tv_nsec: 0 };
+            match rustix::event::poll(&mut fds, Some(&patience)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            silent = if ready[0] { 0 } else { silent + LOOK };
+            if ready[0] && !self.hear()? {
+                return Ok(());
+            }
+            if ready.get(1) == Some(&true) && !self.is_over {
+                self.is_over = true;
+                self.say(Channel::Stop, &[])?;
+            }
+            if ready.get(2) == Some(&true) {
+                self.pass_answer()?;
+            }
+            self.pass_generation()?;
+            if spoke.elapsed().as_secs() >= HEARTBEAT {
+                spoke = std::time::Instant::now();
+                self.say(Channel::Alive, &[])?;
+            }
+            // It says that it is there more often than that; on its way out it has said its last word.
+            if self.is_over && silent > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Takes what the container says; whether there is more to come.
+    fn hear(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; CHUNK];
+        match self.line.read(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(length) => self.frames.feed(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        while let Some((channel, payload)) = self.frames.next_frame()? {
+            match channel {
+                Channel::Ready => sandbox::report_ready(self.errand.link.as_fd())?,
+                Channel::Told => {
+                    // Whoever watches may be gone; the records have it all the same.
+                    let _ = rustix::net::send(&self.errand.notices, payload, SendFlags::NOSIGNAL);
+                }
+                // What cannot be recorded is not allowed: without its line the sidecar ends.
+                Channel::Record => (&self.errand.audit).write_all(payload)?,
+                Channel::Platform => {
+                    if let Some(platform) = self.platform {
+                        send_all(platform, payload)?;
+                    }
+                }
+                Channel::Alive => {}
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn pass_answer(&mut self) -> io::Result<()> {
+        let Some(platform) = self.platform else { return Ok(()) };
+        let mut buffer = Zeroizing::new([0; CHUNK]);
+        match rustix::net::recv(platform, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                self.platform = None;
+                Ok(())
+            }
+            Ok((length, _)) => self.say(Channel::Platform, &buffer[..length]),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Tells that a credential was set anew or taken away, so that it counts from the next request on.
+    fn pass_generation(&mut self) -> io::Result<()> {
+        let Some(file) = self.generation else { return Ok(()) };
+        let mut now = [0; 8];
+        if file.read_at(&mut now, 0).is_ok_and(|read| read == now.len()) && now != self.told_generation {
+            self.told_generation = now;
+            self.say(Channel::Generation, &now)?;
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, channel: Channel, payload: &[u8]) -> io::Result<()> {
+        self.line.write_all(&Zeroizing::new(frame(channel, payload)))
+    }
+}
+
+pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
+    while !octets.is_empty() {
+        match rustix::net::send(&socket, octets, SendFlags::NOSIGNAL) {
+            Ok(sent) => octets = &octets[sent..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The first process of a sidecar's container: it reads the letter, wires the network of the run, starts the sidecar as in any
+//! run, and carries between it and the line. It is trusted, and has given up everything but its descriptors before the sidecar
+//! has read one octet of the agent's.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use credential::Secret;
+use egress::NameRange;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use sandbox::{Caller, Channel, Frames, Identity, frame};
+
+use super::carrier::send_all;
+use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
+use crate::error::{Error, plumbing};
+use crate::proxy_url;
+use crate::sidecar::{self, Errand, Purse};
+
+/// Nobody's ids, which the sidecar takes.
+const NOBODY: u32 = 65_534;
+
+/// The life of a sidecar's container, and the status it ends with. Why it could not serve is said on its standard error.
+#[must_use]
+pub fn live_engine_sidecar() -> i32 {
+    match live() {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "failed to {error}");
+            1
+        }
+    }
+}
+
+fn live() -> Result<(), Error> {
+    let _ = sandbox::undumpable();
+    let (input, output) = (io::stdin(), io::stdout());
+    let mut frames = Frames::default();
+    let Some(letter) = await_letter(&mut frames).map_err(plumbing("read the letter"))? else { return Ok(()) };
+    let (errand, ends) = unpack(letter)?;
+    let network = ends.network;
+    let listeners = sandbox::wire_run_network(network).map_err(plumbing("wire the run's network"))?;
+    let _sidecar = sidecar::start(&errand)?;
+    drop(errand);
+    listeners.send(ends.link.as_fd()).map_err(plumbing("hand the listeners over"))?;
+    drop(listeners);
+    // What this process needs from now on is open.
+    sandbox::confine_sidecar(None).map_err(plumbing("shut itself in"))?;
+    Host { frames, ends: &ends, output: output.lock(), records: true, told: true, platform: true }
+        .run(input.as_fd())
+        .map_err(plumbing("carry for the sidecar"))
+}
+
+/// Waits for the first frame; nothing where nobody is there any more.
+fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
+    let input = io::stdin();
+    let mut buffer = [0; CHUNK];
+    loop {
+        match frames.next_frame()? {
+            Some((Channel::Begin, text)) => return Ok(Some(serde_json::from_slice(text)?)),
+            Some((Channel::Stop, _)) => return Ok(None),
+            Some((Channel::Alive, _)) => continue,
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None => {}
+        }
+        match rustix::io::read(&input, &mut buffer) {
+            Ok(0) => return Ok(None),
+            Ok(length) => frames.feed(&buffer[..length]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// This process's ends of what the sidecar has.
+struct Ends {
+    network: sandbox::RunNetwork,
+    link: OwnedFd,
+    notices: OwnedFd,
+    records: OwnedFd,
+    platform: OwnedFd,
+    generation: File,
+}
+
+/// What a sidecar is given in any run, out of a letter.
+fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
+    let bad =
+        |what: &str| Error::Plumbing { what: "read the letter", source: io::Error::other(what.to_owned()) };
+    let socket = |source| Error::Plumbing { what: "make a socket", source };
+    let Letter { run, network, layers, proxy, placeholders, token, key, bundle } = letter;
+    let mut spec = layers.compile()?;
+    if let Some((proxy, direct)) = proxy {
+        let variable = |name: &str, value: String| (name.into(), value.into());
+        let environment = vec![variable("PROXY_URL", proxy), variable("NO_PROXY", direct)];
+        let caller =
+            Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment };
+        proxy_url::fall_back(&mut spec.policy, &caller)?;
+    }
+    let placeholders = placeholders
+        .into_iter()
+        .map(|(placeholder, id)| Some((placeholder.parse().ok()?, id.parse().ok()?)))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| bad("a placeholder is none"))?;
+    let (link, link_inside) = sandbox::message_pair().map_err(socket)?;
+    let (notices, notices_inside) = sandbox::message_pair().map_err(socket)?;
+    let (records, records_inside) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| socket(errno.into()))?;
+    let flags = SocketFlags::CLOEXEC;
+    let (platform, platform_inside) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|errno| socket(errno.into()))?;
+    let memory = || rustix::fs::memfd_create("lockgate", MemfdFlags::CLOEXEC).map(File::from);
+    let memory = || memory().map_err(|errno| plumbing("keep a file in memory")(errno.into()));
+    let generation = memory()?;
+    generation.write_all_at(&[0; 8], 0).map_err(plumbing("keep a file in memory"))?;
+    let trusted = memory()?;
+    trusted.write_all_at(bundle.as_bytes(), 0).map_err(plumbing("keep a file in memory"))?;
+    let purse = Purse {
+        platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
+        generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
+        placeholders,
+    };
+    let errand = Errand {
+        run: run_id(&run).ok_or_else(|| bad("the run has no name"))?,
+        policy: spec.policy,
+        spending: spec.spending,
+        identity: Identity { uid: (NOBODY, NOBODY), gid: (NOBODY, NOBODY), own: true, range: None },
+        bundle: None,
+        other_bundle: Some(trusted),
+        names: NameRange::after(network.sidecar(), network.names()),
+        audit: records_inside.into(),
+        key: Secret::new(key.to_vec()),
+        link: link_inside,
+        notices: notices_inside,
+        purse,
+        peers: None,
+    };
+    Ok((errand, Ends { network, link, notices, records, platform, generation }))
+}
+
+/// Carries between the line and the sidecar.
+struct Host<'a> {
+    frames: Frames,
+    ends: &'a Ends,
+    output: io::StdoutLock<'a>,
+    /// Which of the sidecar's ends are open.
+    records: bool,
+    told: bool,
+    platform: bool,
+}
+
+impl Host<'_> {
+    /// Until the sidecar has ended and everything of it is told, or the line is gone, and the container with it.
+    fn run(mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        let patience = Timespec { tv_sec: HEARTBEAT as i64, tv_nsec: 0 };
+        let (mut silent, mut is_ready) = (0, false);
+        self.take_frames()?;
+        while self.records || self.told {
+            let Ends { link, notices, records, platform, .. } = self.ends;
+            // What is closed at its other end would be ready for ever.
+            let all = [
+                (true, input),
+                (!is_ready, link.as_fd()),
+                (self.told, notices.as_fd()),
+                (self.records, records.as_fd()),
+                (self.platform, platform.as_fd()),
+            ];
+            let open: Vec<usize> = (0..all.len()).filter(|at| all[*at].0).collect();
+            let mut fds: Vec<PollFd<'_>> =
+                open.iter().map(|at| PollFd::from_borrowed_fd(all[*at].1, PollFlags::IN)).collect();
+            match rustix::event::poll(&mut fds, Some(&patience)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let mut ready = [false; 5];
+            for (at, fd) in open.iter().zip(&fds) {
+                ready[*at] = !fd.revents().is_empty();
+            }
+            let [said, link_said, told, recorded, asked] = ready;
+            silent = if said { 0 } else { silent + HEARTBEAT as i64 };
+            if silent > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if said {
+                self.hear(input)?;
+            }
+            if link_said {
+                is_ready = true;
+                if sandbox::await_ready(link.as_fd()).is_ok() {
+                    self.say(Channel::Ready, &[])?;
+                }
+            }
+            if told {
+                self.told = self.pass(Channel::Told, |buffer| recv(notices, buffer))?;
+            }
+            if recorded {
+                self.records = self.pass(Channel::Record, |buffer| Ok(rustix::io::read(records, buffer)?))?;
+            }
+            if asked {
+                self.platform = self.pass(Channel::Platform, |buffer| recv(platform, buffer))?;
+            }
+            if silent > 0 {
+                self.say(Channel::Alive, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        let mut buffer = zeroize::Zeroizing::new([0; CHUNK]);
+        match rustix::io::read(input, &mut buffer[..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => self.frames.feed(&buffer[..length]),
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+        self.take_frames()
+    }
+
+    fn take_frames(&mut self) -> io::Result<()> {
+        while let Some((channel, payload)) = self.frames.next_frame()? {
+            match channel {
+                // A sidecar that went asks nothing more.
+                Channel::Platform => drop(send_all(&self.ends.platform, payload)),
+                Channel::Generation => self.ends.generation.write_all_at(payload, 0)?,
+                Channel::Stop => {
+                    rustix::net::shutdown(&self.ends.link, rustix::net::Shutdown::Both)?;
+                }
+                Channel::Alive => {}
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes what the sidecar says on; whether there is more to come.
+    fn pass(&mut self, channel: Channel, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let mut buffer = [0; CHUNK];
+        match read(&mut buffer) {
+            Ok(0) => Ok(false),
+            Ok(length) => self.say(channel, &buffer[..length]).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn say(&mut self, channel: Channel, payload: &[u8]) -> io::Result<()> {
+        self.output.write_all(&frame(channel, payload))?;
+        self.output.flush()
+    }
+}
+
+fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(socket, buffer, RecvFlags::empty())?.0)
+}

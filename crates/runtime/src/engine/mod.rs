@@ -1,0 +1,49 @@
+//! The sidecar of a run whose sandbox an engine makes: it lives in a container of its own, and a process of this machine stands
+//! for it, which gives it what it needs and takes what it tells.
+//!
+//! ```text
+//! parent ◄─ notices ─┐                                              ┌─ listeners of the run's network
+//! parent ◄─ questions┤ carrier ◄── line, through the engine ──► host ┤
+//! audit  ◄─ records ─┘ (this machine)              (the container)   └─ sidecar, as in any run
+//! ```
+//! What goes over the line goes nowhere else: neither the token nor the key of the audit is on a command line, in an
+//! environment, or in what an engine tells of a container.
+
+mod carrier;
+mod host;
+
+use policy::{Layers, RunId};
+use sandbox::RunNetwork;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+pub(crate) use carrier::{Carried, carry};
+pub use host::live_engine_sidecar;
+
+/// How long the other end of the line may say nothing, in seconds.
+const PATIENCE: i64 = 30;
+/// How often each end says that it is there, in seconds.
+const HEARTBEAT: u64 = 5;
+/// How much is moved at once.
+const CHUNK: usize = 32 << 10;
+
+/// What the container is told, once, as its first frame.
+#[derive(Serialize, Deserialize)]
+struct Letter {
+    run: String,
+    network: RunNetwork,
+    /// What the policy is compiled from, by the same program that compiled it here.
+    layers: Layers,
+    /// The proxy of the caller's environment, without who uses it, and what goes past it.
+    proxy: Option<(String, String)>,
+    /// Each placeholder, and the provider it stands for.
+    placeholders: Vec<(String, String)>,
+    token: Option<Zeroizing<Vec<u8>>>,
+    key: Zeroizing<Vec<u8>>,
+    /// The certification authorities of this machine.
+    bundle: String,
+}
+
+fn run_id(text: &str) -> Option<RunId> {
+    text.parse().ok()
+}

@@ -1,0 +1,204 @@
+//! The two containers of a run, as an engine is asked for them: pure, from the plan.
+//!
+//! What is shown is asked for as mounts alone and never as binds as well: two fields with one meaning are two answers to one
+//! question. Everything that keeps the agent in is said here even where it is an engine's default.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
+    NetworkingConfig, ResourcesUlimits,
+};
+use policy::{ByteSize, MountMode, WorkspaceMode};
+
+use super::Protected;
+use super::engine::{EGRESS, endpoint, labels, network_name};
+use super::network::RunNetwork;
+use crate::plan::{LimitsPlan, Plan};
+use crate::step::{Source, Step, Visible};
+
+/// Where the volume with our own binary is shown, and the binary in it.
+pub(super) const OWN: &str = "/.lockgate";
+pub(super) const BINARY: &str = "/.lockgate/lockgate";
+/// Where what is copied is shown until it is.
+pub(super) const COPIES: &str = "/.lockgate-copies";
+/// Where the run's authority lies.
+const TRUST: &str = "/.lockgate-etc";
+/// The words by which our binary knows what it is.
+pub const INSIDE_AGENT: &str = "engine-agent";
+/// The words by which our binary knows what it is.
+pub const INSIDE_SIDECAR: &str = "engine-sidecar";
+/// Our own process beside those of the command.
+const OWN_PROCESSES: i64 = 4;
+
+/// The agent's container.
+pub(super) fn agent(
+    plan: &Plan,
+    image: &str,
+    volume: &str,
+    network: RunNetwork,
+    protected: &[Protected],
+) -> ContainerCreateBody {
+    let mut host = walls();
+    host.network_mode = Some(network_name(&plan.run));
+    // Its only resolver; the engine's own, in front of it, knows nobody but the two on this network.
+    host.dns = Some(vec![network.sidecar().to_string()]);
+    host.dns_search = Some(vec![".".into()]);
+    host.extra_hosts = Some(vec![format!("sidecar:{}", network.sidecar())]);
+    host.readonly_rootfs = Some(true);
+    host.tmpfs = Some(private_directories(plan));
+    host.mounts = Some(mounts(plan, volume, protected));
+    host.sysctls = Some(HashMap::from([("net.ipv6.conf.all.disable_ipv6".into(), "1".into())]));
+    limit(&mut host, plan);
+    let endpoints = HashMap::from([(network_name(&plan.run), endpoint(network.agent(), &["agent"]))]);
+    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        user: Some(format!("{uid}:{gid}")),
+        entrypoint: Some(vec![BINARY.into()]),
+        cmd: Some(vec![INSIDE_AGENT.into()]),
+        working_dir: Some("/".into()),
+        networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
+        host_config: Some(host),
+        ..body(plan)
+    }
+}
+
+/// The sidecar's container. What it needs of capabilities it needs before it has read anything of the agent's: addresses, low
+/// ports and another identity. It gives all of them up before it serves.
+pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str) -> ContainerCreateBody {
+    let mut host = walls();
+    host.network_mode = Some(EGRESS.into());
+    host.cap_add = Some(["NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"].map(String::from).to_vec());
+    host.readonly_rootfs = Some(true);
+    host.mounts = Some(vec![own_volume(volume)]);
+    // It stands between two networks, and is no router.
+    host.sysctls = Some(HashMap::from([("net.ipv4.ip_forward".into(), "0".into())]));
+    // S1.32
+    let memory = ByteSize::from_mib(1536).bytes() as i64;
+    (host.memory, host.memory_swap) = (Some(memory), Some(memory));
+    (host.nano_cpus, host.pids_limit) = (Some(2_000_000_000), Some(64));
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        entrypoint: Some(vec![BINARY.into()]),
+        cmd: Some(vec![INSIDE_SIDECAR.into()]),
+        host_config: Some(host),
+        ..body(plan)
+    }
+}
+
+/// What both have: streams that go to whoever made them, and nowhere else.
+fn body(plan: &Plan) -> ContainerCreateBody {
+    ContainerCreateBody {
+        hostname: Some("lockgate".into()),
+        open_stdin: Some(true),
+        stdin_once: Some(true),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        tty: Some(false),
+        env: Some(Vec::new()),
+        labels: Some(labels(&plan.run)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+/// The walls of both.
+fn walls() -> HostConfig {
+    HostConfig {
+        cap_drop: Some(vec!["ALL".into()]),
+        security_opt: Some(vec!["no-new-privileges".into()]),
+        privileged: Some(false),
+        auto_remove: Some(false),
+        publish_all_ports: Some(false),
+        ipc_mode: Some("private".into()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        // What they write on their streams is nobody else's to read, and fills no disk.
+        log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
+        // Our own process is the first one: it reaps and passes signals on. The engine's would stand in front of it, where
+        // the command could end ours.
+        init: Some(false),
+        ulimits: Some(vec![
+            ResourcesUlimits { name: Some("core".into()), soft: Some(1), hard: Some(1) },
+            ResourcesUlimits { name: Some("nofile".into()), soft: Some(8192), hard: Some(8192) },
+        ]),
+        ..HostConfig::default()
+    }
+}
+
+/// S1.30, S1.31, S4.13: memory and swap together are what memory alone is.
+fn limit(host: &mut HostConfig, plan: &Plan) {
+    let LimitsPlan::Engine(limits) = &plan.limits else { return };
+    let memory = i64::try_from(limits.memory.bytes()).unwrap_or(i64::MAX);
+    (host.memory, host.memory_swap) = (Some(memory), Some(memory));
+    host.nano_cpus = Some(i64::from(limits.cpus.milli()) * 1_000_000);
+    host.pids_limit = Some(i64::from(limits.pids) + OWN_PROCESSES);
+}
+
+/// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
+fn private_directories(plan: &Plan) -> HashMap<String, String> {
+    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    let mut all = HashMap::new();
+    for step in &plan.steps {
+        if let Step::PrivateDirectory { path, mode, size, inodes } = step {
+            let options = format!(
+                "rw,exec,nosuid,nodev,size={},nr_inodes={inodes},mode={mode:o},uid={uid},gid={gid}",
+                size.bytes()
+            );
+            all.insert(path.display().to_string(), options);
+        }
+        if matches!(step, Step::TrustAuthority(_)) {
+            all.insert(TRUST.into(), format!("rw,nosuid,nodev,noexec,size=16m,mode=755,uid={uid},gid={gid}"));
+        }
+    }
+    all
+}
+
+fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
+    let mut all = vec![own_volume(volume)];
+    let mut copies = 0;
+    for step in &plan.steps {
+        match step {
+            Step::ShowWorkspace(path, mode) => {
+                all.push(bind(path, path, *mode != WorkspaceMode::ReadWrite));
+                // What is read-only already needs no second word.
+                if *mode == WorkspaceMode::ReadWrite {
+                    let held =
+                        protected.iter().map(|(path, mode)| bind(path, path, *mode == MountMode::ReadOnly));
+                    all.extend(held);
+                }
+            }
+            Step::Show(Visible { source: Source::Host(path), target, mode }) => {
+                all.push(bind(path, target, *mode == MountMode::ReadOnly));
+            }
+            Step::Copy(from, _) => {
+                all.push(bind(from, &Path::new(COPIES).join(copies.to_string()), true));
+                copies += 1;
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The volume with our own binary, which is filled from the sidecar's image once.
+fn own_volume(volume: &str) -> Mount {
+    Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(volume.into()),
+        target: Some(OWN.into()),
+        read_only: Some(true),
+        ..Mount::default()
+    }
+}
+
+fn bind(source: &Path, target: &Path, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.display().to_string()),
+        target: Some(target.display().to_string()),
+        read_only: Some(read_only),
+        ..Mount::default()
+    }
+}

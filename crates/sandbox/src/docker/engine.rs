@@ -1,0 +1,242 @@
+//! An engine, as its API has it: what a run makes there, found again by its labels, and taken away.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use bollard::models::{
+    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, Ipam, IpamConfig, NetworkConnectRequest,
+    NetworkCreateRequest,
+};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
+    RemoveContainerOptionsBuilder,
+};
+use bollard::{ClientVersion, Docker};
+use policy::RunId;
+
+use super::network::{NETWORKS, RunNetwork};
+use crate::error::Error;
+
+/// What everything of ours at an engine is labelled with. S3.16
+pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
+pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
+/// The network by which sidecars reach the outside. S0.18
+pub(crate) const EGRESS: &str = "lockgate-egress";
+/// How long a request may take, in seconds: starting a container on a busy machine is slow.
+const PATIENCE: u64 = 60;
+/// A conflict, a thing that is not there, and a network that still has somebody.
+const NOT_FOUND: u16 = 404;
+const CONFLICT: u16 = 409;
+const FORBIDDEN: u16 = 403;
+/// The newest version of the API that is spoken, and the oldest that will do.
+const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 47 };
+const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
+
+/// Where an engine is, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineAt {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The version of its API that is spoken.
+    pub minor_version: usize,
+    /// Whether it runs without root, so that its root is the caller.
+    pub rootless: bool,
+}
+
+/// A connection to an engine.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub(super) api: Docker,
+}
+
+impl Engine {
+    /// Connects, and agrees on a version.
+    pub(super) async fn find(socket: &Path) -> Result<(Self, EngineAt), Error> {
+        let unreachable = |why: String| {
+            Error::Refused {
+            what: format!("the engine at {} cannot be used: {why}", socket.display()),
+            remedy: Some(
+                "start one, or name its socket in DOCKER_HOST as unix:///PATH; backend `container` needs none".into(),
+            ),
+        }
+        };
+        let path = socket.to_str().ok_or_else(|| unreachable("its path is not text".into()))?;
+        let api =
+            Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(|e| unreachable(e.to_string()))?;
+        let api = api.negotiate_version().await.map_err(|e| unreachable(e.to_string()))?;
+        let version = api.client_version();
+        if version < OLDEST {
+            return Err(unreachable(format!(
+                "it speaks version {version} of the API, and {OLDEST} is needed"
+            )));
+        }
+        let info = api.info().await.map_err(|e| unreachable(e.to_string()))?;
+        let rootless = info.security_options.iter().flatten().any(|option| option.contains("name=rootless"));
+        let at = EngineAt { socket: socket.into(), minor_version: version.minor_version, rootless };
+        Ok((Self { api }, at))
+    }
+
+    /// Connects to one that is known.
+    pub(super) fn at(at: &EngineAt) -> Result<Self, bollard::errors::Error> {
+        let version = ClientVersion { major_version: 1, minor_version: at.minor_version };
+        let path = at.socket.to_str().unwrap_or_default();
+        Ok(Self { api: Docker::connect_with_unix(path, PATIENCE, &version)? })
+    }
+
+    /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).
+    pub(super) async fn make_network(&self, run: &RunId, first: u32) -> Result<RunNetwork, String> {
+        for number in first..first + NETWORKS {
+            let network = RunNetwork::numbered(number);
+            let subnet = IpamConfig { subnet: Some(network.subnet()), ..IpamConfig::default() };
+            let request = NetworkCreateRequest {
+                name: network_name(run),
+                driver: Some("bridge".into()),
+                internal: Some(true),
+                enable_ipv6: Some(false),
+                ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
+                // Without it the machine itself would have an address there, with every service that listens on it.
+                options: Some(HashMap::from([(
+                    "com.docker.network.bridge.inhibit_ipv4".into(),
+                    "true".into(),
+                )])),
+                labels: Some(labels(run)),
+                ..NetworkCreateRequest::default()
+            };
+            match self.api.create_network(request).await {
+                Ok(_) => return Ok(network),
+                Err(error) if is_overlap(&error) => {}
+                Err(error) => return Err(told(&error)),
+            }
+        }
+        Err(format!("all {NETWORKS} networks are taken"))
+    }
+
+    /// The network by which sidecars reach the outside; they do not reach each other there.
+    pub(super) async fn make_egress(&self) -> Result<(), String> {
+        if self.api.inspect_network(EGRESS, None).await.is_ok() {
+            return Ok(());
+        }
+        let request = NetworkCreateRequest {
+            name: EGRESS.into(),
+            driver: Some("bridge".into()),
+            options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
+            labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
+            ..NetworkCreateRequest::default()
+        };
+        match self.api.create_network(request).await {
+            Ok(_) => Ok(()),
+            Err(error) if status(&error) == Some(CONFLICT) => Ok(()),
+            Err(error) => Err(told(&error)),
+        }
+    }
+
+    /// Puts a container that was made on the network of a run.
+    pub(super) async fn join(
+        &self,
+        run: &RunId,
+        container: &str,
+        address: std::net::Ipv4Addr,
+    ) -> Result<(), String> {
+        let request = NetworkConnectRequest {
+            container: container.into(),
+            endpoint_config: Some(endpoint(address, &["sidecar"])),
+        };
+        self.api.connect_network(&network_name(run), request).await.map_err(|e| told(&e))
+    }
+
+    pub(super) async fn make_container(&self, name: &str, body: ContainerCreateBody) -> Result<(), String> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        self.api.create_container(Some(options), body).await.map(drop).map_err(|e| told(&e))
+    }
+
+    pub(super) async fn start(&self, name: &str) -> Result<(), String> {
+        self.api.start_container(name, None).await.map_err(|e| told(&e))
+    }
+
+    /// Takes a container away, whatever it does. One that is gone is no error.
+    pub(super) async fn remove_container(&self, name: &str) -> Result<(), String> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        match self.api.remove_container(name, Some(options)).await {
+            Err(error) if !matches!(status(&error), Some(NOT_FOUND | CONFLICT)) => Err(told(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the network of a run away. While the engine still lets go of a container, it is tried again.
+    pub(super) async fn remove_network(&self, name: &str) -> Result<(), String> {
+        let mut last = String::new();
+        for pause in [5, 10, 20, 50, 100, 200, 500, 1000] {
+            match self.api.remove_network(name).await {
+                Ok(()) => return Ok(()),
+                Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(()),
+                Err(error) if matches!(status(&error), Some(FORBIDDEN | CONFLICT)) => last = told(&error),
+                Err(error) => return Err(told(&error)),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        }
+        Err(last)
+    }
+
+    /// Takes away everything that is labelled with a run, and says whether there was anything.
+    pub(super) async fn remove_all(&self, run: &RunId) -> Result<(), String> {
+        let filter = HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
+        let containers = self.api.list_containers(Some(options)).await.map_err(|e| told(&e))?;
+        let ids: Vec<String> = containers.into_iter().filter_map(|container| container.id).collect();
+        for removed in futures_util::future::join_all(ids.iter().map(|id| self.remove_container(id))).await {
+            removed?;
+        }
+        let options = ListNetworksOptionsBuilder::default().filters(&filter).build();
+        let networks = self.api.list_networks(Some(options)).await.map_err(|e| told(&e))?;
+        for network in networks.into_iter().filter_map(|network| network.id) {
+            self.remove_network(&network).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a run's network. S0.14
+pub(crate) fn network_name(run: &RunId) -> String {
+    format!("lockgate-exec-{run}")
+}
+
+/// An endpoint at an address of our choosing.
+pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> EndpointSettings {
+    EndpointSettings {
+        aliases: Some(aliases.iter().map(|alias| (*alias).to_owned()).collect()),
+        ipam_config: Some(EndpointIpamConfig {
+            ipv4_address: Some(address.to_string()),
+            ..EndpointIpamConfig::default()
+        }),
+        ..EndpointSettings::default()
+    }
+}
+
+/// What everything of a run is labelled with.
+pub(super) fn labels(run: &RunId) -> HashMap<String, String> {
+    HashMap::from([
+        (LABEL_RUN.into(), run.to_string()),
+        (LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into()),
+    ])
+}
+
+pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
+    match error {
+        bollard::errors::Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+/// What the engine said, without what the client says around it.
+pub(super) fn told(error: &bollard::errors::Error) -> String {
+    match error {
+        bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a network could not be made because another has these addresses.
+fn is_overlap(error: &bollard::errors::Error) -> bool {
+    let text = told(error).to_lowercase();
+    text.contains("overlap") || text.contains("already used") || text.contains("already being used")
+}

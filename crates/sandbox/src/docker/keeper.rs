@@ -1,0 +1,248 @@
+//! The keeper: a process that stands for a run's init towards its parent, and makes, watches and takes away what an engine has
+//! of the run. Whatever ends first, it takes everything away before it ends itself.
+//!
+//! ```text
+//! parent ◄─ events ─ keeper ─ API ─► engine ─► agent's container ─┐ network of the run
+//! parent ── signals ►   │                                         │
+//! sidecar ◄─ line ──────┴─ stdio ──► engine ─► sidecar's container┘ ─► outside
+//! ```
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use policy::{MountMode, WorkspaceMode};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::Protected;
+use super::attached::{Attached, carry};
+use super::container::{self, COPIES};
+use super::engine::{Engine, EngineAt, network_name, told};
+use super::inside::{Brief, Shown};
+use super::network::{RunNetwork, send_line};
+use super::prepare;
+use super::streams::{self, Streams, Word};
+use super::talk::Talk;
+use crate::handshake::Event;
+use crate::plan::Plan;
+use crate::started::Stdio;
+use crate::step::{Step, Visible};
+use crate::supervise::{Failure, Launch};
+
+/// How long the sidecar's container may take over its last word.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// How many words may wait to be heard, and pieces to be written.
+const WAITING: usize = 16;
+
+/// What a keeper is given.
+pub(super) struct Given<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) command: &'a [OsString],
+    pub(super) stdio: Stdio,
+    pub(super) control: OwnedFd,
+    /// To the sidecar's process on this machine.
+    pub(super) link: OwnedFd,
+    pub(super) engine: &'a EngineAt,
+    pub(super) image: &'a str,
+    /// What is shown, and what it must be.
+    pub(super) shown: Vec<Shown>,
+    /// What of the workspace is protected, and how it may be used all the same.
+    pub(super) protected: Vec<Protected>,
+    /// What turned out weaker than planned.
+    pub(super) notices: Vec<String>,
+    /// Where the parent hands over the certificate of the run's authority, where there is one.
+    pub(super) hand: OwnedFd,
+}
+
+/// The names of a run's containers. S1.6, S1.7
+pub(super) fn names(plan: &Plan) -> [String; 2] {
+    ["agent", "sidecar"].map(|which| format!("lockgate-{which}-{}", plan.run))
+}
+
+/// The life of a keeper, and the status it ends with.
+pub(super) fn live(given: Given<'_>) -> i32 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return 1 };
+    let told = given.control.try_clone();
+    let ended = runtime.block_on(keep(given));
+    // Threads that wait for somebody else's streams are not waited for.
+    runtime.shutdown_background();
+    match (ended, told) {
+        (Err(Failure { step, cause }), Ok(control)) => {
+            let _ = Event::Failed { step, cause }.send(control.as_fd());
+            1
+        }
+        _ => 0,
+    }
+}
+
+/// Makes, watches, takes away. What could not be made is taken away as well.
+async fn keep(given: Given<'_>) -> Result<(), Failure> {
+    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    let run = given.plan.run.clone();
+    let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
+    let [agent, sidecar] = names(given.plan);
+    let (words, heard) = channel(WAITING);
+    let (link, control) = (given.link.try_clone(), given.control.try_clone());
+    let (Ok(link), Ok(control)) = (link, control) else {
+        return Err(fail("start the keeper", "there are no descriptors left".into()));
+    };
+    streams::hear_parent(control, words.clone());
+    let kept = async {
+        let made = make(&given, &engine).await?;
+        streams::hear_sidecar(link, words.clone());
+        watch(given, &engine, made, words, heard).await
+    };
+    let kept = kept.await;
+    // The link is closed by now, so the sidecar has been told that the run is over.
+    let (first, second) = tokio::join!(engine.remove_container(&agent), engine.remove_container(&sidecar));
+    let removed = match first.and(second) {
+        Ok(()) => engine.remove_network(&network_name(&run)).await,
+        problem => problem,
+    };
+    // What is left is found by its label: by the parent, at once, and by the next start.
+    let _ = removed;
+    kept
+}
+
+/// What was made at the engine.
+struct Made {
+    network: RunNetwork,
+    agent: Attached,
+    sidecar: Attached,
+}
+
+/// Makes the network and both containers, and starts neither.
+async fn make(given: &Given<'_>, engine: &Engine) -> Result<Made, Failure> {
+    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let plan = given.plan;
+    let [agent, sidecar] = names(plan);
+    // Any number will do that is not every run's first choice.
+    let first =
+        plan.run.as_str().bytes().fold(0u32, |sum, octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
+    let own = prepare::own(engine).await.map_err(fail("make the sidecar's image"))?;
+    let (network, egress) = tokio::join!(engine.make_network(&plan.run, first), async {
+        engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
+        let body = container::sidecar(plan, &own.image, &own.volume);
+        engine.make_container(&sidecar, body).await.map_err(fail("make the sidecar's container"))
+    });
+    let network = network.map_err(fail("make the run's network"))?;
+    egress?;
+    let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
+    let (joined, made) = tokio::join!(
+        engine.join(&plan.run, &sidecar, network.sidecar()),
+        engine.make_container(&agent, body)
+    );
+    joined.map_err(fail("join the sidecar to the run's network"))?;
+    made.map_err(fail("make the agent's container"))?;
+    let (ours, theirs) = tokio::join!(Attached::to(engine, &agent), Attached::to(engine, &sidecar));
+    let ours = ours.map_err(fail("attach to the agent's container"))?;
+    let theirs = theirs.map_err(fail("attach to the sidecar's container"))?;
+    Ok(Made { network, agent: ours, sidecar: theirs })
+}
+
+/// Starts both containers, and passes on what is said until one of them, or the parent, has ended.
+async fn watch(
+    given: Given<'_>,
+    engine: &Engine,
+    made: Made,
+    words: Sender<Word>,
+    heard: Receiver<Word>,
+) -> Result<(), Failure> {
+    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    let plumbing = |e: std::io::Error| fail("start the keeper", e.to_string());
+    let Given { plan, command, stdio, control, link, shown, hand, notices, .. } = given;
+    let [agent, sidecar] = names(plan);
+    let Made { network, agent: attached, sidecar: theirs } = made;
+    let (ours, line) = StdStream::pair().map_err(plumbing)?;
+    send_line(link.as_fd(), &line.into(), network).map_err(plumbing)?;
+    ours.set_nonblocking(true).map_err(plumbing)?;
+    let carried = carry(theirs, UnixStream::from_std(ours).map_err(plumbing)?);
+    tokio::pin!(carried);
+    let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
+    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
+    if opens {
+        streams::hear_authority(hand, words.clone());
+    }
+    let brief = Brief {
+        launch: Launch::of(plan, command),
+        terminal: streams.terminal.is_some(),
+        shown,
+        copies: copies(plan),
+        writable: writable(plan),
+        authority: None,
+        notices,
+    };
+    let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
+    let started = async { tokio::join!(engine.start(&sidecar), engine.start(&agent)) };
+    tokio::pin!(started);
+    let mut starting = true;
+    let mut last_words = None;
+    let ended = loop {
+        tokio::select! {
+            (first, second) = &mut started, if starting => {
+                starting = false;
+                first.map_err(|cause| fail("start the sidecar's container", cause))?;
+                second.map_err(|cause| fail("start the agent's container", cause))?;
+            }
+            said = &mut carried => {
+                last_words = Some(said);
+                break Ended::SidecarGone;
+            }
+            turn = talk.turn() => if let Some(ended) = turn? { break ended },
+        }
+    };
+    let began = talk.has_begun();
+    let told = talk.close().await;
+    // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
+    let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
+    drop(link);
+    match (ended, last_words) {
+        (Ended::SidecarGone, said) if !began => {
+            let said = said.unwrap_or_default();
+            let cause = if said.is_empty() { "it ended before it served".into() } else { said };
+            return Err(fail("start the sidecar", cause));
+        }
+        (_, None) => drop(tokio::time::timeout(LAST_WORD, &mut carried).await),
+        (_, Some(_)) => {}
+    }
+    told
+}
+
+/// Why the keeper stops watching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The command has, or never began.
+    Command,
+    /// The parent is gone, or wants this to end.
+    Parent,
+    /// The sidecar is gone, and without it the run ends.
+    SidecarGone,
+}
+
+/// What is copied: where the engine shows it, and where it belongs.
+fn copies(plan: &Plan) -> Vec<(PathBuf, PathBuf)> {
+    let targets = plan.steps.iter().filter_map(|step| match step {
+        Step::Copy(_, target) => Some(target.clone()),
+        _ => None,
+    });
+    let from = |number: usize| Path::new(COPIES).join(number.to_string());
+    targets.enumerate().map(|(number, target)| (from(number), target)).collect()
+}
+
+/// Where the command may write.
+fn writable(plan: &Plan) -> Vec<PathBuf> {
+    let places = plan.steps.iter().filter_map(|step| match step {
+        Step::PrivateDirectory { path, .. } | Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
+            Some(path)
+        }
+        Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) | Step::Copy(_, target) => {
+            Some(target)
+        }
+        _ => None,
+    });
+    places.cloned().collect()
+}

@@ -1,0 +1,255 @@
+//! The `docker` backend: a container for the agent and one for its sidecar, on a network of the run's own, made by an engine
+//! through its API.
+//!
+//! ```text
+//! parent ── fork ──► keeper ── API ──► network lockgate-exec-RUN (internal, no address of the machine's)
+//!    ▲                 │                 ├─ lockgate-agent-RUN     our init, then the command
+//!    └── events ───────┘                 └─ lockgate-sidecar-RUN   also on lockgate-egress
+//! ```
+//! Names that are allowed get addresses of the run's network, all of which are the sidecar's: so whatever a program speaks comes
+//! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
+//! keeper talks to it over their standard streams.
+
+mod attached;
+mod container;
+mod engine;
+mod inside;
+mod keeper;
+mod line;
+mod network;
+mod prepare;
+mod relay;
+mod streams;
+mod talk;
+mod wire;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use policy::{MountMode, RunId};
+use sys::descriptor;
+use sys::process::{self, Namespaces};
+
+pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
+pub use self::engine::EngineAt;
+use self::engine::{Engine, status, told};
+use self::inside::Shown;
+pub use self::inside::live_inside;
+use self::keeper::Given;
+pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
+pub use self::network::{RunNetwork, receive_line};
+pub use self::prepare::EngineImage;
+pub use self::wire::wire_run_network;
+use crate::caller::Caller;
+use crate::doctor::{Check, Verdict};
+use crate::error::Error;
+use crate::host::Host;
+use crate::plan::Plan;
+use crate::protect;
+use crate::source;
+use crate::started::{Ending, SidecarStart, Started, Stdio};
+use crate::step::{Source, Step, Visible};
+use crate::undo::{Undo, UndoLog};
+
+/// Where an engine's socket is if nobody says.
+const SOCKET: &str = "/var/run/docker.sock";
+const NOT_FOUND: u16 = 404;
+
+/// A path that is shown once more, and how it may be used.
+type Protected = (PathBuf, MountMode);
+
+/// What a run needs to know of an engine and the image it has.
+#[derive(Clone, Debug)]
+pub struct EngineRun {
+    /// Where it is.
+    pub at: EngineAt,
+    /// The image's name there.
+    pub image: String,
+    /// What the image says of the command.
+    pub config: EngineImage,
+    /// Who the workspace belongs to: user and group.
+    pub owner: (u32, u32),
+}
+
+/// Finds the caller's engine and an image there, before anything is planned.
+///
+/// # Errors
+/// When there is no engine, it is too old, or it has no such image.
+pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<EngineRun, Error> {
+    let socket = socket(caller)?;
+    let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
+    blocking(async {
+        let (engine, at) = Engine::find(&socket).await?;
+        match prepare::look(&engine, image).await {
+            Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner }),
+            Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
+                what: format!("the engine has no image `{image}`"),
+                remedy: Some(format!("docker pull {image}, or build it there")),
+            }),
+            Err(error) => Err(Error::Refused {
+                what: format!("the engine does not tell of the image `{image}`: {}", told(&error)),
+                remedy: None,
+            }),
+        }
+    })
+    .map_err(|source| Error::Start { what: "the engine's client", source })?
+}
+
+/// Whether the caller has an engine that runs can use.
+#[must_use]
+pub fn examine_engine(caller: &Caller) -> Check {
+    let found = socket(caller).and_then(|socket| {
+        let found = blocking(async { Engine::find(&socket).await });
+        found.map_err(|source| Error::Start { what: "the engine's client", source })?
+    });
+    match found {
+        Ok((_, at)) => Check::works("backends", "docker", format!("the engine at {}", at.socket.display())),
+        Err(error) => {
+            let remedy = error.remedy().map(str::to_owned);
+            Check::lacks("backends", "docker", Verdict::Weaker, error.to_string(), remedy)
+        }
+    }
+}
+
+/// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
+/// elsewhere would show something else.
+fn socket(caller: &Caller) -> Result<PathBuf, Error> {
+    match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
+        None => Ok(SOCKET.into()),
+        Some(host) => match host.strip_prefix("unix://") {
+            Some(path) => Ok(path.into()),
+            None => Err(Error::Refused {
+                what: format!(
+                    "DOCKER_HOST is `{host}`, and only an engine on this machine can show a workspace"
+                ),
+                remedy: Some("name its socket: DOCKER_HOST=unix:///var/run/docker.sock".into()),
+            }),
+        },
+    }
+}
+
+/// Takes away whatever an engine has of a run. What is gone is no error.
+pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
+    blocking(async {
+        let (engine, _) = Engine::find(socket).await.map_err(|error| error.to_string())?;
+        engine.remove_all(run).await
+    })?
+    .map_err(io::Error::other)
+}
+
+/// Runs to the end on a runtime that is gone when this returns, and no thread with it.
+fn blocking<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
+}
+
+/// Starts the keeper of a plan, which makes the containers and starts the command once the sidecar serves.
+///
+/// # Errors
+/// When a source is not what it should be, or the keeper cannot be started. Nothing that was acquired is lost: it is in `undo`.
+pub fn start(
+    plan: &Plan,
+    _host: &Host,
+    command: &[OsString],
+    stdio: Stdio,
+    link: OwnedFd,
+    sidecar: &mut dyn SidecarStart,
+    undo: &mut UndoLog,
+) -> Result<Started, Error> {
+    let handshake = |source| Error::Handshake { whom: "the keeper", source };
+    let Some(engine) = &plan.engine else {
+        let source = io::Error::other("the plan names no engine");
+        return Err(Error::Start { what: "the keeper", source });
+    };
+    let held = match plan.steps.contains(&Step::Protect) {
+        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?),
+        false => None,
+    };
+    let mut notices = Vec::new();
+    let (shown, protected) = look_at_sources(plan, &mut notices)?;
+    undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
+    let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
+    let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
+    let given = Given {
+        plan,
+        command,
+        stdio,
+        control: control_inside,
+        link,
+        engine: &engine.at,
+        image: &engine.image,
+        shown,
+        protected,
+        notices,
+        hand: hand_inside,
+    };
+    // Not tied to this process by a signal: it would end before it could take anything away. Its end is seen on the socket.
+    let init = process::clone(Namespaces::NONE, None, move || {
+        let _ = rustix::process::setsid();
+        let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
+        if let Stdio::Descriptors(list) = &given.stdio {
+            keep.extend(list.iter().map(AsFd::as_fd));
+        }
+        match descriptor::close_all_but(&keep) {
+            Ok(()) => keeper::live(given),
+            Err(_) => 1,
+        }
+    })
+    .map_err(|source| Error::Start { what: "the keeper", source })?;
+    let started = Started { init, control, group: None, held, ending: Ending::TakeAway };
+    match begin_sidecar(plan, sidecar, &hand) {
+        Ok(()) => Ok(started),
+        Err(error) => {
+            let cause = if matches!(error, Error::Handshake { .. }) { started.failure() } else { None };
+            started.kill();
+            started.wait();
+            Err(cause.unwrap_or(error))
+        }
+    }
+}
+
+/// Starts the sidecar's process on this machine, and hands over the certificate of its authority where there is one.
+fn begin_sidecar(plan: &Plan, sidecar: &mut dyn SidecarStart, hand: &OwnedFd) -> Result<(), Error> {
+    sidecar.start()?;
+    if !plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
+        return Ok(());
+    }
+    let handshake = |source| Error::Handshake { whom: "the sidecar", source };
+    let certificate = sidecar.authority().map_err(handshake)?;
+    descriptor::send(hand, &certificate, &[]).map_err(handshake)
+}
+
+/// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a
+/// workspace comes second.
+fn look_at_sources(plan: &Plan, notices: &mut Vec<String>) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
+    let mut shown = Vec::new();
+    let mut protected = Vec::new();
+    for step in &plan.steps {
+        match step {
+            Step::ShowWorkspace(path, _) => shown.push(look_at(path, path)?),
+            Step::Show(Visible { source: Source::Host(path), target, .. }) => {
+                shown.push(look_at(path, target)?)
+            }
+            Step::Copy(path, _) => {
+                look_at(path, path)?;
+            }
+            Step::Protect => {
+                protected = protect::present(&plan.workspace, &plan.open, notices)?;
+                for (path, _) in &protected {
+                    shown.push(look_at(path, path)?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((shown, protected))
+}
+
+fn look_at(path: &Path, target: &Path) -> Result<Shown, Error> {
+    let opened = source::open(path)?;
+    let stat = rustix::fs::fstat(&opened)
+        .map_err(|errno| Error::Source { path: path.into(), why: io::Error::from(errno).to_string() })?;
+    Ok(Shown { target: target.into(), device: stat.st_dev, inode: stat.st_ino })
+}

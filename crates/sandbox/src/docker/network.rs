@@ -1,0 +1,101 @@
+//! The network of one run at an engine: a small one of its own, from a range no host has addresses in (RFC 2544), with
+//! places for the agent, the sidecar, and one for each name the agent asks for.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+use sys::descriptor;
+
+/// 198.18.0.0/15, in networks of 256.
+const RANGE: u32 = 0xc612_0000;
+/// How many there are.
+pub(crate) const NETWORKS: u32 = 512;
+const GATEWAY: u32 = 1;
+const AGENT: u32 = 2;
+const SIDECAR: u32 = 3;
+const LAST: u32 = 254;
+
+/// A network of 256 addresses, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunNetwork(u16);
+
+impl RunNetwork {
+    /// The network of that number; numbers beyond the last begin again.
+    pub(crate) fn numbered(number: u32) -> Self {
+        Self((number % NETWORKS) as u16)
+    }
+
+    fn at(self, place: u32) -> Ipv4Addr {
+        Ipv4Addr::from(RANGE + (u32::from(self.0) << 8) + place)
+    }
+
+    /// As an engine is told of it.
+    pub(crate) fn subnet(self) -> String {
+        format!("{}/24", self.at(0))
+    }
+
+    /// The agent's address.
+    pub(crate) fn agent(self) -> Ipv4Addr {
+        self.at(AGENT)
+    }
+
+    /// The sidecar's address. Those after it are for names.
+    #[must_use]
+    pub fn sidecar(self) -> Ipv4Addr {
+        self.at(SIDECAR)
+    }
+
+    /// How many names can have an address.
+    #[must_use]
+    pub fn names(self) -> u32 {
+        LAST - SIDECAR
+    }
+
+    /// The blocks that hold the sidecar's further addresses: those of names, and the one that engines before version 25 tell
+    /// the agent to send everything else to. Each is a first address and a prefix length.
+    pub(crate) fn blocks(self) -> impl Iterator<Item = (Ipv4Addr, u8)> {
+        let names = (25..=30).rev().map(move |length| (self.at(1 << (32 - length)), length));
+        std::iter::once((self.at(GATEWAY), 32)).chain(names)
+    }
+}
+
+/// The keeper's side: hands over the line to a sidecar, and tells the network it is to serve.
+pub(super) fn send_line(socket: BorrowedFd<'_>, line: &OwnedFd, network: RunNetwork) -> io::Result<()> {
+    descriptor::send(socket, &network.0.to_le_bytes(), &[line.as_fd()])
+}
+
+/// The sidecar's side: waits for the line to the container that serves in its place; `None` when there will be none.
+///
+/// # Errors
+/// Whatever `recvmsg(2)` gives.
+pub fn receive_line(socket: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, RunNetwork)>> {
+    let mut buffer = [0; 16];
+    let (message, mut fds) = descriptor::receive(socket, &mut buffer)?;
+    let number = message.try_into().ok().map(u16::from_le_bytes);
+    Ok(fds.pop().zip(number.map(|number| RunNetwork::numbered(number.into()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_are_the_names_and_neither_the_agent_nor_the_sidecar() {
+        let network = RunNetwork::numbered(NETWORKS + 7);
+        assert_eq!(network.subnet(), "198.18.7.0/24");
+        let inside = |address: Ipv4Addr| {
+            network.blocks().any(|(first, length)| {
+                u32::from(address) >> (32 - length) == u32::from(first) >> (32 - length)
+            })
+        };
+        let last = Ipv4Addr::from(u32::from(network.sidecar()) + network.names());
+        assert_eq!(last, Ipv4Addr::new(198, 18, 7, 254));
+        assert!(inside(Ipv4Addr::new(198, 18, 7, 4)) && inside(last));
+        assert!(inside(network.at(GATEWAY)));
+        for place in [network.at(0), network.agent(), network.sidecar()] {
+            assert!(!inside(place), "{place}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What an engine needs once: an image with our own binary and nothing else, made through its API, so nothing is pulled and
+//! nothing can be exchanged on the way. Its name tells one build of the binary from another.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+
+use bollard::query_parameters::CreateImageOptionsBuilder;
+use futures_util::StreamExt;
+
+use super::container::INSIDE_SIDECAR;
+use super::engine::{Engine, LABEL_VERSION, status, told};
+
+const IMAGE: &str = "lockgate-sidecar";
+const NOT_FOUND: u16 = 404;
+/// How much of the binary is sent at once.
+const PIECE: usize = 256 << 10;
+const BLOCK: usize = 512;
+
+/// An image and a volume that hold our binary, by name.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    pub(super) image: String,
+    pub(super) volume: String,
+}
+
+/// The names of this binary's image and volume; the image is made where it is not there.
+pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
+    let binary = File::open("/proc/self/exe").map_err(|e| format!("this program's own file: {e}"))?;
+    let about = binary.metadata().map_err(|e| format!("this program's own file: {e}"))?;
+    let mark = mark(about.len(), about.mtime(), about.mtime_nsec());
+    let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
+    let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}") };
+    match engine.api.inspect_image(&own.image).await {
+        Ok(_) => Ok(own),
+        Err(error) if status(&error) == Some(NOT_FOUND) => {
+            import(engine, &tag, binary, about.len()).await?;
+            Ok(own)
+        }
+        Err(error) => Err(told(&error)),
+    }
+}
+
+/// Tells one build from another: FNV-1a over its size and when it was made.
+fn mark(length: u64, seconds: i64, nanoseconds: i64) -> u64 {
+    let octets = [length.to_le_bytes(), seconds.to_le_bytes(), nanoseconds.to_le_bytes()].concat();
+    octets
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
+}
+
+async fn import(engine: &Engine, tag: &str, binary: File, length: u64) -> Result<(), String> {
+    let words = format!("ENTRYPOINT [\"/.lockgate/lockgate\", \"{INSIDE_SIDECAR}\"]");
+    let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
+    let options = CreateImageOptionsBuilder::default()
+        .from_src("-")
+        .repo(IMAGE)
+        .tag(tag)
+        .changes(vec![words, label])
+        .build();
+    let pieces = futures_util::stream::iter(archive(binary, length).map_err(|e| e.to_string())?);
+    let body = bollard::body_try_stream(pieces.map(|piece| piece.map(Into::into)));
+    let mut steps = Box::pin(engine.api.create_image(Some(options), Some(body), None));
+    while let Some(step) = steps.next().await {
+        step.map_err(|error| told(&error))?;
+    }
+    Ok(())
+}
+
+/// An archive of a directory with one program in it, piece by piece.
+fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
+    let mut head = header(".lockgate/", 0, tar::EntryType::Directory)?;
+    head.extend(header(".lockgate/lockgate", length, tar::EntryType::Regular)?);
+    let padding = (BLOCK - (length as usize) % BLOCK) % BLOCK;
+    // Two empty blocks end an archive.
+    let tail = vec![0; padding + 2 * BLOCK];
+    let mut left = binary.take(length);
+    let content = std::iter::from_fn(move || {
+        let mut piece = vec![0; PIECE];
+        match left.read(&mut piece) {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                Some(Ok(piece))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    });
+    Ok(std::iter::once(Ok(head)).chain(content).chain(std::iter::once(Ok(tail))))
+}
+
+fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> {
+    let mut header = tar::Header::new_ustar();
+    header.set_path(path)?;
+    header.set_size(length);
+    header.set_mode(0o755);
+    header.set_entry_type(kind);
+    header.set_cksum();
+    Ok(header.as_bytes().to_vec())
+}
+
+/// What an image of the engine's says of the command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineImage {
+    /// Its variables.
+    pub environment: Vec<(String, String)>,
+    /// What the command is an argument of.
+    pub entrypoint: Vec<String>,
+    /// What is run where nothing was said.
+    pub command: Vec<String>,
+    /// Where it starts.
+    pub directory: Option<String>,
+}
+
+/// Looks an image of the engine's up.
+pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bollard::errors::Error> {
+    let config = engine.api.inspect_image(name).await?.config.unwrap_or_default();
+    let environment: HashMap<String, String> = config
+        .env
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+        .collect();
+    Ok(EngineImage {
+        environment: environment.into_iter().collect(),
+        entrypoint: config.entrypoint.unwrap_or_default(),
+        command: config.cmd.unwrap_or_default(),
+        directory: config.working_dir.filter(|directory| !directory.is_empty()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_archive_holds_the_program_and_nothing_else() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 1300]).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let octets: Vec<u8> = archive(file, 1300).unwrap().flat_map(Result::unwrap).collect();
+        assert_eq!(octets.len() % BLOCK, 0);
+        let mut archive = tar::Archive::new(octets.as_slice());
+        let entries: Vec<(String, u64)> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.map(|e| (e.path().unwrap().display().to_string(), e.size())).unwrap())
+            .collect();
+        assert_eq!(entries, [(".lockgate/".into(), 0), (".lockgate/lockgate".into(), 1300)]);
+    }
+
+    #[test]
+    fn another_build_has_another_name() {
+        assert_ne!(mark(1, 2, 3), mark(1, 2, 4));
+        assert_ne!(mark(1, 2, 3), mark(2, 2, 3));
+    }
+}

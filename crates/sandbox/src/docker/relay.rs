@@ -1,0 +1,315 @@
+//! The second thread of the agent's container: octets between the line and the command, and what happened.
+//!
+//! It never waits for one side alone: what a command does not read is bounded by the window, and what the keeper does not take
+//! is bounded by not reading more of the command's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::termios::Winsize;
+use sys::cgroup;
+
+use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
+use crate::handshake::{self, Event};
+
+/// How long the keeper may say nothing: it says that it is there every few seconds.
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// How much may wait to be taken by the keeper before no more is read of the command's.
+const MOST_WAITING: usize = 4 * CHUNK;
+
+/// Waits until there is something to read, as long as a keeper that lives lets nobody wait.
+pub(super) fn await_readable(input: &OwnedFd) -> io::Result<()> {
+    let mut ready = [PollFd::new(input, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut ready, Some(&PATIENCE)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Both sides, and what is under way between them.
+pub(super) struct Relay {
+    line_in: OwnedFd,
+    line_out: OwnedFd,
+    frames: Frames,
+    control: OwnedFd,
+    /// Stands for the sidecar towards the supervisor; dropped as soon as that has let it go.
+    sidecar: Option<OwnedFd>,
+    /// The command's input, output and errors; none with a terminal.
+    input: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+    errors: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+    /// What the keeper has not taken yet.
+    to_keeper: Vec<u8>,
+    /// What the command has not read yet, and whether that is all.
+    to_command: Vec<u8>,
+    input_ended: bool,
+    /// The size that came before there was a terminal.
+    size: Option<Winsize>,
+    /// How it ended: told once everything it wrote is.
+    ended: Option<Vec<u8>>,
+}
+
+/// What may be ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    LineIn,
+    LineOut,
+    Control,
+    Sidecar,
+    Input,
+    Output,
+    Errors,
+    Terminal,
+}
+
+impl Relay {
+    pub(super) fn new(
+        line_in: OwnedFd,
+        line_out: OwnedFd,
+        frames: Frames,
+        control: OwnedFd,
+        sidecar: OwnedFd,
+        pipes: Option<[OwnedFd; 3]>,
+    ) -> Self {
+        let [input, output, errors] = pipes.map_or([None, None, None], |all| all.map(Some));
+        Self {
+            line_in,
+            line_out,
+            frames,
+            control,
+            sidecar: Some(sidecar),
+            input,
+            output,
+            errors,
+            terminal: None,
+            to_keeper: Vec::new(),
+            to_command: Vec::new(),
+            input_ended: false,
+            size: None,
+            ended: None,
+        }
+    }
+
+    /// Moves until the command has ended and all of it is told, or the keeper is gone.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        self.take_frames()?;
+        loop {
+            if self.is_done() {
+                let Some(ended) = self.ended.take() else { return self.flush() };
+                self.tell_end(&ended);
+                return self.flush();
+            }
+            for place in self.wait()? {
+                match place {
+                    Place::LineIn => self.read_line()?,
+                    Place::LineOut => self.give_keeper()?,
+                    Place::Control => self.take_event()?,
+                    Place::Sidecar => self.sidecar = None,
+                    Place::Input => self.give_command(),
+                    Place::Output => move_out(&mut self.output, Channel::Output, &mut self.to_keeper),
+                    Place::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_keeper),
+                    Place::Terminal => self.use_terminal(),
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing more to come: the supervisor has said its last word, and nobody can write any more.
+    fn is_done(&self) -> bool {
+        self.ended.is_some() && self.output.is_none() && self.errors.is_none() && self.terminal.is_none()
+    }
+
+    fn wait(&self) -> io::Result<Vec<Place>> {
+        let mut all: Vec<(Place, BorrowedFd<'_>, PollFlags)> =
+            vec![(Place::LineIn, self.line_in.as_fd(), PollFlags::IN)];
+        let has_room = self.to_keeper.len() < MOST_WAITING;
+        let has_input = !self.to_command.is_empty();
+        let others = [
+            (Place::LineOut, (!self.to_keeper.is_empty()).then_some(&self.line_out), PollFlags::OUT),
+            (Place::Control, self.ended.is_none().then_some(&self.control), PollFlags::IN),
+            (Place::Sidecar, self.sidecar.as_ref(), PollFlags::IN),
+            (Place::Input, self.input.as_ref().filter(|_| has_input), PollFlags::OUT),
+            (Place::Output, self.output.as_ref().filter(|_| has_room), PollFlags::IN),
+            (Place::Errors, self.errors.as_ref().filter(|_| has_room), PollFlags::IN),
+        ];
+        all.extend(others.into_iter().filter_map(|(place, fd, flags)| Some((place, fd?.as_fd(), flags))));
+        let mut wish = PollFlags::empty();
+        wish.set(PollFlags::IN, has_room);
+        wish.set(PollFlags::OUT, has_input);
+        all.extend(self.terminal.as_ref().map(|terminal| (Place::Terminal, terminal.as_fd(), wish)));
+        let mut fds: Vec<PollFd<'_>> =
+            all.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        match rustix::event::poll(&mut fds, Some(&PATIENCE)) {
+            // The keeper says that it is there more often than that.
+            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {
+                let ready = all.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+                Ok(ready.map(|((place, ..), _)| *place).collect())
+            }
+            Err(Errno::INTR) => Ok(Vec::new()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn read_line(&mut self) -> io::Result<()> {
+        let mut buffer = [0; CHUNK];
+        match rustix::io::read(&self.line_in, &mut buffer) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.frames.feed(&buffer[..length]);
+                self.take_frames()
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn take_frames(&mut self) -> io::Result<()> {
+        while let Some((channel, payload)) = self.frames.next_frame()? {
+            match channel {
+                Channel::Input if self.to_command.len() + payload.len() <= WINDOW => {
+                    self.to_command.extend(payload);
+                }
+                Channel::InputEnd => self.input_ended = true,
+                Channel::Signal => {
+                    if let Ok(number) = payload.try_into() {
+                        let _ = handshake::send_signal(self.control.as_fd(), i32::from_le_bytes(number));
+                    }
+                }
+                Channel::Size => {
+                    self.size = size_of(payload);
+                    self.follow_size();
+                }
+                Channel::Alive => {}
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        self.give_command();
+        Ok(())
+    }
+
+    fn follow_size(&self) {
+        if let (Some(terminal), Some(size)) = (&self.terminal, self.size) {
+            let _ = rustix::termios::tcsetwinsize(terminal, size);
+        }
+    }
+
+    /// Hands waiting input over, as much as is taken, and says how much that was.
+    fn give_command(&mut self) {
+        let target = self.terminal.as_ref().or(self.input.as_ref());
+        let taken = match target.map(|to| rustix::io::write(to, &self.to_command)) {
+            _ if self.to_command.is_empty() => 0,
+            Some(Ok(taken)) => taken,
+            Some(Err(Errno::AGAIN | Errno::INTR)) => 0,
+            // Nobody reads it any more, or not yet: with a terminal the command begins later.
+            Some(Err(_)) => self.to_command.len(),
+            None if self.ended.is_none() && self.input.is_none() && self.errors.is_none() => 0,
+            None => self.to_command.len(),
+        };
+        if taken > 0 {
+            self.to_command.drain(..taken);
+            self.to_keeper.extend(frame(Channel::Taken, &(taken as u32).to_le_bytes()));
+        }
+        if self.input_ended && self.to_command.is_empty() {
+            self.input = None;
+        }
+    }
+
+    fn give_keeper(&mut self) -> io::Result<()> {
+        match rustix::io::write(&self.line_out, &self.to_keeper) {
+            Ok(taken) => {
+                self.to_keeper.drain(..taken);
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn take_event(&mut self) -> io::Result<()> {
+        let Some(event) = Event::receive(self.control.as_fd())? else {
+            // The supervisor is done, and had said how it ended if anything did.
+            self.ended.get_or_insert_default();
+            self.input = None;
+            return Ok(());
+        };
+        match event {
+            Event::Terminal(master) => {
+                rustix::io::ioctl_fionbio(&master, true)?;
+                self.terminal = Some(master);
+                self.follow_size();
+            }
+            Event::Ended(_) | Event::NotExecuted { .. } | Event::Failed { .. } => {
+                self.ended = Some(event.message().0);
+                self.input = None;
+            }
+            Event::Started { .. } | Event::Used(_) => {
+                self.to_keeper.extend(frame(Channel::Event, &event.message().0));
+            }
+        }
+        Ok(())
+    }
+
+    fn use_terminal(&mut self) {
+        self.give_command();
+        move_out(&mut self.terminal, Channel::Output, &mut self.to_keeper);
+    }
+
+    fn tell_end(&mut self, ended: &[u8]) {
+        let used = Event::Used(own_usage());
+        self.to_keeper.extend(frame(Channel::Event, &used.message().0));
+        if !ended.is_empty() {
+            self.to_keeper.extend(frame(Channel::Event, ended));
+        }
+    }
+
+    /// Everything that is left goes to the keeper.
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.to_keeper.is_empty() {
+            let mut ready = [PollFd::new(&self.line_out, PollFlags::OUT)];
+            match rustix::event::poll(&mut ready, Some(&PATIENCE)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) | Err(Errno::INTR) => self.give_keeper()?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads of the command's once, and lets go of what has ended: of a terminal, that its other side is closed.
+fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_keeper: &mut Vec<u8>) {
+    let Some(open) = from else { return };
+    let mut buffer = [0; CHUNK];
+    match rustix::io::read(open, &mut buffer) {
+        Ok(length @ 1..) => to_keeper.extend(frame(channel, &buffer[..length])),
+        Err(Errno::AGAIN | Errno::INTR) => {}
+        Ok(_) | Err(_) => *from = None,
+    }
+}
+
+/// A size, as it comes over the line.
+fn size_of(payload: &[u8]) -> Option<Winsize> {
+    let [a, b, c, d] = payload.try_into().ok()?;
+    let (ws_row, ws_col) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+    Some(Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 })
+}
+
+/// What this container has used, read where an engine shows it its own control group.
+fn own_usage() -> cgroup::Usage {
+    let base = Path::new("/sys/fs/cgroup");
+    let directories: Vec<PathBuf> = if base.join("memory").is_dir() {
+        ["memory", "cpu", "pids"].map(|controller| base.join(controller)).to_vec()
+    } else {
+        vec![base.to_path_buf()]
+    };
+    cgroup::usage_of(&directories)
+}

@@ -1,0 +1,46 @@
+//! The steps of the `docker` backend: what an engine is asked for.
+
+use std::path::Path;
+
+use policy::{RunSpec, WorkspaceMode};
+
+use super::linux::show_places;
+use super::{HOME, private_room_of};
+use crate::caller::Caller;
+use crate::docker::EngineRun;
+use crate::error::Error;
+use crate::step::Step;
+use crate::tool;
+
+pub(super) fn steps(
+    spec: &RunSpec,
+    caller: &Caller,
+    engine: &EngineRun,
+    workspace: &Path,
+    tools: &tool::Brought,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    if spec.workspace_mode == WorkspaceMode::Overlay {
+        return Err(Error::Refused {
+            what: "backend `docker` cannot keep what is written in a workspace apart".into(),
+            remedy: Some("use --backend container, or --workspace-mode ro".into()),
+        });
+    }
+    if engine.at.rootless {
+        notices.push("the engine runs without root: its root is you, and the command's user inside".into());
+    }
+    let (size, inodes) = private_room_of(spec);
+    let mut steps =
+        vec![Step::RunNetwork, Step::SidecarContainer, Step::AgentContainer(engine.image.clone())];
+    let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
+    steps.extend(directories.map(|(path, mode)| Step::PrivateDirectory {
+        path: path.into(),
+        mode,
+        size,
+        inodes,
+    }));
+    show_places(&mut steps, spec, caller, (workspace, None), tools)?;
+    // What walls there are is put up inside, by our own process; `EnterRoot` marks where the root is whole.
+    steps.extend([Step::EnterRoot, Step::DropPrivileges, Step::Landlock, Step::Seccomp]);
+    Ok(steps)
+}
