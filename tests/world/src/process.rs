@@ -78,12 +78,12 @@ pub(crate) fn next_signal(signals: &[libc::c_int]) -> libc::c_int {
 }
 
 /// Gives the command a process group of its own, in front of the terminal if its standard input is one. A group from
-/// outside the process namespace would read as 0 inside, which breaks job control.
+/// outside the process namespace would read as 0 inside, which breaks job control. It does not outlive this process.
 pub(crate) fn own_group(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec and calls only async-signal-safe system calls.
     unsafe {
         command.pre_exec(|| {
-            if libc::setpgid(0, 0) != 0 {
+            if libc::setpgid(0, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
             // A background process that takes the terminal gets SIGTTOU; blocked, the call just succeeds.

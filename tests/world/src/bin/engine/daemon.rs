@@ -1,0 +1,95 @@
+//! `dockerd`: how it is told to keep to its folder, whether it answers, and how it ends by itself. Its log is a file beside
+//! its data, whose last lines are the reason where it does not start.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::archives;
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::options::Network;
+
+/// From its start to its first answer.
+const READY: Duration = Duration::from_secs(30);
+/// Where distributions keep what dockerd starts (`containerd`, `iptables`), which an account's own list may lack.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Of a log that is shown.
+const LINES: usize = 3;
+
+/// A daemon that was started.
+pub(crate) struct Daemon<'a> {
+    folder: &'a Folder,
+    child: Child,
+    deadline: Instant,
+}
+
+impl<'a> Daemon<'a> {
+    pub(crate) fn start(folder: &'a Folder, network: Network) -> Result<Self, Error> {
+        if network == Network::Own {
+            let up = Command::new("ip").env("PATH", PATH).args(["link", "set", "lo", "up"]).status();
+            if !up.is_ok_and(|status| status.success()) {
+                let message = "the loopback device stays down".to_owned();
+                return Err(Error::Tool { program: "ip", package: "iproute2", message });
+            }
+        }
+        let configuration = folder.at("daemon.json");
+        fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;
+        let log = folder.at("log");
+        let log = File::create(&log).map_err(Error::file(log))?;
+        let copy = log.try_clone().map_err(Error::file(folder.at("log")))?;
+        let mut command = Command::new("dockerd");
+        command.env_clear().env("PATH", PATH).args(arguments(folder));
+        command.stdin(Stdio::null()).stdout(log).stderr(copy);
+        let child = command.spawn().map_err(|error| Error::Tool {
+            program: "dockerd",
+            package: "docker.io",
+            message: error.to_string(),
+        })?;
+        Ok(Self { folder, child, deadline: Instant::now() + READY })
+    }
+
+    /// Whether it answers by now.
+    pub(crate) fn answers(&mut self) -> Result<bool, Error> {
+        let ended = !matches!(self.child.try_wait(), Ok(None));
+        if ended || Instant::now() > self.deadline {
+            let log = fs::read_to_string(self.folder.at("log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let message = lines[lines.len().saturating_sub(LINES)..].join("\n");
+            return Err(Error::Daemon { message });
+        }
+        Ok(self.folder.socket().exists() && archives::answers(&self.folder.socket()))
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn end(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(id, Signal::TERM);
+        }
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn arguments(folder: &Folder) -> Vec<OsString> {
+    let of_folder = [
+        ("data-root", folder.data()),
+        ("exec-root", folder.at("exec")),
+        ("pidfile", folder.at("pid")),
+        ("config-file", folder.at("daemon.json")),
+    ];
+    let of_folder = of_folder.map(|(option, path)| format!("--{option}={}", path.display()));
+    let others = [
+        format!("--host={}", folder.host()),
+        format!("--cgroup-parent=/{}", folder.group()),
+        // Of the machine's init, groups would have to be named otherwise.
+        "--exec-opt=native.cgroupdriver=cgroupfs".to_owned(),
+        "--storage-driver=overlay2".to_owned(),
+    ];
+    of_folder.into_iter().chain(others).map(OsString::from).collect()
+}

@@ -1,0 +1,109 @@
+//! Where engines keep their files: one folder a user, in it one for each engine that runs. An engine holds a lock on its own
+//! for as long as one of its processes lives, so that what nobody holds can be removed by the next one to start.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::error::Error;
+use crate::groups;
+
+const LOCK: &str = "lock";
+/// How the names of engines' folders begin; the rest is random.
+const ENGINE: &str = "test-engine-";
+
+/// The folder of all engines of this user, locked against the others.
+pub(crate) struct Base {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Base {
+    /// Waits for its turn: never longer than it takes another one to prepare the images.
+    pub(crate) fn lock() -> Result<Self, Error> {
+        let user = rustix::process::geteuid().as_raw();
+        let path = PathBuf::from(format!("/var/tmp/lockgate-test-engine-{user}"));
+        fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        let lock = open_lock(&path)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| Error::file(&path)(error.into()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what engines left that were killed together with the process that would have done it.
+    pub(crate) fn sweep(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(ENGINE) && is_free(&entry.path()) {
+                groups::remove(&name);
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// One engine's folder.
+pub(crate) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// A new and empty one, which stays until [`Folder::remove`].
+    pub(crate) fn make(base: &Base) -> Result<Self, Error> {
+        let made = tempfile::Builder::new().prefix(ENGINE).tempdir_in(&base.path);
+        let path = made.map_err(Error::file(&base.path))?.keep();
+        let lock = open_lock(&path)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| Error::file(&path)(error.into()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// A path in it.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The daemon's `--data-root`.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.at("data")
+    }
+
+    /// The daemon's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.at("docker.sock")
+    }
+
+    /// The same, as `DOCKER_HOST` has it.
+    pub(crate) fn host(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// The control group that all its containers' are in.
+    pub(crate) fn group(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Removes it and its control groups; all processes of the engine have ended.
+    pub(crate) fn remove(&self) {
+        groups::remove(&self.group());
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The lock of a folder, which is not taken yet.
+pub(crate) fn open_lock(folder: &Path) -> Result<File, Error> {
+    let path = folder.join(LOCK);
+    File::options().write(true).create(true).truncate(false).open(&path).map_err(Error::file(path))
+}
+
+/// Whether nobody holds a folder's lock.
+pub(crate) fn is_free(folder: &Path) -> bool {
+    open_lock(folder)
+        .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+}

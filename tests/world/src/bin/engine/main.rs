@@ -1,0 +1,104 @@
+//! `engine [--here] [--archive FILE]… -- CMD ARGS…`: a docker engine of its own, for as long as the command runs, which finds
+//! it by `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
+//!
+//! ```text
+//! engine ─┬─ command
+//!         └─ namespaces ── the first process of them ── dockerd ── containerd ── containers
+//! ```
+//!
+//! The daemon has mounts and processes of its own, and with `--here` the caller's network (that of `world -- engine …`),
+//! otherwise an empty one. Each archive is an image that it begins with, named as the file. However this program ends, a
+//! pipe closes, and the first process ends all the others and removes what they left.
+
+mod archives;
+mod daemon;
+mod error;
+mod folder;
+mod groups;
+mod inside;
+mod options;
+#[path = "../../process.rs"]
+mod process;
+mod start;
+mod stored;
+
+use std::error::Error as _;
+use std::io::Write;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+use crate::error::Error;
+use crate::folder::{Base, Folder};
+use crate::options::Options;
+use crate::start::Engine;
+use crate::stored::Stored;
+
+/// Passed on to the command.
+const SIGNALS: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
+
+fn main() -> ExitCode {
+    ExitCode::from(status_of(Options::parse(std::env::args_os().skip(1)).and_then(run)))
+}
+
+fn run(options: Options) -> Result<u8, Error> {
+    let base = Base::lock()?;
+    base.sweep();
+    let stored = Stored::of(&base, &options.archives)?;
+    let folder = Folder::make(&base)?;
+    // Before anything forks: a copy of a descriptor holds its lock.
+    drop(base);
+    stored.fill(&folder)?;
+    let engine = Engine::start(&folder, options.network)?;
+    let ended = command(&options, &folder);
+    engine.stop();
+    ended
+}
+
+/// Runs the command to its end, and returns what to exit with, as a shell says it.
+fn command(options: &Options, folder: &Folder) -> Result<u8, Error> {
+    let watched: Vec<_> = SIGNALS.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
+    process::block(&watched);
+    let mut command = Command::new(&options.program);
+    command.args(&options.arguments).env("DOCKER_HOST", folder.host());
+    process::own_group(&mut command);
+    let failed = |source| Error::Command { program: options.program.display().to_string(), source };
+    let child = command.spawn().map_err(failed)?;
+    let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(Error::Inside)?;
+    loop {
+        match waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => return Ok(code(status)),
+            Ok(None) => {}
+            Err(source) => return Err(Error::Wait { source: source.into() }),
+        }
+        let number = process::next_signal(&watched);
+        if let Some(signal) = SIGNALS.into_iter().find(|signal| signal.as_raw() == number) {
+            // One that has just ended needs no signal.
+            let _ = kill_process(child, signal);
+        }
+    }
+}
+
+fn code(status: WaitStatus) -> u8 {
+    let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Ends a forked process without unwinding into the code of its parent.
+fn leave(result: Result<u8, Error>) -> ! {
+    std::process::exit(status_of(result).into())
+}
+
+fn status_of(result: Result<u8, Error>) -> u8 {
+    result.unwrap_or_else(|error| {
+        let mut message = format!("engine: failed to {error}");
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            message += &format!(": {source}");
+            cause = source.source();
+        }
+        // Whoever would read it may be gone.
+        let _ = writeln!(std::io::stderr(), "{message}");
+        error.status()
+    })
+}

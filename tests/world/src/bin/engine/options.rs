@@ -1,0 +1,47 @@
+//! The command line. It must not create or open anything.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// Which network the daemon is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// The caller's.
+    Here,
+    /// An empty one, with a loopback device.
+    Own,
+}
+
+/// What the caller asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) network: Network,
+    pub(crate) archives: Vec<PathBuf>,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Options {
+    /// Reads the arguments that follow the program's own name.
+    pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, Error> {
+        let (mut network, mut archives) = (Network::Own, Vec::new());
+        loop {
+            let Some(argument) = arguments.next() else {
+                return Err(Error::Arguments("`--` and a command are missing".to_owned()));
+            };
+            match argument.to_str() {
+                Some("--") => break,
+                Some("--here") => network = Network::Here,
+                Some("--archive") => match arguments.next() {
+                    Some(path) => archives.push(PathBuf::from(path)),
+                    None => return Err(Error::Arguments("`--archive` needs a path".to_owned())),
+                },
+                _ => return Err(Error::Arguments(format!("`{}` is unknown", argument.display()))),
+            }
+        }
+        let program = arguments.next().ok_or_else(|| Error::Arguments("a command is missing".to_owned()))?;
+        Ok(Self { network, archives, program, arguments: arguments.collect() })
+    }
+}

@@ -1,0 +1,103 @@
+//! The data that engines begin with: made once a machine by an engine that takes the archives in, and kept. Each engine has
+//! copies of the databases, and links to the layers: those are thousands of files, and no daemon writes to the ones of an image.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::archives;
+use crate::error::Error;
+use crate::folder::{Base, Folder, is_free, open_lock};
+use crate::options::Network;
+use crate::start::Engine;
+
+/// How the names of these folders begin; the rest says which archives are in.
+const STORED: &str = "stored-";
+const DATA: &str = "data";
+/// The driver's folder, and in each layer's own the folder of its files.
+const DRIVER: &str = "overlay2";
+const FILES: &str = "diff";
+
+/// Data that stays for as long as this lives.
+pub(crate) struct Stored {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Stored {
+    /// The data with these archives in it, made if it has to be.
+    pub(crate) fn of(base: &Base, archives: &[PathBuf]) -> Result<Self, Error> {
+        let path = base.path().join(format!("{STORED}{:016x}", key(archives)?));
+        if !path.join(DATA).is_dir() {
+            forget_others(base);
+            fs::create_dir_all(&path).map_err(Error::file(&path))?;
+            make(base, archives, &path.join(DATA))?;
+        }
+        let lock = open_lock(&path)?;
+        rustix::fs::flock(&lock, FlockOperation::LockShared)
+            .map_err(|error| Error::file(&path)(error.into()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Fills an engine's folder.
+    pub(crate) fn fill(&self, folder: &Folder) -> Result<(), Error> {
+        let to = folder.data();
+        copy(&self.path.join(DATA), &to).map_err(Error::file(to))
+    }
+}
+
+/// What makes two engines begin with the same.
+fn key(archives: &[PathBuf]) -> Result<u64, Error> {
+    let mut hasher = DefaultHasher::new();
+    for archive in archives {
+        let data = fs::metadata(archive).map_err(Error::file(archive))?;
+        let archive = fs::canonicalize(archive).map_err(Error::file(archive))?;
+        (archive, data.size(), data.mtime(), data.mtime_nsec()).hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+/// Removes what was made of other archives, and is in nobody's use.
+fn forget_others(base: &Base) {
+    for entry in fs::read_dir(base.path()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(STORED) && is_free(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn make(base: &Base, archives: &[PathBuf], data: &Path) -> Result<(), Error> {
+    let folder = Folder::make(base)?;
+    let engine = Engine::start(&folder, Network::Own)?;
+    let taken = archives.iter().try_for_each(|archive| archives::take_in(&folder.socket(), archive));
+    engine.settle();
+    let moved = taken.and_then(|()| fs::rename(folder.data(), data).map_err(Error::file(data)));
+    folder.remove();
+    moved
+}
+
+/// Copies files, folders and links, but for a layer's files.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    let is_layer = from.parent().is_some_and(|above| above.ends_with(DRIVER));
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if is_layer && entry.file_name() == FILES {
+            symlink(source, target)?;
+        } else if kind.is_dir() {
+            copy(&source, &target)?;
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&source)?, target)?;
+        } else if kind.is_file() {
+            fs::copy(&source, target)?;
+        }
+    }
+    Ok(())
+}
