@@ -50,6 +50,7 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
     // With the features of the whole workspace, so that the tests' own build finds most of it done.
     let probe = steps.run("build probe", || workspace.build("probe", &["--workspace"]))?;
     let world = steps.run("build world", || workspace.build("world", &["--workspace"]))?;
+    let engine = steps.run("build engine", || workspace.build("engine", &["--workspace"]))?;
     check::steps_of_check(workspace, steps)?;
 
     let venv = workspace.target.join(setup::VENV);
@@ -58,6 +59,7 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
             .env("LOCKGATE_BIN", &lockgate)
             .env("LOCKGATE_PROBE_BIN", &probe)
             .env("LOCKGATE_WORLD_BIN", &world)
+            .env("LOCKGATE_ENGINE_BIN", &engine)
             .env("LOCKGATE_TEST_VENV", &venv);
         if in_ci() { command.env("LOCKGATE_TEST_REQUIRE", "all") } else { command }
     };

@@ -2,18 +2,23 @@
 //! directory of its own. Everything lies in one temporary directory that goes when the bench does.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::host::binary;
+use crate::engine;
+use crate::host::{binary, is_root};
 use crate::image;
+use crate::inventory::files_under;
 use crate::program::{Ended, run};
 use crate::run::Run;
 use crate::seen::Seen;
+
+/// Who a run of root's is inside a container of an engine, user and group alike.
+const USER: u32 = 1000;
 
 /// Which backend a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +27,8 @@ pub enum Backend {
     Linux,
     /// The same, with an image as its root.
     Container,
+    /// A container of the caller's docker engine.
+    Docker,
     /// No isolation, a proxy and a clean environment.
     Process,
 }
@@ -30,12 +37,14 @@ impl Backend {
     /// The backend whose promises this program tests: the one it is named after, or `linux`.
     #[must_use]
     pub fn isolated() -> Self {
-        static NAMED: OnceLock<bool> = OnceLock::new();
-        let container = NAMED.get_or_init(|| {
+        static NAMED: OnceLock<Backend> = OnceLock::new();
+        *NAMED.get_or_init(|| {
             let own = std::env::current_exe().unwrap_or_default();
-            own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("container-"))
-        });
-        if *container { Self::Container } else { Self::Linux }
+            let name = own.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_named =
+                |backend: &Self| name.strip_prefix(backend.name()).is_some_and(|rest| rest.starts_with('-'));
+            [Self::Container, Self::Docker].into_iter().find(is_named).unwrap_or(Self::Linux)
+        })
     }
 
     /// That one, and, in the program of `linux`, the one without isolation.
@@ -53,6 +62,7 @@ impl Backend {
         match self {
             Self::Linux => "linux",
             Self::Container => "container",
+            Self::Docker => "docker",
             Self::Process => "process",
         }
     }
@@ -106,8 +116,15 @@ impl Bench {
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         let mut environment = vec![("XDG_STATE_HOME", self.state())];
-        if Backend::isolated() == Backend::Container {
-            environment.push(("XDG_DATA_HOME", image::store().expect("`ready` was asked first")));
+        match Backend::isolated() {
+            Backend::Container => {
+                environment.push(("XDG_DATA_HOME", image::store().expect("`ready` was asked first")));
+            }
+            Backend::Docker => {
+                hand_over(&self.workspace());
+                environment.push(("DOCKER_HOST", engine::shared().into()));
+            }
+            Backend::Linux | Backend::Process => {}
         }
         environment
     }
@@ -203,5 +220,18 @@ impl Bench {
             records.extend(self.records(&["audit", "show", run, "--json"]));
         }
         records
+    }
+}
+
+/// Gives a workspace to the user inside: an engine's containers have no other identities than the machine's, and what root
+/// starts runs as the first ordinary user there.
+pub(crate) fn hand_over(workspace: &Path) {
+    if !is_root() {
+        return;
+    }
+    let all = files_under(workspace).into_iter().map(|path| workspace.join(path));
+    for path in all.chain([workspace.to_owned()]) {
+        // What has gone in the meantime needs no owner.
+        let _ = lchown(path, Some(USER), Some(USER));
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::bench::Backend;
-use crate::image;
+use crate::{engine, image};
 
 /// Something a test cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Needs {
     Root,
     /// A way to bound memory and processes: root, or a delegated control group.
     ControlGroups,
+    /// A docker engine of the test's own, which only root can start.
+    Engine,
     /// A pseudo-terminal, made by `script` of util-linux.
     Terminal,
 }
@@ -32,9 +34,11 @@ pub enum Needs {
 pub fn ready(needs: &[Needs]) -> bool {
     let missing = binary("lockgate")
         .and_then(|_| binary("probe"))
-        .and_then(
-            |_| if Backend::isolated() == Backend::Container { image::store().map(drop) } else { Ok(()) },
-        )
+        .and_then(|_| match Backend::isolated() {
+            Backend::Container => image::store().map(drop),
+            Backend::Docker => have(Needs::Engine),
+            Backend::Linux | Backend::Process => Ok(()),
+        })
         .and_then(|_| needs.iter().try_for_each(|need| have(*need)));
     let Err(reason) = missing else { return true };
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
@@ -81,6 +85,7 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::ControlGroups => GROUPS.get_or_init(groups).clone(),
         Needs::Root if is_root() => Ok(()),
         Needs::Root => Err("this test needs to be root".to_owned()),
+        Needs::Engine => have(Needs::Root).and_then(|()| engine::possible()),
         Needs::Terminal => {
             succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")
         }

@@ -1,5 +1,5 @@
-//! The image that runs of the backend `container` are given: a Debian that `cargo xtask setup` made, taken into a store of the
-//! tests' own, once for each user.
+//! The image that runs are given where they need one: a Debian that `cargo xtask setup` made, for the backend `container` taken
+//! into a store of the tests' own, once for each user.
 
 use std::env;
 use std::fs::{self, File};
@@ -20,12 +20,17 @@ pub(crate) fn store() -> Result<PathBuf, String> {
     STORE.get_or_init(prepare).clone()
 }
 
-fn prepare() -> Result<PathBuf, String> {
+/// The archive that it is made of, from where these tests were built.
+pub(crate) fn archive() -> Result<PathBuf, String> {
     let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
     let missing =
         || "no images/debian.tar in the target directory; `cargo xtask setup` makes it, as root".to_owned();
     let archive = own.ancestors().map(|above| above.join("images/debian.tar")).find(|it| it.is_file());
-    let archive = archive.ok_or_else(missing)?;
+    archive.ok_or_else(missing)
+}
+
+fn prepare() -> Result<PathBuf, String> {
+    let archive = archive()?;
     let user = rustix::process::geteuid().as_raw();
     let store = Path::new("/var/tmp").join(format!("lockgate-test-images-{user}"));
     let fail = |error: std::io::Error| format!("the image cannot be taken in: {error}");

@@ -16,8 +16,8 @@ pub struct Promise {
     pub answers: &'static str,
 }
 
-const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container];
-const ALL: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Process];
+const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker];
+const ALL: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Process];
 
 const fn promise(
     id: &'static str,

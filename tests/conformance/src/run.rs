@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::bench::{Backend, Bench};
+use crate::bench::{Backend, Bench, hand_over};
+use crate::engine;
 use crate::host::binary;
 use crate::image;
 use crate::program::{Ended, Live};
@@ -16,11 +17,14 @@ use crate::world::World;
 /// A run that has not started.
 #[derive(Clone, Debug)]
 pub struct Run {
+    backend: Backend,
     workspace: PathBuf,
     state: PathBuf,
     flags: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     before: Vec<OsString>,
+    /// Whether what it is behind starts an engine for it.
+    brings_engine: bool,
 }
 
 impl Run {
@@ -29,12 +33,22 @@ impl Run {
         let flags = ["--backend", backend.name(), "--workspace"].map(OsString::from);
         let mut flags: Vec<OsString> = flags.into_iter().chain([workspace.clone().into()]).collect();
         let mut environment = Vec::new();
+        if matches!(backend, Backend::Container | Backend::Docker) {
+            flags.extend(["--image", image::NAME].map(OsString::from));
+        }
         if backend == Backend::Container {
             let store = image::store().expect("`ready` was asked first");
-            flags.extend(["--image", image::NAME].map(OsString::from));
             environment.push(("XDG_DATA_HOME".into(), store.into()));
         }
-        Self { workspace, state: bench.state(), flags, environment, before: Vec::new() }
+        Self {
+            backend,
+            workspace,
+            state: bench.state(),
+            flags,
+            environment,
+            before: Vec::new(),
+            brings_engine: false,
+        }
     }
 
     /// Adds flags of `lockgate run`.
@@ -64,10 +78,16 @@ impl Run {
         self
     }
 
-    /// Runs it in the small internet.
+    /// Runs it in the small internet, where it has an engine of its own, if it needs one.
     #[must_use]
     pub fn within(self, world: &World) -> Self {
-        self.behind(world.wrapper())
+        let mut wrapper = world.wrapper();
+        let mut run = self;
+        if run.backend == Backend::Docker {
+            wrapper.extend(engine::wrapper().expect("`ready` was asked first"));
+            run.brings_engine = true;
+        }
+        run.behind(wrapper)
     }
 
     /// The finished command line.
@@ -92,6 +112,12 @@ impl Run {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&self.workspace).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", &self.state).env_remove("LOCKGATE_TEST_REQUIRE");
+        if self.backend == Backend::Docker {
+            hand_over(&self.workspace);
+            if !self.brings_engine {
+                command.env("DOCKER_HOST", engine::shared());
+            }
+        }
         command.envs(self.environment.iter().cloned());
         Live::start(&mut command)
     }

@@ -1,0 +1,98 @@
+//! The docker engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for
+//! each run that is in it, and one for all other runs of this program, in an empty network. The machine's own is never asked.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::host::binary;
+use crate::image;
+
+/// Says where the engine is, and stays until nobody holds the other end of its input.
+const STAY: [&str; 3] = ["/bin/sh", "-c", r#"echo "$DOCKER_HOST"; exec cat > /dev/null"#];
+/// For an answer about what an engine has.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a run may leave in an engine, as the API lists it.
+const LISTS: [&str; 4] = ["/containers/json?all=1", "/networks", "/volumes", "/images/json?all=1"];
+
+/// What is before a command in the small internet that needs an engine there.
+pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
+    program(&["--here"])
+}
+
+/// `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, however that ends:
+/// then its input is closed.
+pub(crate) fn shared() -> &'static str {
+    static SHARED: OnceLock<(String, Child)> = OnceLock::new();
+    &SHARED.get_or_init(|| start().expect("an engine")).0
+}
+
+/// Whether there can be an engine, as far as files tell.
+pub(crate) fn possible() -> Result<(), String> {
+    for (tool, package) in [("dockerd", "docker.io"), ("containerd", "containerd"), ("iptables", "iptables")]
+    {
+        let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        if !folders.iter().any(|folder| std::path::Path::new(folder).join(tool).is_file()) {
+            return Err(format!("no docker engine: `{tool}` ({package}) is not installed"));
+        }
+    }
+    program(&[]).map(drop)
+}
+
+/// The containers, networks, volumes and images of the shared engine whose description holds `word`.
+///
+/// # Panics
+/// When the engine does not answer.
+#[must_use]
+pub fn objects(word: &str) -> Vec<String> {
+    let all = LISTS.iter().flat_map(|path| list(path).expect("an answer of the engine"));
+    all.filter(|object| object.contains(word)).collect()
+}
+
+fn list(path: &str) -> std::io::Result<Vec<String>> {
+    let mut stream = UnixStream::connect(shared().trim_start_matches("unix://"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let body: Value = serde_json::from_str(body)?;
+    // Volumes are a list in an object.
+    let list = body.as_array().or_else(|| body["Volumes"].as_array());
+    Ok(list.into_iter().flatten().map(Value::to_string).collect())
+}
+
+fn start() -> Result<(String, Child), String> {
+    let words = program(&[])?;
+    let fail = |error: std::io::Error| format!("no docker engine: {error}");
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(STAY).current_dir("/");
+    // Its streams are its own: a test ends when nobody holds those of the test.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(fail)?;
+    let mut host = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut host).map_err(fail)?;
+    }
+    let host = host.trim().to_owned();
+    if host.is_empty() {
+        let mut words = String::new();
+        if let Some(mut errors) = child.stderr.take() {
+            errors.read_to_string(&mut words).map_err(fail)?;
+        }
+        return Err(format!("no docker engine: {}", words.trim()));
+    }
+    Ok((host, child))
+}
+
+fn program(flags: &[&str]) -> Result<Vec<OsString>, String> {
+    let mut words: Vec<OsString> = vec![binary("engine")?.into()];
+    words.extend(flags.iter().map(OsString::from));
+    words.extend(["--archive".into(), image::archive()?.into(), "--".into()]);
+    Ok(words)
+}

@@ -1,0 +1,4 @@
+//! Every promise once more, by the backend `docker`: the same modules, in a program whose name says the backend.
+
+#[path = "all.rs"]
+mod all;
