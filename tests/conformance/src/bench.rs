@@ -192,7 +192,8 @@ impl Bench {
     #[must_use]
     pub fn lockgate(&self, arguments: &[&str]) -> Ended {
         let mut command = Command::new(binary("lockgate").expect("`ready` was asked first"));
-        run(command.args(arguments).env("XDG_STATE_HOME", self.state()).current_dir(self.workspace()))
+        command.args(arguments).env("XDG_STATE_HOME", self.state()).current_dir(self.workspace());
+        run(command.env("DOCKER_HOST", engine::started()))
     }
 
     /// The records of `lockgate … --json`, one a line.

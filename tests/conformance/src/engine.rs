@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a run may leave in an engine, as the API lists it.
 const LISTS: [&str; 4] = ["/containers/json?all=1", "/networks", "/volumes", "/images/json?all=1"];
 
+/// Where it is, and the process whose input ends it.
+static SHARED: OnceLock<(String, Child)> = OnceLock::new();
+
 /// What is before a command in the small internet that needs an engine there.
 pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
     program(&["--here"])
@@ -28,8 +31,12 @@ pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
 /// `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, however that ends:
 /// then its input is closed.
 pub(crate) fn shared() -> &'static str {
-    static SHARED: OnceLock<(String, Child)> = OnceLock::new();
     &SHARED.get_or_init(|| start().expect("an engine")).0
+}
+
+/// The same if it has been started, or what leads nowhere: the machine's own is not to be found by default.
+pub(crate) fn started() -> &'static str {
+    SHARED.get().map_or("unix:///nonexistent/docker.sock", |(host, _)| host)
 }
 
 /// Whether there can be an engine, as far as files tell.
@@ -54,17 +61,38 @@ pub fn objects(word: &str) -> Vec<String> {
     all.filter(|object| object.contains(word)).collect()
 }
 
+/// Kills the containers of the shared engine whose description holds all of `words`, and says how many there were.
+///
+/// # Panics
+/// When the engine does not answer.
+#[must_use]
+pub fn kill_containers(words: &[&str]) -> usize {
+    let containers = list(LISTS[0]).expect("an answer of the engine");
+    let meant = containers.iter().filter(|container| words.iter().all(|word| container.contains(word)));
+    meant
+        .map(|container| {
+            let container: Value = serde_json::from_str(container).expect("a description");
+            let path = format!("/containers/{}/kill", container["Id"].as_str().unwrap_or_default());
+            ask("POST", &path).expect("an answer of the engine");
+        })
+        .count()
+}
+
 fn list(path: &str) -> std::io::Result<Vec<String>> {
-    let mut stream = UnixStream::connect(shared().trim_start_matches("unix://"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let body: Value = serde_json::from_str(body)?;
+    let body: Value = serde_json::from_str(&ask("GET", path)?)?;
     // Volumes are a list in an object.
     let list = body.as_array().or_else(|| body["Volumes"].as_array());
     Ok(list.into_iter().flatten().map(Value::to_string).collect())
+}
+
+/// The body of an answer of the API.
+fn ask(method: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(shared().trim_start_matches("unix://"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Length: 0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
 }
 
 fn start() -> Result<(String, Child), String> {

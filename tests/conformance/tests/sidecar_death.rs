@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use lockgate_conformance::{Backend, Bench, Canary, Needs, processes_named, ready, vanishes, within};
+use lockgate_conformance::{
+    Backend, Bench, Canary, Needs, kill_containers, processes_named, ready, vanishes, within,
+};
 
 /// Process ids beneath `parent`, at any depth.
 fn descendants(parent: u32) -> Vec<u32> {
@@ -39,17 +41,28 @@ fn a_run_ends_with_its_sidecar() {
         processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
     };
     assert!(within(Duration::from_secs(10), holds), "the command did not start");
-    // The sidecar is the one beneath the command line that is in no PID namespace of its own.
-    let sidecars: Vec<u32> =
-        descendants(live.id()).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect();
-    assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
     let start = Instant::now();
-    let killed = std::process::Command::new("kill").args(["-s", "KILL", &sidecars[0].to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()));
+    kill_sidecar(&bench, live.id());
     let ended = live.wait();
     assert!(start.elapsed() < Duration::from_secs(5), "{ended}");
     assert!(ended.code != 0 && ended.stderr.contains("sidecar"), "{ended}");
     assert!(vanishes(mark.text(), Duration::from_secs(2)), "the command outlived its sidecar");
+}
+
+/// Kills the sidecar of the only run of this bench, whose command line is the process `id`.
+fn kill_sidecar(bench: &Bench, id: u32) {
+    if Backend::isolated() == Backend::Docker {
+        let run = bench.lockgate(&["runs", "ls", "-q"]).stdout;
+        let killed = kill_containers(&[run.trim(), "sidecar"]);
+        assert!(killed == 1, "{killed} containers are the sidecar of {run}");
+        return;
+    }
+    // The sidecar is the one beneath the command line that is in no PID namespace of its own.
+    let sidecars: Vec<u32> =
+        descendants(id).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect();
+    assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
+    let killed = std::process::Command::new("kill").args(["-s", "KILL", &sidecars[0].to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
 }
 
 /// How many PID namespaces, seen from here, a process is in; none when it has ended.

@@ -76,7 +76,7 @@ const NEEDS: &[Need] = &[
         "the small image of containers",
     ),
     need("crun", Sign::Program("crun"), "running containers"),
-    need("docker.io", Sign::Program("dockerd"), "the peer of the container backend"),
+    need("docker.io", Sign::Program("dockerd"), "engines for the docker backend"),
     need("docker-registry", Sign::Program("docker-registry"), "the registry that images come from"),
     need("postgresql-client", Sign::Program("psql"), "PostgreSQL clients"),
     need("redis-tools", Sign::Program("redis-cli"), "Redis clients"),
