@@ -79,7 +79,7 @@ impl<'a> Daemon<'a> {
 fn arguments(folder: &Folder) -> Vec<OsString> {
     let of_folder = [
         ("data-root", folder.data()),
-        ("exec-root", folder.at("exec")),
+        ("exec-root", folder.state()),
         ("pidfile", folder.at("pid")),
         ("config-file", folder.at("daemon.json")),
     ];

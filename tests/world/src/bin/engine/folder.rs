@@ -61,7 +61,9 @@ impl Folder {
         let lock = open_lock(&path)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| Error::file(&path)(error.into()))?;
-        Ok(Self { path, _lock: lock })
+        let folder = Self { path, _lock: lock };
+        fs::create_dir(folder.files()).map_err(Error::file(folder.files()))?;
+        Ok(folder)
     }
 
     /// A path in it.
@@ -69,9 +71,19 @@ impl Folder {
         self.path.join(name)
     }
 
+    /// What has all that the daemon writes but its log: in memory, if nobody wants it later.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.at("files")
+    }
+
     /// The daemon's `--data-root`.
     pub(crate) fn data(&self) -> PathBuf {
-        self.at("data")
+        self.at("files/data")
+    }
+
+    /// The daemon's `--exec-root`.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.at("files/state")
     }
 
     /// The daemon's socket.

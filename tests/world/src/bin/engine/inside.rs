@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::folder::Folder;
 use crate::options::Network;
 use crate::process::{Forked, end_all_others, fork, unshare};
+use crate::stored::Stored;
 
 /// Written to the pipe: the data is wanted, so the daemon is to end by itself.
 pub(crate) const SETTLE: u8 = b's';
@@ -41,7 +42,13 @@ pub(crate) enum Word {
 }
 
 /// Makes the namespaces, and waits for their first process.
-pub(crate) fn run(folder: &Folder, network: Network, ready: OwnedFd, end: OwnedFd) -> Result<u8, Error> {
+pub(crate) fn run(
+    folder: &Folder,
+    stored: Option<&Stored>,
+    network: Network,
+    ready: OwnedFd,
+    end: OwnedFd,
+) -> Result<u8, Error> {
     let path = "/proc/self/ns/mnt";
     let mounts = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| Error::file(path)(error.into()))?;
@@ -55,7 +62,7 @@ pub(crate) fn run(folder: &Folder, network: Network, ready: OwnedFd, end: OwnedF
             Ok(0)
         }
         Forked::Child => {
-            let served = serve(folder, network, ready, &end);
+            let served = serve(folder, stored, network, ready, &end);
             end_all_others();
             wait_for_all();
             // The folder is removed as the machine sees it: here, the containers' roots are still mounted in it.
@@ -69,7 +76,13 @@ pub(crate) fn run(folder: &Folder, network: Network, ready: OwnedFd, end: OwnedF
 }
 
 /// From the first mount to the word that ends it.
-fn serve(folder: &Folder, network: Network, ready: OwnedFd, end: &OwnedFd) -> Result<Word, Error> {
+fn serve(
+    folder: &Folder,
+    stored: Option<&Stored>,
+    network: Network,
+    ready: OwnedFd,
+    end: &OwnedFd,
+) -> Result<Word, Error> {
     let refused = |source: rustix::io::Errno| Error::Fork { source: source.into() };
     setsid().map_err(refused)?;
     let null = "/dev/null";
@@ -77,6 +90,11 @@ fn serve(folder: &Folder, network: Network, ready: OwnedFd, end: &OwnedFd) -> Re
     rustix::stdio::dup2_stdin(&nowhere).map_err(refused)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(refused)?;
     mount_all()?;
+    if let Some(stored) = stored {
+        // Databases are synced to the disk with each change, which on a busy machine takes seconds.
+        mount_memory(&folder.files(), MountFlags::empty())?;
+        stored.fill(folder)?;
+    }
     let mut daemon = Daemon::start(folder, network)?;
     loop {
         if daemon.answers()? {
@@ -129,9 +147,17 @@ fn mount_all() -> Result<(), Error> {
     mount("proc", "/proc", "proc", flags, None).map_err(at("proc", Path::new("/proc")))?;
     for folder in OF_THE_MACHINE.map(Path::new) {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
-        mount("tmpfs", folder, "tmpfs", flags, None).map_err(at("an empty folder", folder))?;
+        mount_memory(folder, flags)?;
     }
     Ok(())
+}
+
+fn mount_memory(folder: &Path, flags: MountFlags) -> Result<(), Error> {
+    mount("tmpfs", folder, "tmpfs", flags, None).map_err(|source| Error::Mount {
+        what: "an empty folder",
+        target: folder.to_owned(),
+        source: source.into(),
+    })
 }
 
 /// A control group is empty once its processes are gone.

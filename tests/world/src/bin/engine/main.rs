@@ -48,8 +48,7 @@ fn run(options: Options) -> Result<u8, Error> {
     let folder = Folder::make(&base)?;
     // Before anything forks: a copy of a descriptor holds its lock.
     drop(base);
-    stored.fill(&folder)?;
-    let engine = Engine::start(&folder, options.network)?;
+    let engine = Engine::start(&folder, Some(&stored), options.network)?;
     let ended = command(&options, &folder);
     engine.stop();
     ended

@@ -72,7 +72,7 @@ fn forget_others(base: &Base) {
 
 fn make(base: &Base, archives: &[PathBuf], data: &Path) -> Result<(), Error> {
     let folder = Folder::make(base)?;
-    let engine = Engine::start(&folder, Network::Own)?;
+    let engine = Engine::start(&folder, None, Network::Own)?;
     let taken = archives.iter().try_for_each(|archive| archives::take_in(&folder.socket(), archive));
     engine.settle();
     let moved = taken.and_then(|()| fs::rename(folder.data(), data).map_err(Error::file(data)));
