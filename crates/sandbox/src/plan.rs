@@ -284,9 +284,13 @@ fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
 
 /// How much the private directories hold where memory is surely limited: they live in it, so half of it at most, or filling
 /// them would end the run.
-fn private_room_of(spec: &RunSpec) -> (ByteSize, u64) {
-    let size = spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 2));
-    (size, (size.bytes() / 4096).clamp(1024, 1 << 20))
+fn private_room_of(spec: &RunSpec) -> ByteSize {
+    spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 2))
+}
+
+/// How many files a private directory of a size may hold.
+fn inodes(size: ByteSize) -> u64 {
+    (size.bytes() / 4096).clamp(1024, 1 << 20)
 }
 
 /// After everything else of the root, as late as can be: the authority is being made meanwhile.

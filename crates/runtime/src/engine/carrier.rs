@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use egress::Files;
 use policy::Layers;
@@ -105,8 +106,7 @@ struct Carrier<'a> {
 
 impl Carrier<'_> {
     fn run(mut self) -> io::Result<()> {
-        let mut silent = 0;
-        let mut spoke = std::time::Instant::now();
+        let (mut heard, mut spoke) = (Instant::now(), Instant::now());
         loop {
             let link = self.errand.link.as_fd();
             let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
@@ -123,9 +123,13 @@ impl Carrier<'_> {
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
-            silent = if ready[0] { 0 } else { silent + LOOK };
-            if ready[0] && !self.hear()? {
-                return Ok(());
+            if ready[0] {
+                heard = Instant::now();
+                if !self.hear()? {
+                    return Ok(());
+                }
+            } else if heard.elapsed() > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
             }
             if ready.get(1) == Some(&true) && !self.is_over {
                 self.is_over = true;
@@ -135,13 +139,9 @@ impl Carrier<'_> {
                 self.pass_answer()?;
             }
             self.pass_generation()?;
-            if spoke.elapsed().as_secs() >= HEARTBEAT {
-                spoke = std::time::Instant::now();
+            if spoke.elapsed() >= HEARTBEAT {
+                spoke = Instant::now();
                 self.say(Channel::Alive, &[])?;
-            }
-            // It says that it is there more often than that; on its way out it has said its last word.
-            if self.is_over && silent > PATIENCE {
-                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }

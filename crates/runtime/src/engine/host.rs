@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use credential::Secret;
 use egress::NameRange;
@@ -154,8 +155,8 @@ struct Host<'a> {
 impl Host<'_> {
     /// Until the sidecar has ended and everything of it is told, or the line is gone, and the container with it.
     fn run(mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        let patience = Timespec { tv_sec: HEARTBEAT as i64, tv_nsec: 0 };
-        let (mut silent, mut is_ready) = (0, false);
+        let patience = Timespec::try_from(HEARTBEAT).ok();
+        let (mut heard, mut spoke, mut is_ready) = (Instant::now(), Instant::now(), false);
         self.take_frames()?;
         while self.records || self.told {
             let Ends { link, notices, records, platform, .. } = self.ends;
@@ -170,7 +171,7 @@ impl Host<'_> {
             let open: Vec<usize> = (0..all.len()).filter(|at| all[*at].0).collect();
             let mut fds: Vec<PollFd<'_>> =
                 open.iter().map(|at| PollFd::from_borrowed_fd(all[*at].1, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut fds, Some(&patience)) {
+            match rustix::event::poll(&mut fds, patience.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -180,12 +181,11 @@ impl Host<'_> {
                 ready[*at] = !fd.revents().is_empty();
             }
             let [said, link_said, told, recorded, asked] = ready;
-            silent = if said { 0 } else { silent + HEARTBEAT as i64 };
-            if silent > PATIENCE {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
             if said {
+                heard = Instant::now();
                 self.hear(input)?;
+            } else if heard.elapsed() > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
             }
             if link_said {
                 is_ready = true;
@@ -202,7 +202,8 @@ impl Host<'_> {
             if asked {
                 self.platform = self.pass(Channel::Platform, |buffer| recv(platform, buffer))?;
             }
-            if silent > 0 {
+            if spoke.elapsed() >= HEARTBEAT {
+                spoke = Instant::now();
                 self.say(Channel::Alive, &[])?;
             }
         }

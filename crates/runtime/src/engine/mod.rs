@@ -12,6 +12,8 @@
 mod carrier;
 mod host;
 
+use std::time::Duration;
+
 use policy::{Layers, RunId};
 use sandbox::RunNetwork;
 use serde::{Deserialize, Serialize};
@@ -20,10 +22,10 @@ use zeroize::Zeroizing;
 pub(crate) use carrier::{Carried, carry};
 pub use host::live_engine_sidecar;
 
-/// How long the other end of the line may say nothing, in seconds.
-const PATIENCE: i64 = 30;
-/// How often each end says that it is there, in seconds.
-const HEARTBEAT: u64 = 5;
+/// How long the other end of the line may say nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often each end says that it is there.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How much is moved at once.
 const CHUNK: usize = 32 << 10;
 

@@ -29,8 +29,8 @@ const TRUST: &str = "/.lockgate-etc";
 pub const INSIDE_AGENT: &str = "engine-agent";
 /// The words by which our binary knows what it is.
 pub const INSIDE_SIDECAR: &str = "engine-sidecar";
-/// Our own process beside those of the command.
-const OWN_PROCESSES: i64 = 4;
+/// The threads of our own process, beside those of the command.
+const OWN_PROCESSES: i64 = 2;
 
 /// The agent's container.
 pub(super) fn agent(

@@ -13,6 +13,7 @@ use bollard::query_parameters::{
 };
 use bollard::{ClientVersion, Docker};
 use policy::RunId;
+use serde::{Deserialize, Serialize};
 
 use super::network::{NETWORKS, RunNetwork};
 use crate::error::Error;
@@ -33,7 +34,7 @@ const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 4
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
 
 /// Where an engine is, and what is known of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineAt {
     /// Its socket.
     pub socket: PathBuf,

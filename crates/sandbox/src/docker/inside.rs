@@ -5,7 +5,7 @@
 //! It is PID 1 there, so the command can neither end nor stop it, and it cannot be looked into. One thread carries out and
 //! supervises, as the init of a sandbox of ours does; the other moves octets between the line and the command.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -60,8 +60,11 @@ pub(crate) struct Shown {
 pub fn live_inside() -> i32 {
     match live() {
         Ok(()) => 0,
-        // Nobody reads it but the keeper, and without a line there is no keeper.
-        Err(_) => 125,
+        Err(error) => {
+            // Read by the keeper, if there is one.
+            let _ = writeln!(io::stderr(), "{error}");
+            125
+        }
     }
 }
 

@@ -66,17 +66,10 @@ pub(super) fn names(plan: &Plan) -> [String; 2] {
 pub(super) fn live(given: Given<'_>) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return 1 };
-    let told = given.control.try_clone();
-    let ended = runtime.block_on(keep(given));
+    let kept = runtime.block_on(keep(given));
     // Threads that wait for somebody else's streams are not waited for.
     runtime.shutdown_background();
-    match (ended, told) {
-        (Err(Failure { step, cause }), Ok(control)) => {
-            let _ = Event::Failed { step, cause }.send(control.as_fd());
-            1
-        }
-        _ => 0,
-    }
+    i32::from(kept.is_err())
 }
 
 /// Makes, watches, takes away. What could not be made is taken away as well.
@@ -90,6 +83,7 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
     let (Ok(link), Ok(control)) = (link, control) else {
         return Err(fail("start the keeper", "there are no descriptors left".into()));
     };
+    let told = control.try_clone();
     streams::hear_parent(control, words.clone());
     let kept = async {
         let made = make(&given, &engine).await?;
@@ -97,6 +91,10 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
         watch(given, &engine, made, words, heard).await
     };
     let kept = kept.await;
+    if let (Err(Failure { step, cause }), Ok(control)) = (&kept, told) {
+        // Before the sidecar is let go, whose end the parent would otherwise see first.
+        let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
+    }
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (first, second) = tokio::join!(engine.remove_container(&agent), engine.remove_container(&sidecar));
     let removed = match first.and(second) {
@@ -196,20 +194,24 @@ async fn watch(
         }
     };
     let began = talk.has_begun();
-    let told = talk.close().await;
+    talk.close().await;
     // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
     let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
     drop(link);
     match (ended, last_words) {
-        (Ended::SidecarGone, said) if !began => {
+        (Ended::SidecarGone, said) => {
             let said = said.unwrap_or_default();
-            let cause = if said.is_empty() { "it ended before it served".into() } else { said };
-            return Err(fail("start the sidecar", cause));
+            let cause = if said.is_empty() {
+                "it ended by itself, and without it nothing may go on".into()
+            } else {
+                said
+            };
+            return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
         }
         (_, None) => drop(tokio::time::timeout(LAST_WORD, &mut carried).await),
         (_, Some(_)) => {}
     }
-    told
+    Ok(())
 }
 
 /// Why the keeper stops watching.

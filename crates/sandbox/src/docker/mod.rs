@@ -10,6 +10,7 @@
 //! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
 //! keeper talks to it over their standard streams.
 
+mod apart;
 mod attached;
 mod container;
 mod engine;
@@ -30,9 +31,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use policy::{MountMode, RunId};
+use serde::{Deserialize, Serialize};
 use sys::descriptor;
 use sys::process::{self, Namespaces};
 
+use self::apart::apart;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 pub use self::engine::EngineAt;
 use self::engine::{Engine, status, told};
@@ -62,7 +65,7 @@ const NOT_FOUND: u16 = 404;
 type Protected = (PathBuf, MountMode);
 
 /// What a run needs to know of an engine and the image it has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EngineRun {
     /// Where it is.
     pub at: EngineAt,
@@ -81,7 +84,7 @@ pub struct EngineRun {
 pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<EngineRun, Error> {
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
-    blocking(async {
+    apart(|| async {
         let (engine, at) = Engine::find(&socket).await?;
         match prepare::look(&engine, image).await {
             Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner }),
@@ -95,18 +98,15 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
             }),
         }
     })
-    .map_err(|source| Error::Start { what: "the engine's client", source })?
 }
 
 /// Whether the caller has an engine that runs can use.
 #[must_use]
 pub fn examine_engine(caller: &Caller) -> Check {
-    let found = socket(caller).and_then(|socket| {
-        let found = blocking(async { Engine::find(&socket).await });
-        found.map_err(|source| Error::Start { what: "the engine's client", source })?
-    });
+    let found =
+        socket(caller).and_then(|socket| apart(|| async { Engine::find(&socket).await.map(|(_, at)| at) }));
     match found {
-        Ok((_, at)) => Check::works("backends", "docker", format!("the engine at {}", at.socket.display())),
+        Ok(at) => Check::works("backends", "docker", format!("the engine at {}", at.socket.display())),
         Err(error) => {
             let remedy = error.remedy().map(str::to_owned);
             Check::lacks("backends", "docker", Verdict::Weaker, error.to_string(), remedy)
@@ -133,16 +133,11 @@ fn socket(caller: &Caller) -> Result<PathBuf, Error> {
 
 /// Takes away whatever an engine has of a run. What is gone is no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
-    blocking(async {
-        let (engine, _) = Engine::find(socket).await.map_err(|error| error.to_string())?;
-        engine.remove_all(run).await
-    })?
-    .map_err(io::Error::other)
-}
-
-/// Runs to the end on a runtime that is gone when this returns, and no thread with it.
-fn blocking<T>(work: impl Future<Output = T>) -> io::Result<T> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
+    let removed = apart(|| async {
+        let (engine, _) = Engine::find(socket).await?;
+        engine.remove_all(run).await.map_err(|what| Error::Refused { what, remedy: None })
+    });
+    removed.map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Starts the keeper of a plan, which makes the containers and starts the command once the sidecar serves.

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
 
 use super::container::INSIDE_SIDECAR;
 use super::engine::{Engine, LABEL_VERSION, status, told};
@@ -101,7 +102,7 @@ fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> 
 }
 
 /// What an image of the engine's says of the command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineImage {
     /// Its variables.
     pub environment: Vec<(String, String)>,

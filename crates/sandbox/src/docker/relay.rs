@@ -16,7 +16,7 @@ use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::handshake::{self, Event};
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.
-const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// How much may wait to be taken by the keeper before no more is read of the command's.
 const MOST_WAITING: usize = 4 * CHUNK;
 

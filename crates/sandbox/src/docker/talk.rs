@@ -153,15 +153,15 @@ impl Talk {
 
     /// The container is gone.
     fn lost(&mut self) -> Result<Option<Ended>, Failure> {
-        if self.end.is_some() || self.has_begun() {
+        if self.end.is_some() {
             return Ok(Some(Ended::Command));
         }
         let cause = if self.complaint.is_empty() {
-            "it ended before the command began".to_owned()
+            "it ended and did not say how".to_owned()
         } else {
             self.complaint.trim().to_owned()
         };
-        Err(Failure { step: "start the agent's container".into(), cause })
+        Err(Failure { step: "hear from the agent's container".into(), cause })
     }
 
     async fn hear(&mut self, word: Option<Word>) -> Result<Option<Ended>, Failure> {
@@ -192,9 +192,9 @@ impl Talk {
             return;
         }
         let Some(brief) = self.brief.take() else { return };
-        self.follow_size().await;
         let brief = serde_json::to_vec(&brief).unwrap_or_default();
         self.say(Channel::Begin, &brief).await;
+        self.follow_size().await;
         if let Some(input) = self.input.take() {
             let (sender, inputs) = channel(1);
             streams::read_in(input, sender);
@@ -300,9 +300,9 @@ impl Talk {
     }
 
     /// Waits until the caller has what the command wrote, and then tells the parent how it ended.
-    pub(super) async fn close(mut self) -> Result<(), Failure> {
+    pub(super) async fn close(mut self) {
         (self.output, self.errors, self.terminal) = (None, None, None);
-        let Some(end) = self.end.take() else { return Ok(()) };
+        let Some(end) = self.end.take() else { return };
         let written = async {
             while self.unwritten > 0 {
                 match self.heard.recv().await {
@@ -314,12 +314,6 @@ impl Talk {
         };
         let _ = tokio::time::timeout(LAST_READ, written).await;
         drop(self.words);
-        match end {
-            Event::Failed { step, cause } => Err(Failure { step, cause }),
-            end => {
-                let _ = end.send(self.control.as_fd());
-                Ok(())
-            }
-        }
+        let _ = end.send(self.control.as_fd());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use policy::{RunSpec, WorkspaceMode};
+use policy::{ByteSize, RunSpec, WorkspaceMode};
 
 use super::linux::show_places;
-use super::{HOME, private_room_of};
+use super::{HOME, inodes, private_room_of};
 use crate::caller::Caller;
 use crate::docker::EngineRun;
 use crate::error::Error;
@@ -29,15 +29,14 @@ pub(super) fn steps(
     if engine.at.rootless {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }
-    let (size, inodes) = private_room_of(spec);
+    let room = private_room_of(spec);
     let mut steps =
         vec![Step::RunNetwork, Step::SidecarContainer, Step::AgentContainer(engine.image.clone())];
-    let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
-    steps.extend(directories.map(|(path, mode)| Step::PrivateDirectory {
-        path: path.into(),
-        mode,
-        size,
-        inodes,
+    // Each is a file system of its own at an engine: eighths, so that all of them hold what one would.
+    let directories = [("/tmp", 0o1777, 3), ("/var/tmp", 0o1777, 1), ("/run", 0o755, 1), (HOME, 0o700, 3)];
+    steps.extend(directories.map(|(path, mode, eighths)| {
+        let size = ByteSize::from_bytes(room.bytes() / 8 * eighths);
+        Step::PrivateDirectory { path: path.into(), mode, size, inodes: inodes(size) }
     }));
     show_places(&mut steps, spec, caller, (workspace, None), tools)?;
     // What walls there are is put up inside, by our own process; `EnterRoot` marks where the root is whole.

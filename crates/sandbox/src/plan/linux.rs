@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, RunSpec, WorkspaceMode};
 
-use super::HOME;
+use super::{HOME, inodes};
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
@@ -106,5 +106,5 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
         }
         size = half;
     }
-    (size, (size.bytes() / 4096).clamp(1024, 1 << 20))
+    (size, inodes(size))
 }
