@@ -37,6 +37,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     }
     apply_env(&named, config, spec)?;
     spec.tools.extend(config.tools.iter().cloned());
+    spec.builtin_tools.extend(config.builtin_tools.iter().cloned());
     apply_places(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;
     apply_egress(origin, config, spec)

@@ -41,6 +41,10 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Programs whose configuration and caches enter from the caller's home, by name, without the credentials in them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
+    pub builtin_tools: Vec<String>,
     /// What the run may use up.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
     pub limits: LimitsConfig,

@@ -104,6 +104,7 @@ impl Layers {
             mounts: Vec::new(),
             copies: Vec::new(),
             tools: Vec::new(),
+            builtin_tools: Vec::new(),
             spending: crate::Spending::default(),
             policy: Policy::default(),
             notices: Vec::new(),

@@ -41,7 +41,7 @@ pub use llm::{Budget, BudgetConfig, LlmConfig, MicroUsd, PriceConfig, Spending, 
 pub use path::Path;
 pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
-pub use preset::{Preset, preset_names, provider_names, provider_variables};
+pub use preset::{Preset, preset_names, provider_for, provider_names, provider_variables};
 pub use provider::{Injection, Place, Provider, ProviderId, Rate};
 pub use provider_config::{InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig};
 pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};

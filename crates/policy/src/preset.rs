@@ -6,8 +6,12 @@ use serde::Deserialize;
 
 use crate::config::{AllowConfig, EgressDefault};
 use crate::error::ConfigError;
-use crate::provider::ProviderId;
+use crate::hostname::Host;
+use crate::pattern::Width;
+use crate::provider::{Provider, ProviderId};
 use crate::provider_config::{OneOrMany, ProviderConfig};
+use crate::rule::At;
+use crate::target::Port;
 
 const DATA: &str = include_str!("../../../profiles/presets.toml");
 
@@ -63,6 +67,16 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
         Ok((name.parse().map_err(bad)?, variables))
     };
     data()?.provider.into_iter().map(row).collect()
+}
+
+/// The built-in provider whose credential is good somewhere at this host and port.
+#[must_use]
+pub fn provider_for(host: &Host, port: Port) -> Option<String> {
+    data().ok()?.provider.into_iter().find_map(|(name, known)| {
+        let at = At { origin: "provider", field: &name, width: Width::AsWritten };
+        let config = ProviderConfig { id: name.clone(), ..known };
+        Provider::compile(&at, &config).is_ok_and(|provider| provider.is_at(host, port)).then_some(name)
+    })
 }
 
 /// Whether a name is that of a built-in provider.

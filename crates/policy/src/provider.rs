@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use crate::config::AllowConfig;
 use crate::error::ConfigError;
+use crate::hostname::Host;
 use crate::provider_config::{InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, At, RuleName};
-use crate::target::Target;
+use crate::target::{Port, Target};
 
 /// A compiled rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +165,11 @@ impl Provider {
     /// Whether its credential is good at an address of plain HTTP.
     pub(crate) fn may_be_in_the_clear(&self) -> bool {
         self.rules.iter().any(|rule| !rule.reach.may_be_tls())
+    }
+
+    /// Whether its credential is good somewhere at this host and port.
+    pub(crate) fn is_at(&self, host: &Host, port: Port) -> bool {
+        self.rules.iter().any(|rule| rule.reach.is_at(host, port))
     }
 
     /// The model API it speaks, if it is one.

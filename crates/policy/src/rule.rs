@@ -104,6 +104,12 @@ impl Policy {
         self.providers.iter()
     }
 
+    /// The provider whose credential is good somewhere at this host and port.
+    #[must_use]
+    pub fn provider_at(&self, host: &Host, port: Port) -> Option<&Arc<Provider>> {
+        self.providers.iter().find(|provider| provider.is_at(host, port))
+    }
+
     /// Whether some TLS connection may have to be opened: a credential is bound, or a rule speaks of paths or methods.
     #[must_use]
     pub fn may_open(&self) -> bool {

@@ -131,6 +131,8 @@ pub struct RunSpec {
     pub copies: Vec<CopyIn>,
     /// Toolchains of the caller's home, by name.
     pub tools: Vec<String>,
+    /// Programs whose configuration and caches enter from the caller's home, by name.
+    pub builtin_tools: Vec<String>,
     /// What it may spend on models.
     pub spending: Spending,
     /// Where requests may go.

@@ -7,6 +7,7 @@
 
 mod beside;
 mod book;
+mod builtin;
 mod changes;
 mod doctor;
 mod engine;

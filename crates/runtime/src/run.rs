@@ -14,6 +14,7 @@ use sandbox::{Additions, Caller, Host, Plan, Sidecar, Signals, Started, Stdio};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
+use crate::builtin;
 use crate::changes;
 use crate::error::{Error, plumbing};
 use crate::images::{self, Images};
@@ -69,6 +70,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
+    builtin::bring(&mut spec, &caller, &purse.placeholders, &mut additions)?;
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);

@@ -3,6 +3,7 @@
 //! This is the agent's side of the house. It cannot name a secret: it does not know the crates that hold one. Its seam
 //! to the other side is a handful of bound sockets, handed over before the command starts.
 
+mod apart;
 mod caller;
 mod changes;
 mod confine;
@@ -18,6 +19,7 @@ mod plan;
 mod process;
 mod protect;
 mod reap;
+mod regular;
 mod seccomp;
 mod source;
 mod spawn;
@@ -27,6 +29,7 @@ mod supervise;
 mod tool;
 mod undo;
 
+pub use apart::apart;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
@@ -44,8 +47,9 @@ pub use linux::start as start_linux;
 pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan};
 pub use process::start as start_process;
 pub use reap::reap;
+pub use regular::{is_there, open_regular, regular_below};
 pub use started::{SidecarStart, Started, Stdio};
-pub use step::Step;
+pub use step::{Cache, PrivateFile, Step};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;

@@ -3,6 +3,7 @@
 //! Planning is pure and does nothing; the steps are what the sandbox's init carries out, one by one, and their text is
 //! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
 
+mod builtin;
 mod container;
 mod docker;
 mod identity;
@@ -21,7 +22,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::image::RootImage;
 use crate::protect;
-use crate::step::{Source, Step, Visible};
+use crate::step::{Cache, PrivateFile, Source, Step, Visible};
 use crate::tool;
 
 /// The home inside.
@@ -90,6 +91,12 @@ pub struct Additions {
     pub written: Option<PathBuf>,
     /// The engine and its image, where the backend has one.
     pub engine: Option<EngineRun>,
+    /// Variables of tools, which give way to the policy's own.
+    pub defaults: Vec<(String, String)>,
+    /// Files of the sandbox's home, with what they hold.
+    pub files: Vec<PrivateFile>,
+    /// Caches of the caller's, shown under the sandbox's home.
+    pub caches: Vec<Cache>,
     /// Ids that nobody else on this machine uses, where root starts a run that has several.
     pub ids: Option<IdRange>,
 }
@@ -122,11 +129,12 @@ pub fn plan(
         tools.search.extend(brought.search);
         tools.environment.extend(brought.environment);
     }
+    tools.environment.extend(additions.defaults.iter().cloned());
     let image = additions.image.as_ref();
     let places = (workspace.as_path(), additions.changes.as_deref());
     let identity = Identity::of(spec, run, caller, additions)?;
     let home = home(spec.backend, caller, image);
-    let steps = match spec.backend {
+    let mut steps = match spec.backend {
         Backend::Linux => {
             let mut steps = linux::steps(spec, caller, host, places, &tools, &mut notices)?;
             if additions.opens_tls {
@@ -178,6 +186,7 @@ pub fn plan(
             process_steps(spec)?
         }
     };
+    builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
@@ -273,6 +282,12 @@ fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result
 }
 
 fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
+    if !spec.builtin_tools.is_empty() {
+        return Err(Error::Refused {
+            what: "backend `process` has the caller's own home: `builtin_tools` need another".into(),
+            remedy: Some("use --backend linux".into()),
+        });
+    }
     if spec.mounts.is_empty() && spec.copies.is_empty() && spec.workspace_mode == WorkspaceMode::ReadWrite {
         return Ok(Vec::new());
     }
@@ -306,6 +321,7 @@ impl Plan {
             Step::ShowWorkspace(path, _)
             | Step::OverlayWorkspace { workspace: path, .. }
             | Step::Copy(path, _)
+            | Step::ShowUnder { source: path, .. }
             | Step::ShowSystem(path) => Some(path.as_path()),
             Step::Show(Visible { source: Source::Host(path), .. }) => Some(path.as_path()),
             _ => None,
@@ -448,6 +464,29 @@ note: every file of the image belongs to the command's own user, the one id ther
         // Neither the directory the command is in, nor a proxy of the image's choosing.
         assert!(value("PATH").unwrap().starts_with("/app/bin:/usr/local/sbin:"));
         assert_eq!(value("HTTP_PROXY"), Some("http://sidecar:8081"));
+    }
+
+    #[test]
+    fn files_and_caches_enter_before_what_the_policy_shows() {
+        let file = |path: &str| PrivateFile { path: path.into(), content: b"x".into(), mode: 0o600 };
+        let cache = |at: &str| Cache { source: "/home/me".into(), target: at.into() };
+        let additions = Additions {
+            files: vec![file(".npmrc"), file(".config/git/config")],
+            caches: vec![cache(".npm/_cacache"), cache("kept/cache")],
+            ..Additions::default()
+        };
+        let config = "mount = [{ source = \"/a\", target = \"/home/agent/.config/git\", mode = \"rw\" }]
+            copy = [{ source = \"/b\", target = \"/home/agent/kept\" }]";
+        let text = planned_with(config, &additions).unwrap().to_string();
+        let begins = "11. make /dev
+12. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
+13. write /home/agent/.npmrc (mode 600)
+14. show the workspace";
+        assert!(text.contains(begins), "{text}");
+        for left_out in ["/home/agent/.config/git/config", "/home/agent/kept/cache"] {
+            assert!(text.contains(&format!("note: `{left_out}` is not brought in")), "{text}");
+        }
+        assert!(planned("backend = \"process\"\nbuiltin_tools = [\"git\"]").is_err());
     }
 
     #[test]

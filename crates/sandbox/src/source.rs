@@ -17,6 +17,17 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
         .map_err(|errno| refused(path, errno))
 }
 
+/// The same; `None` if there is nothing.
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match openat2(CWD, path, flags, Mode::empty(), resolve) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(refused(path, errno)),
+    }
+}
+
 /// Opens a path below a directory, every component of which must be no link. `None` if it is not there.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -132,7 +143,7 @@ fn copy_children(
 }
 
 /// Opens for reading what a path descriptor names, and only if it still is a regular file.
-fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())

@@ -23,6 +23,26 @@ pub enum Source {
     Host(PathBuf),
 }
 
+/// A file of the sandbox's own. What it holds was prepared outside and is no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrivateFile {
+    /// Where it lies inside; among the additions to a plan, from the home.
+    pub path: PathBuf,
+    /// What it holds.
+    pub content: Vec<u8>,
+    /// Who may use it, as in chmod(2).
+    pub mode: u32,
+}
+
+/// A cache of the caller's, which the command may write over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// The directory of the host.
+    pub source: PathBuf,
+    /// Where it is shown, from the home inside.
+    pub target: PathBuf,
+}
+
 /// One step in the making of a `linux` sandbox, in the order of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -92,6 +112,17 @@ pub enum Step {
     },
     /// Shows a path of the host.
     Show(Visible),
+    /// Shows a directory of the host with what is written over it kept in memory, which has room for this many octets.
+    ShowUnder {
+        /// The directory of the host.
+        source: PathBuf,
+        /// Where it is shown.
+        target: PathBuf,
+        /// Octets.
+        size: ByteSize,
+    },
+    /// Writes a file of the sandbox's own.
+    WriteFile(PrivateFile),
     /// Copies a path of the host.
     Copy(PathBuf, PathBuf),
     /// Makes what the host would later execute or trust read-only.
@@ -148,6 +179,15 @@ impl fmt::Display for Step {
                 let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
                 write!(f, "show {} at {} {how}", path.display(), target.display())
             }
+            Self::ShowUnder { source, target, size } => {
+                write!(
+                    f,
+                    "show {} at {}, with what is written kept in memory ({size})",
+                    source.display(),
+                    target.display()
+                )
+            }
+            Self::WriteFile(file) => write!(f, "write {} (mode {:o})", file.path.display(), file.mode),
             Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),
             Self::Protect => f.write_str("protect what the host would execute or trust"),
             Self::EnterRoot => f.write_str("enter the private root"),

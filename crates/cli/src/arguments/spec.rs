@@ -43,6 +43,9 @@ pub(crate) struct Spec {
     /// A toolchain of your home, read-only: rustup, pyenv, nvm, uv, …
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: Vec<String>,
+    /// A program whose configuration and caches enter, without the credentials in them: git, npm, pip, cargo, claude, …
+    #[arg(long, value_name = "NAME")]
+    pub(crate) builtin_tool: Vec<String>,
     /// Set a variable, or pass yours on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,

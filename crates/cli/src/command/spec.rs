@@ -25,6 +25,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         timeout: spec.timeout.clone(),
         presets: spec.preset.clone(),
         tools: spec.tool.clone(),
+        builtin_tools: spec.builtin_tool.clone(),
         providers: spec.provider.clone(),
         ..RunConfig::default()
     };

@@ -104,6 +104,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
         | Step::ShowWorkspace(..)
         | Step::OverlayWorkspace { .. }
         | Step::Show(_)
+        | Step::ShowUnder { .. }
         | Step::Copy(..) => plan.identity.own,
         Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork => true,
         _ => false,
@@ -191,6 +192,8 @@ impl Maker<'_> {
                 )
             }),
             Step::Show(visible) => self.root.show(visible).map_err(text),
+            Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes()).map_err(text),
+            Step::WriteFile(file) => self.root.write(file).map_err(text),
             Step::Copy(_, target) => self.root.copy(target).map_err(text),
             Step::Protect => {
                 let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;

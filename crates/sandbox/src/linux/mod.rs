@@ -21,6 +21,7 @@ mod overlay;
 mod owners;
 mod root;
 mod trust;
+mod under;
 mod wire;
 
 use std::ffi::OsString;
@@ -156,6 +157,7 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
             Step::ShowWorkspace(path, _)
             | Step::OverlayWorkspace { workspace: path, .. }
             | Step::Show(Visible { source: Source::Host(path), .. })
+            | Step::ShowUnder { source: path, .. }
             | Step::Copy(path, _) => {
                 source::open(path)?;
             }
@@ -187,7 +189,9 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
         }
         let (path, mode) = match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
-            Step::ShowWorkspace(path, _) | Step::Copy(path, _) => (path, MountMode::ReadOnly),
+            Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowUnder { source: path, .. } => {
+                (path, MountMode::ReadOnly)
+            }
             Step::Show(Visible { source: Source::Host(path), mode, .. }) => (path, *mode),
             _ => continue,
         };

@@ -13,7 +13,7 @@ use sys::mount::{self, Depth, Flags};
 
 use super::Inherited;
 use crate::source;
-use crate::step::{Source, Step, Visible};
+use crate::step::{PrivateFile, Source, Step, Visible};
 
 /// Where the private root is mounted until it is the root. Everything shown is opened before, so nothing is lost.
 pub(super) const BASE: &str = "/tmp";
@@ -49,7 +49,9 @@ impl Root {
             }
             let paths: &[&Path] = match step {
                 Step::OverlayWorkspace { workspace, changes } => &[workspace, changes],
-                Step::ShowWorkspace(path, _) | Step::Copy(path, _) => &[path],
+                Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowUnder { source: path, .. } => {
+                    &[path]
+                }
                 Step::Show(Visible { source: Source::Host(path), .. }) => &[path],
                 _ => continue,
             };
@@ -155,6 +157,24 @@ impl Root {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
         io::Write::write_all(&mut std::fs::File::from(file), content)
+    }
+
+    /// Writes a file of the sandbox's own, with the directories it lies in; what an image has there gives way.
+    pub(super) fn write(&self, file: &PrivateFile) -> io::Result<()> {
+        let (parent, name) = (file.path.parent(), file.path.file_name());
+        let (Some(parent), Some(name)) = (parent, name) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        self.directory(parent, 0o700)?;
+        self.let_through(parent)?;
+        let parent = self.open(parent)?;
+        match rustix::fs::unlinkat(&parent, name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(file.mode))?;
+        io::Write::write_all(&mut std::fs::File::from(made), &file.content)
     }
 
     /// Opens what a path leads to, links resolved as if this were the root. In an image, whose links are anybody's, none

@@ -26,6 +26,12 @@ pub(super) fn steps(
             remedy: Some("use --backend container, or --workspace-mode ro".into()),
         });
     }
+    if !spec.builtin_tools.is_empty() {
+        return Err(Error::Refused {
+            what: "backend `docker` cannot bring in what `builtin_tools` name".into(),
+            remedy: Some("use --backend container".into()),
+        });
+    }
     if engine.at.rootless {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }

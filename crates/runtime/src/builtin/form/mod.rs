@@ -1,0 +1,121 @@
+//! The forms of configuration: each understands its own text, asks the judge about every entry, and writes what is kept anew.
+//! Remarks are never kept. What is not understood is an error, which says where and not what.
+
+mod git_config;
+mod git_credentials;
+mod ini;
+mod npmrc;
+mod text;
+mod tree;
+mod yaml;
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::judge::Judge;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Form {
+    /// git-config(1).
+    GitConfig,
+    /// gitcredentials(7), as `store` keeps them.
+    GitCredentials,
+    /// Python's configparser, for pip.
+    Ini,
+    /// npm's.
+    Npmrc,
+    /// JSON.
+    Json,
+    /// TOML.
+    Toml,
+    /// YAML, as much of it as people write by hand.
+    Yaml,
+    /// A text for people or models.
+    Text,
+    /// A folder of them.
+    Texts,
+}
+
+/// A text is not what its form says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotUnderstood {
+    line: Option<usize>,
+}
+
+impl NotUnderstood {
+    fn at(line: usize) -> Self {
+        Self { line: Some(line) }
+    }
+
+    fn somewhere() -> Self {
+        Self { line: None }
+    }
+}
+
+impl fmt::Display for NotUnderstood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line} of it is not understood"),
+            None => f.write_str("it is not understood, or may hold a credential somewhere"),
+        }
+    }
+}
+
+impl Form {
+    /// The text as it may enter.
+    pub(super) fn anew(self, text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        match self {
+            Self::GitConfig => git_config::anew(text, judge),
+            Self::GitCredentials => git_credentials::anew(text, judge),
+            Self::Ini => ini::anew(text, judge),
+            Self::Npmrc => npmrc::anew(text, judge),
+            Self::Json => tree::json(text, judge),
+            Self::Toml => tree::toml(text, judge),
+            Self::Yaml => yaml::anew(text, judge),
+            Self::Text | Self::Texts => text::anew(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tried {
+    //! A form's text judged with one provider, good at `bound.example`, whose variable is `BOUND_TOKEN`.
+
+    use std::collections::BTreeMap;
+
+    use credential::Placeholder;
+    use policy::{Layers, Origin};
+
+    use super::super::bound::Bound;
+    use super::super::table::Entry;
+    use super::*;
+
+    const POLICY: &str = "[[provider]]\nid = \"bound\"\nauthorized_uris = [\"https://bound.example/*\"]\nenv = \"BOUND_TOKEN\"";
+
+    /// The text as it enters with `{}` for the placeholder, and the names of what was left out.
+    pub(super) fn tried(form: Form, rest: &str, text: &str) -> Result<(String, Vec<String>), NotUnderstood> {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(POLICY).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let placeholder = Placeholder::mint([7; 24]);
+        let placeholders = vec![(placeholder.clone(), "bound".parse().unwrap())];
+        let bound = Bound::new(&policy, &placeholders);
+        let mut entry: Entry = toml::from_str(&format!("path = \"x\"\nform = \"text\"\n{rest}")).unwrap();
+        entry.form = form;
+        let mut kept =
+            BTreeMap::from([("registries.own.index".into(), "sparse+https://bound.example/i/".into())]);
+        let mut judge = Judge::new(&bound, &entry, &mut kept);
+        let anew = form.anew(text, &mut judge)?;
+        let left_out = judge.left_out();
+        let told = left_out.sentences("x".as_ref()).concat();
+        assert!(!anew.contains("hush") && !told.contains("hush"), "{anew}\n{told}");
+        Ok((
+            anew.replace(placeholder.as_str(), "{}"),
+            left_out.names().into_iter().map(str::to_owned).collect(),
+        ))
+    }
+}

@@ -1,0 +1,193 @@
+//! JSON and TOML: a tree is read whole, its values are judged, and what is left is written anew.
+
+use serde_json::{Map, Value};
+
+use super::super::judge::{Fate, Judge};
+use super::super::telling;
+use super::NotUnderstood;
+
+/// The name under which a date of TOML stands in the tree: no key can be it.
+const DATE: &str = "\0date";
+/// How deep a tree is followed.
+const DEEPEST: usize = 64;
+
+pub(super) fn json(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
+    let tree: Value = serde_json::from_str(text).map_err(|e| NotUnderstood::at(e.line()))?;
+    let tree = judged(tree, judge)?;
+    let mut anew = serde_json::to_string_pretty(&tree).map_err(|_| NotUnderstood::somewhere())?;
+    anew.push('\n');
+    Ok(anew)
+}
+
+pub(super) fn toml(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
+    let line = |e: &toml::de::Error| e.span().map(|span| 1 + text[..span.start].matches('\n').count());
+    let tree: toml::Table = toml::from_str(text).map_err(|e| NotUnderstood { line: line(&e) })?;
+    let tree = judged(from_toml(toml::Value::Table(tree))?, judge)?;
+    toml::to_string(&to_toml(tree)?).map_err(|_| NotUnderstood::somewhere())
+}
+
+/// The tree without what is left out. Only an object is configuration.
+pub(super) fn judged(tree: Value, judge: &mut Judge<'_>) -> Result<Value, NotUnderstood> {
+    let Value::Object(mut object) = tree else { return Err(NotUnderstood::at(1)) };
+    each(judge, &mut Vec::new(), &mut object);
+    Ok(Value::Object(object))
+}
+
+fn each(judge: &mut Judge<'_>, path: &mut Vec<String>, object: &mut Map<String, Value>) {
+    object.retain(|key, value| {
+        path.push(key.clone());
+        let kept = keeps(judge, path, value);
+        path.pop();
+        kept
+    });
+}
+
+fn keeps(judge: &mut Judge<'_>, path: &mut Vec<String>, value: &mut Value) -> bool {
+    let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+    let (name, key) = (parts.join("."), parts.last().copied().unwrap_or_default());
+    let sensitive = telling::is_sensitive(key);
+    let leave_out = |judge: &mut Judge<'_>| judge.leave_out(&name) == Fate::Keep;
+    if path.len() > DEEPEST || telling::is_telling(key) {
+        return leave_out(judge);
+    }
+    match value {
+        Value::Null | Value::Bool(_) => !judge.is_outside(&parts),
+        Value::Number(number) => {
+            if sensitive && !telling::is_count(key, &number.to_string()) {
+                return leave_out(judge);
+            }
+            !judge.is_outside(&parts)
+        }
+        Value::String(text) => match judge.value(&parts, text) {
+            Fate::Keep => true,
+            Fate::Become(anew) => {
+                *text = anew;
+                true
+            }
+            Fate::LeaveOut => false,
+        },
+        Value::Object(_) | Value::Array(_) if sensitive => leave_out(judge),
+        Value::Object(object) => {
+            if judge.is_outside(&parts) {
+                return false;
+            }
+            each(judge, path, object);
+            true
+        }
+        Value::Array(list) => {
+            if judge.is_outside(&parts) {
+                return false;
+            }
+            // `["--api-key", "…"]`: the words of a command are judged together.
+            let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+            if words.iter().any(|word| word.starts_with('-')) && telling::is_telling(&words.join(" ")) {
+                return leave_out(judge);
+            }
+            list.retain_mut(|value| keeps(judge, path, value));
+            true
+        }
+    }
+}
+
+fn from_toml(value: toml::Value) -> Result<Value, NotUnderstood> {
+    Ok(match value {
+        toml::Value::String(text) => Value::String(text),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => {
+            serde_json::Number::from_f64(number).map(Value::Number).ok_or_else(NotUnderstood::somewhere)?
+        }
+        toml::Value::Boolean(value) => value.into(),
+        toml::Value::Datetime(date) => {
+            Value::Object(Map::from_iter([(DATE.into(), date.to_string().into())]))
+        }
+        toml::Value::Array(list) => Value::Array(list.into_iter().map(from_toml).collect::<Result<_, _>>()?),
+        toml::Value::Table(table) => {
+            let pair = |(key, value)| from_toml(value).map(|value| (key, value));
+            Value::Object(table.into_iter().map(pair).collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+fn to_toml(value: Value) -> Result<toml::Value, NotUnderstood> {
+    Ok(match value {
+        Value::Null => return Err(NotUnderstood::somewhere()),
+        Value::Bool(value) => value.into(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => whole.into(),
+            (None, Some(part)) => part.into(),
+            (None, None) => return Err(NotUnderstood::somewhere()),
+        },
+        Value::String(text) => text.into(),
+        Value::Array(list) => toml::Value::Array(list.into_iter().map(to_toml).collect::<Result<_, _>>()?),
+        Value::Object(object) => {
+            if let Some(date) = object.get(DATE).and_then(Value::as_str) {
+                return date.parse().map(toml::Value::Datetime).map_err(|_| NotUnderstood::somewhere());
+            }
+            let pair = |(key, value)| to_toml(value).map(|value| (key, value));
+            toml::Value::Table(object.into_iter().map(pair).collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Form;
+    use super::super::tried::tried;
+
+    #[test]
+    fn json_keeps_settings_and_loses_credentials() {
+        let text = r#"{"model": "m", "env": {"BOUND_TOKEN": "hush", "OTHER_API_KEY": "hush", "MAX_TOKENS": "5", "N": 1},
+            "permissions": {"allow": ["Bash(ls)"], "deny": []}, "apiKeyHelper": "print hush", "auth": {"x": "hush"},
+            "mcpServers": {"a": {"command": "x", "args": ["--api-key", "hush"], "url": "https://me:hush@bound.example/"},
+            "b": {"args": ["run", "https://me:hush@other.example/x"], "headers": {"Authorization": "Bearer hush"}}},
+            "token": "a", "token": "hush", "password": 4711, "old": null}"#;
+        let (anew, left_out) = tried(Form::Json, "", text).unwrap();
+        let tree: serde_json::Value = serde_json::from_str(&anew).unwrap();
+        let expected = serde_json::json!({"model": "m", "env": {"BOUND_TOKEN": "{}", "MAX_TOKENS": "5", "N": 1},
+            "permissions": {"allow": ["Bash(ls)"], "deny": []}, "mcpServers": {
+            "a": {"command": "x", "url": "https://me:{}@bound.example/"},
+            "b": {"args": ["run", "https://other.example/x"], "headers": {}}}, "old": null});
+        assert_eq!(tree, expected);
+        for name in [
+            "`env.OTHER_API_KEY`",
+            "`apiKeyHelper`",
+            "`auth`",
+            "`mcpServers.a.args`",
+            "`token`",
+            "`password`",
+        ] {
+            assert!(left_out.iter().any(|left| left == name), "{name} of {left_out:?}");
+        }
+    }
+
+    #[test]
+    fn toml_keeps_settings_and_loses_credentials() {
+        let text = "# hush\r\nmodel = 'm'\r\nwhen = 2024-05-01T00:00:00Z\r\n[registry]\r\ntoken = \"\"\"hush\"\"\"\r\n\
+            [registries]\nown.token = \"hush\"\nother = { token = 'hush', index = 'https://other.example/' }\n\
+            [http]\nproxy = \"me:hush@proxy\"\n[[index]]\nurl = \"https://me:hush@bound.example/simple\"\n\
+            [mcp.a]\nbearer_token_env_var = \"SOME_TOKEN\"\n\"api\\u002dkey\" = \"hush\"\n";
+        let rest =
+            "outside = [\"http.proxy\"]\n[credentials]\n\"registries.*.token\" = \"registries.*.index\"";
+        let (anew, left_out) = tried(Form::Toml, rest, text).unwrap();
+        let expected = "model = \"m\"\nwhen = 2024-05-01T00:00:00Z\n\n[registry]\n\n[registries.own]\ntoken = \"{}\"\n\n\
+            [registries.other]\nindex = \"https://other.example/\"\n\n[http]\n\n[[index]]\n\
+            url = \"https://me:{}@bound.example/simple\"\n\n[mcp.a]\nbearer_token_env_var = \"SOME_TOKEN\"\n";
+        let same: (toml::Table, toml::Table) =
+            (toml::from_str(&anew).unwrap(), toml::from_str(expected).unwrap());
+        assert_eq!(same.0, same.1, "{anew}");
+        assert_eq!(left_out.len(), 4, "{left_out:?}");
+    }
+
+    #[test]
+    fn what_is_no_such_tree_does_not_enter() {
+        for text in ["", "[1]", "\"hush\"", "{\"a\": hush}", "{} {}", "// hush\n{}", "{\"a\": 1,}"] {
+            assert!(tried(Form::Json, "", text).is_err(), "{text}");
+        }
+        for text in ["hush", "a = hush", "a = 1\na = 2", "[a]\n[a]", "a = \"hush", "a = inf"] {
+            assert!(tried(Form::Toml, "", text).is_err(), "{text}");
+        }
+        let deep = format!("{}1{}", "{\"a\":".repeat(100), "}".repeat(100));
+        assert_eq!(tried(Form::Json, "", &deep).unwrap().1.len(), 1);
+        assert!(tried(Form::Json, "", &format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000))).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Built-in tools: what of the caller's configuration enters a sandbox, and what of it does not.
+//!
+//! ```text
+//! table ─► files of the home ─► form: what they say ─► judge: keep, placeholder, leave out ─► written anew
+//! ```
+//! A file never enters as it is. It is read, understood, judged entry by entry and written anew from what was kept; one that
+//! is not understood stays outside. All of it happens in a process of its own, so that what was read is in no memory that a
+//! sandbox is cloned from; no value that was left out is ever part of a notice.
+
+mod bound;
+mod form;
+mod judge;
+mod left_out;
+mod prepare;
+mod table;
+mod telling;
+mod userinfo;
+
+use std::path::PathBuf;
+
+use credential::Placeholder;
+use policy::{Backend, ProviderId, RunSpec};
+use sandbox::{Additions, Cache, Caller, PrivateFile};
+use serde::{Deserialize, Serialize};
+
+use self::bound::Bound;
+use self::table::Tool;
+use crate::error::Error;
+
+/// What is made of the tools' files: all of it may be seen inside.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Prepared {
+    /// Paths from the home, and what stands there.
+    files: Vec<(PathBuf, String)>,
+    /// Caches by their paths from the home.
+    caches: Vec<PathBuf>,
+    /// What was left out, each a sentence for the person.
+    notices: Vec<String>,
+}
+
+/// Adds to a run what its built-in tools bring. For a process that has one thread.
+pub(crate) fn bring(
+    spec: &mut RunSpec,
+    caller: &Caller,
+    placeholders: &[(Placeholder, ProviderId)],
+    additions: &mut Additions,
+) -> Result<(), Error> {
+    let tools = table::named(&spec.builtin_tools)?;
+    let Some(home) = caller.home.as_ref().filter(|_| !tools.is_empty() && spec.backend != Backend::Process)
+    else {
+        return Ok(()); // The plan refuses what cannot be.
+    };
+    let bound = Bound::new(&spec.policy, placeholders);
+    let answer = sandbox::apart("reading the configuration of the built-in tools", || {
+        serde_json::to_vec(&prepare::prepare(home, &tools, &bound)).unwrap_or_default()
+    })?;
+    let broken = |e: serde_json::Error| Error::Plumbing {
+        what: "take over the configuration of the built-in tools",
+        source: e.into(),
+    };
+    let Prepared { files, caches, notices } = serde_json::from_slice(&answer).map_err(broken)?;
+    let private =
+        |(path, content): (PathBuf, String)| PrivateFile { path, content: content.into(), mode: 0o600 };
+    additions.files.extend(files.into_iter().map(private));
+    additions.caches.extend(caches.into_iter().map(|path| Cache { source: home.join(&path), target: path }));
+    let variables = tools.iter().flat_map(|tool: &Tool| &tool.env);
+    additions.defaults.extend(variables.map(|(name, value)| (name.clone(), value.clone())));
+    spec.notices.extend(notices);
+    Ok(())
+}

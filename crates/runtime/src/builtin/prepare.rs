@@ -1,0 +1,132 @@
+//! From the files of a home to those of a sandbox: found without following links, read whole, judged, written anew.
+//!
+//! It runs in a process of its own and answers with what may be seen.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use credential::Secret;
+
+use super::Prepared;
+use super::bound::{self, Bound};
+use super::form::Form;
+use super::judge::Judge;
+use super::table::{Entry, Tool, Whole};
+
+/// The largest file that enters, and the most of them together.
+const LARGEST: usize = 1 << 20;
+const MOST: usize = 8 << 20;
+
+/// What the tools bring from this home.
+pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepared {
+    let mut work = Work { home, bound, prepared: Prepared::default(), total: 0 };
+    for tool in tools {
+        let mut kept = BTreeMap::new();
+        for entry in &tool.file {
+            work.entry(entry, &mut kept);
+        }
+        tool.whole.iter().for_each(|whole| work.whole(whole));
+        tool.cache.iter().for_each(|cache| work.cache(cache));
+    }
+    work.prepared
+}
+
+struct Work<'a> {
+    home: &'a Path,
+    bound: &'a Bound<'a>,
+    prepared: Prepared,
+    total: usize,
+}
+
+impl Work<'_> {
+    fn entry(&mut self, entry: &Entry, kept: &mut BTreeMap<String, String>) {
+        if entry.form != Form::Texts {
+            return self.file(entry, &entry.path, kept);
+        }
+        match sandbox::regular_below(&self.home.join(&entry.path)) {
+            Ok(files) => files.iter().for_each(|file| self.file(entry, &entry.path.join(file), kept)),
+            Err(error) => self.stays(&entry.path, &why(error)),
+        }
+    }
+
+    fn file(&mut self, entry: &Entry, path: &Path, kept: &mut BTreeMap<String, String>) {
+        let held = match read(&self.home.join(path)) {
+            Ok(Some(held)) => held,
+            Ok(None) => return,
+            Err(why) => return self.stays(path, &why),
+        };
+        let Ok(text) = std::str::from_utf8(held.expose()) else { return self.stays(path, "it is no text") };
+        let mut judge = Judge::new(self.bound, entry, kept);
+        let anew = entry.form.anew(text, &mut judge);
+        let sentences = judge.left_out().sentences(path);
+        match anew {
+            Ok(anew) => {
+                self.prepared.notices.extend(sentences);
+                self.put(path, anew);
+            }
+            Err(not) => self.stays(path, &not.to_string()),
+        }
+    }
+
+    /// A file that is nothing but a credential is not read.
+    fn whole(&mut self, whole: &Whole) {
+        match sandbox::is_there(&self.home.join(&whole.path)) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.stays(&whole.path, &why(error)),
+        }
+        match (self.bound.at(&whole.at), &whole.instead) {
+            (Some(placeholder), Some(instead)) => {
+                self.put(&whole.path, instead.replace("{placeholder}", placeholder));
+            }
+            (Some(_), None) => {} // The variable with the placeholder does.
+            (None, _) => {
+                let remedy = bound::remedy_at(&whole.at).unwrap_or_default();
+                self.stays(&whole.path, &format!("it is a credential. To use it, {remedy}"));
+            }
+        }
+    }
+
+    fn cache(&mut self, cache: &Path) {
+        match sandbox::is_there(&self.home.join(cache)) {
+            Ok(true) => self.prepared.caches.push(cache.into()),
+            Ok(false) => {}
+            Err(error) => self.stays(cache, &why(error)),
+        }
+    }
+
+    fn put(&mut self, path: &Path, content: String) {
+        self.total += content.len();
+        if self.total > MOST {
+            return self.stays(path, "there is more configuration than 8 MiB");
+        }
+        self.prepared.files.push((path.into(), content));
+    }
+
+    fn stays(&mut self, path: &Path, why: &str) {
+        self.prepared.notices.push(format!("`~/{}` does not enter: {why}", path.display()));
+    }
+}
+
+/// A file's content, in memory that is wiped.
+fn read(path: &Path) -> Result<Option<Secret>, String> {
+    let Some(file) = sandbox::open_regular(path).map_err(why)? else { return Ok(None) };
+    // With all the room there may be, so that nothing is left behind where it grew.
+    let mut content = Vec::with_capacity(LARGEST + 2);
+    let read = file.take(LARGEST as u64 + 1).read_to_end(&mut content);
+    let content = Secret::new(content);
+    read.map_err(|e| e.to_string())?;
+    if content.expose().len() > LARGEST {
+        return Err("it is larger than 1 MiB".into());
+    }
+    Ok(Some(content))
+}
+
+/// Without the path, which is told otherwise.
+fn why(error: sandbox::Error) -> String {
+    match error {
+        sandbox::Error::Source { why, .. } => why.split(';').next().unwrap_or_default().to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,101 @@
+//! The table of built-in tools: `profiles/builtin_tools.toml`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::form::Form;
+use crate::error::Error;
+
+const DATA: &str = include_str!("../../../../profiles/builtin_tools.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    tool: Vec<Tool>,
+}
+
+/// A program whose configuration enters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tool {
+    pub(super) name: String,
+    #[expect(dead_code, reason = "for whoever reads the table")]
+    about: String,
+    #[serde(default)]
+    pub(super) file: Vec<Entry>,
+    #[serde(default)]
+    pub(super) whole: Vec<Whole>,
+    #[serde(default)]
+    pub(super) cache: Vec<PathBuf>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// A file, or a folder of texts, by its path from the home.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    pub(super) path: PathBuf,
+    pub(super) form: Form,
+    /// Keys that mean nothing inside; `*` at the end stands for any rest.
+    #[serde(default)]
+    pub(super) outside: Vec<String>,
+    /// Keys of credentials and where each is good: `*` is any one part of a key, and in the address what it stood for. What is
+    /// no address is a key of an earlier file that holds one.
+    #[serde(default)]
+    pub(super) credentials: BTreeMap<String, String>,
+}
+
+/// A file that is nothing but a credential. It is not even read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Whole {
+    pub(super) path: PathBuf,
+    /// Where what it holds is good.
+    pub(super) at: String,
+    /// What stands there instead, with `{placeholder}`; nothing if not said.
+    #[serde(default)]
+    pub(super) instead: Option<String>,
+}
+
+/// The named tools, each once.
+pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
+    let refused = |what: String, remedy| Error::Sandbox(sandbox::Error::Refused { what, remedy });
+    let table: Table = toml::from_str(DATA)
+        .map_err(|e| refused(format!("the table of built-in tools: {}", e.message()), None))?;
+    let known: Vec<&str> = table.tool.iter().map(|tool| tool.name.as_str()).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let remedy = format!("the built-in tools are {}", known.join(", "));
+        return Err(refused(format!("there is no built-in tool `{}`", name.escape_debug()), Some(remedy)));
+    }
+    Ok(table.tool.into_iter().filter(|tool| names.contains(&tool.name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_well_formed() {
+        let all = ["claude", "codex", "pi", "git", "uv", "pip", "npm", "cargo", "gh"].map(str::to_owned);
+        let tools = named(&all).unwrap();
+        assert_eq!(tools.len(), all.len());
+        for tool in &tools {
+            let paths = tool.file.iter().map(|entry| &entry.path);
+            let paths = paths.chain(tool.whole.iter().map(|whole| &whole.path)).chain(&tool.cache);
+            for path in paths {
+                let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+                assert!(plain, "{} of {}", path.display(), tool.name);
+            }
+        }
+        assert_eq!(named(&["git".into(), "git".into()]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_name_lists_those_there_are() {
+        let error = named(&["nonesuch".into()]).unwrap_err();
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("git, gh, uv, pip, npm")), "{error}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Opening the caller's own files to read them: no link on the way, and nothing but regular files. What is not there is no
+//! error; what is something else than it should be is one, by name.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+
+use crate::error::Error;
+use crate::source::{self, reopen};
+
+/// How deep and how many files a folder is looked through.
+const DEEPEST: usize = 6;
+const MOST: usize = 1024;
+
+/// Opens a regular file, every component of whose path must be no link.
+///
+/// # Errors
+/// When it is a link, leads through one, is no regular file, or may not be read.
+pub fn open_regular(path: &Path) -> Result<Option<File>, Error> {
+    let Some(found) = found(path)? else { return Ok(None) };
+    match kind(&found, path)? {
+        FileType::RegularFile => {
+            let file = reopen(found.as_fd()).map_err(|errno| refused(path, &errno.into()))?;
+            Ok(Some(File::from(file)))
+        }
+        _ => Err(Error::Source { path: path.into(), why: "it is no regular file".into() }),
+    }
+}
+
+/// Whether there is anything at a path that leads through no link.
+///
+/// # Errors
+/// When a link is on the way.
+pub fn is_there(path: &Path) -> Result<bool, Error> {
+    Ok(found(path)?.is_some())
+}
+
+/// The regular files below a folder, by their paths from there; what else lies in it is left out.
+///
+/// # Errors
+/// When it is a link or leads through one, or is no folder, or holds more than a configuration would.
+pub fn regular_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    let Some(found) = found(folder)? else { return Ok(files) };
+    if kind(&found, folder)? != FileType::Directory {
+        return Err(Error::Source { path: folder.into(), why: "it is no folder".into() });
+    }
+    look(&found, folder, Path::new(""), &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+fn look(at: &OwnedFd, folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let fail = |errno: rustix::io::Errno| refused(&folder.join(below), &errno.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::openat(at, c".", flags, Mode::empty()).map_err(fail)?;
+    for entry in Dir::read_from(&open).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let path = below.join(std::ffi::OsStr::from_bytes(name));
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(child) = rustix::fs::openat(&open, entry.file_name(), flags, Mode::empty()) else { continue };
+        match kind(&child, &path)? {
+            FileType::RegularFile => files.push(path),
+            FileType::Directory if path.iter().count() < DEEPEST => look(&child, folder, &path, files)?,
+            _ => {}
+        }
+        if files.len() > MOST {
+            let why = format!("it holds more than {MOST} files");
+            return Err(Error::Source { path: folder.into(), why });
+        }
+    }
+    Ok(())
+}
+
+fn found(path: &Path) -> Result<Option<OwnedFd>, Error> {
+    source::open_if_there(path)
+}
+
+fn kind(found: &OwnedFd, path: &Path) -> Result<FileType, Error> {
+    let stat = rustix::fs::fstat(found).map_err(|errno| refused(path, &errno.into()))?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Error {
+    Error::Source { path: path.into(), why: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags};
+
+    use super::*;
+
+    const TRIES: u32 = 100_000;
+
+    fn text(file: File) -> String {
+        let mut text = String::new();
+        let mut file = file;
+        file.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "x").unwrap();
+        std::fs::create_dir(at("real")).unwrap();
+        std::fs::write(at("real/file"), "y").unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        symlink(at("real"), at("way")).unwrap();
+        rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert_eq!(text(open_regular(&at("file")).unwrap().unwrap()), "x");
+        assert!(open_regular(&at("none")).unwrap().is_none());
+        assert!(open_regular(&at("file/none")).unwrap().is_none());
+        for bad in ["link", "way/file", "pipe", "real"] {
+            assert!(open_regular(&at(bad)).is_err(), "{bad}");
+        }
+        assert!(is_there(&at("link")).is_err() && !is_there(&at("none")).unwrap());
+        symlink(at("file"), at("real/link")).unwrap();
+        assert_eq!(regular_below(&at("real")).unwrap(), [PathBuf::from("file")]);
+        assert!(regular_below(&at("way")).is_err() && regular_below(&at("file")).is_err());
+        assert!(regular_below(&at("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_flips_is_never_followed_out() {
+        // S3.12: a hundred thousand times, the file itself and the folder it lies in.
+        for (flips, read) in [("below/file", "below/file"), ("below", "below/file")] {
+            let folder = tempfile::tempdir().unwrap();
+            let (inside, outside) = (folder.path().join("inside"), folder.path().join("outside"));
+            for (place, content) in [(&inside, "inside"), (&outside, "outside")] {
+                std::fs::create_dir_all(place.join("below")).unwrap();
+                std::fs::write(place.join("below/file"), content).unwrap();
+            }
+            let (real, link) = (inside.join(flips), folder.path().join("link"));
+            symlink(outside.join(flips), &link).unwrap();
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        rustix::fs::renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                    }
+                });
+                let (mut opened, mut refused) = (0, 0);
+                for _ in 0..TRIES / 2 {
+                    match open_regular(&inside.join(read)) {
+                        Ok(Some(file)) => {
+                            assert_eq!(text(file), "inside");
+                            opened += 1;
+                        }
+                        Ok(None) => {}
+                        Err(_) => refused += 1,
+                    }
+                }
+                over.store(true, Ordering::Relaxed);
+                assert!(opened > 0 && refused > 0, "nothing flipped: {opened} opened, {refused} refused");
+            });
+        }
+    }
+}
