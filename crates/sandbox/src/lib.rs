@@ -47,7 +47,7 @@ pub use linux::start as start_linux;
 pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan};
 pub use process::start as start_process;
 pub use reap::reap;
-pub use regular::{is_there, open_regular, regular_below};
+pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use started::{SidecarStart, Started, Stdio};
 pub use step::{Cache, PrivateFile, Step};
 pub use sys::cgroup::Usage;

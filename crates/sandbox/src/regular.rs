@@ -38,6 +38,18 @@ pub fn is_there(path: &Path) -> Result<bool, Error> {
     Ok(found(path)?.is_some())
 }
 
+/// Whether there is a folder at a path that leads through no link.
+///
+/// # Errors
+/// When a link is on the way, or it is something else.
+pub fn is_folder(path: &Path) -> Result<bool, Error> {
+    let Some(found) = found(path)? else { return Ok(false) };
+    match kind(&found, path)? {
+        FileType::Directory => Ok(true),
+        _ => Err(Error::Source { path: path.into(), why: "it is no folder".into() }),
+    }
+}
+
 /// The regular files below a folder, by their paths from there; what else lies in it is left out.
 ///
 /// # Errors
@@ -127,6 +139,8 @@ mod tests {
         for bad in ["link", "way/file", "pipe", "real"] {
             assert!(open_regular(&at(bad)).is_err(), "{bad}");
         }
+        assert!(is_folder(&at("real")).unwrap() && !is_folder(&at("none")).unwrap());
+        assert!(is_folder(&at("file")).is_err() && is_folder(&at("way")).is_err());
         assert!(is_there(&at("link")).is_err() && !is_there(&at("none")).unwrap());
         symlink(at("file"), at("real/link")).unwrap();
         assert_eq!(regular_below(&at("real")).unwrap(), [PathBuf::from("file")]);

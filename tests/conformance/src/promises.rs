@@ -17,6 +17,8 @@ pub struct Promise {
 }
 
 const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker];
+/// Those whose root is made by our own init.
+const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
 const ALL: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Process];
 
 const fn promise(
@@ -35,6 +37,7 @@ pub const PROMISES: &[Promise] = &[
     promise("writes", ISOLATED, "Nothing outside the workspace can be changed; system directories are read-only, an image's a private copy.", "S2.6 S3.7"),
     promise("private_directories", ISOLATED, "`/tmp` and the home directory are the run's own, and gone with it.", "S3.7"),
     promise("mount_sources", ISOLATED, "Only what is declared enters, as declared; a link or `..` as a source is refused.", "S3.7 S3.12"),
+    promise("builtin_tools", OF_KERNEL, "A tool's configuration enters as a copy without its credentials, its cache is not written, and no link leads to either.", "S3.11 S3.12 C13"),
     promise("protected_files", ISOLATED, "What the host later executes or trusts cannot be written, present at the start or not.", "DESIGN §5"),
     promise("overlay_workspace", ISOLATED, "What a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone.", "DESIGN §5"),
     promise("devices", ISOLATED, "No device of the machine's can be reached or made.", "S2.6"),

@@ -3,6 +3,7 @@
 
 mod allowed_host;
 mod audit;
+mod builtin_tools;
 mod canary;
 mod cgroups;
 mod datagrams;

@@ -45,8 +45,12 @@ pub(crate) fn bring(
     placeholders: &[(Placeholder, ProviderId)],
     additions: &mut Additions,
 ) -> Result<(), Error> {
+    if spec.builtin_tools.is_empty() {
+        return Ok(());
+    }
     let tools = table::named(&spec.builtin_tools)?;
-    let Some(home) = caller.home.as_ref().filter(|_| !tools.is_empty() && spec.backend != Backend::Process)
+    let Some(home) =
+        caller.home.as_ref().filter(|_| matches!(spec.backend, Backend::Linux | Backend::Container))
     else {
         return Ok(()); // The plan refuses what cannot be.
     };

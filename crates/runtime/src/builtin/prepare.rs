@@ -89,7 +89,7 @@ impl Work<'_> {
     }
 
     fn cache(&mut self, cache: &Path) {
-        match sandbox::is_there(&self.home.join(cache)) {
+        match sandbox::is_folder(&self.home.join(cache)) {
             Ok(true) => self.prepared.caches.push(cache.into()),
             Ok(false) => {}
             Err(error) => self.stays(cache, &why(error)),

@@ -77,12 +77,13 @@ pub(super) fn is_sensitive(name: &str) -> bool {
 pub(super) fn is_count(name: &str, value: &str) -> bool {
     let word: String = name.to_lowercase();
     let digits = !value.is_empty() && value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
-    digits && COUNTS.iter().any(|known| word.contains(known))
+    let secret = ["pass", "secret", "key", "pin"].iter().any(|known| word.contains(known));
+    digits && !secret && COUNTS.iter().any(|known| word.contains(known))
 }
 
 /// Whether a value is itself like a credential, or holds one.
 pub(super) fn is_telling(value: &str) -> bool {
-    is_known_form(value) || assigns(value) || runs(value).any(is_random)
+    is_known_form(value) || presents(value) || assigns(value) || runs(value).any(is_random)
 }
 
 /// The same for a text in a human language, in which names and hashes of all kinds stand.
@@ -118,6 +119,17 @@ fn has_password(text: &str) -> bool {
             .map_or(0, |end| end + before[end..].chars().next().map_or(0, char::len_utf8))..];
         let password = run.split_once(':').map_or("", |(_, password)| password);
         !password.is_empty() && !password.starts_with(PLACEHOLDER)
+    })
+}
+
+/// `Bearer VALUE` or `Basic VALUE`, as a header holds them.
+fn presents(value: &str) -> bool {
+    let held = value
+        .trim()
+        .split_once(' ')
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("basic"));
+    held.is_some_and(|(_, held)| {
+        !held.contains(' ') && !held.starts_with(['$', '{']) && !held.contains(PLACEHOLDER)
     })
 }
 
@@ -181,13 +193,19 @@ mod tests {
         assert!(
             is_count("MAX_THINKING_TOKENS", "31999") && is_count("model_auto_compact_token_limit", "200000")
         );
-        assert!(!is_count("token", "31999") && !is_count("max_token", "x1") && !is_count("password", "1234"));
+        assert!(
+            !is_count("token", "31999")
+                && !is_count("max_token", "x1")
+                && !is_count("password", "1234")
+                && !is_count("max_password", "1")
+        );
     }
 
     #[test]
     fn values_of_credentials_are_known() {
         for value in [
             "ghp_0123456789abcdefABCDEF0123456789abcd",
+            "Bearer hush",
             "Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.e30.x",
             "sk-0123-456789abcdefghij",
             "https://me:word@host/",

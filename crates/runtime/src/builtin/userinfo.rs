@@ -79,6 +79,16 @@ pub(super) fn replaced<'p>(text: &str, placeholder: &dyn Fn(&str) -> Option<&'p 
     Told::Anew(anew, missing)
 }
 
+/// The host and port of an address, which is all of it that may be told; a text without one is told whole if it is plain.
+pub(super) fn host(text: &str) -> &str {
+    let whole = !text.contains(['@', ':', '/']) && !telling::is_telling(text);
+    match first(text) {
+        Some(Ok(address)) if !telling::is_telling(authority(address.host)) => authority(address.host),
+        None if whole => text,
+        _ => "…",
+    }
+}
+
 fn is_shell(scheme: &str) -> bool {
     scheme == "ssh" || scheme.ends_with("+ssh")
 }
@@ -185,6 +195,15 @@ mod tests {
             "https://a:b\\c@host",
         ] {
             assert_eq!(told(text), Told::Unclear, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_an_address_only_the_host_is_told() {
+        assert_eq!(host("https://me:word@bound.example:1/word?word"), "bound.example:1");
+        assert_eq!(host("origin"), "origin");
+        for text in ["https://a@me:word/", "me:word@host", "https://q7Fh2Kd93LmXz81PwRtYbN4c/"] {
+            assert_eq!(host(text), "…", "{text}");
         }
     }
 

@@ -47,11 +47,15 @@ fn judged(variable: Variable, judge: &mut Judge<'_>) -> Option<Variable> {
     let place = subsection.as_deref().unwrap_or_default().to_owned();
     let told = match &subsection {
         // An address there may name who asks as well.
-        Some(subsection) => format!("{section}.{}.{name}", host_of(subsection)),
+        Some(subsection) => format!("{section}.{}.{name}", userinfo::host(subsection)),
         None => format!("{section}.{name}"),
     };
     let plain = [section.as_str(), name.as_str()];
     if judge.is_outside(&plain) {
+        return None;
+    }
+    if telling::is_telling(&section) {
+        judge.leave_out(&section);
         return None;
     }
     if section == "credential" {
@@ -102,12 +106,6 @@ fn address(text: String, judge: &mut Judge<'_>, told: &str) -> Option<String> {
     }
 }
 
-/// What of a subsection may be told.
-fn host_of(text: &str) -> &str {
-    let host = text.rsplit('@').next().unwrap_or_default();
-    if telling::is_telling(host) { "…" } else { host }
-}
-
 /// `Authorization: Basic …` and the like, for the address of its section.
 fn header(value: &str, url: &str, judge: &mut Judge<'_>, told: &str) -> Option<String> {
     let (name, content) = value.split_once(':').unwrap_or((value, ""));
@@ -118,8 +116,7 @@ fn header(value: &str, url: &str, judge: &mut Judge<'_>, told: &str) -> Option<S
         judge.leave_out(told);
         return None;
     }
-    let bare = format!("https://{}", host_of(url.split("://").nth(1).unwrap_or(url)));
-    let placeholder = judge.credential_at(told, &bare)?;
+    let placeholder = judge.credential_at(told, &format!("https://{}/", userinfo::host(url)))?;
     let anew = match content.trim_start().split_once(' ') {
         Some((scheme, held)) if scheme.eq_ignore_ascii_case("basic") => {
             format!("{scheme} {}", userinfo::basic(held, placeholder))
@@ -322,11 +319,11 @@ mod tests {
             "`credential.helper`",
             "`http.proxy`",
             "`http.extraheader`",
-            "`http.https://other.example/.extraheader`",
+            "`http.other.example.extraheader`",
             "`include.path`",
             "`sendemail.smtppass`",
             "`sendemail.password`",
-            "`url.other.example/.insteadof`",
+            "`url.other.example.insteadof`",
         ] {
             assert!(left_out.iter().any(|left| left == name), "{name} of {left_out:?}");
         }

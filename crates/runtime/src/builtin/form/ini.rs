@@ -1,11 +1,16 @@
 //! The form of Python's configparser, as pip reads it: sections, `name = value` or `name: value`, and lines further in that go on.
 
 use super::super::judge::{Fate, Judge};
+use super::super::telling;
 use super::NotUnderstood;
 
 pub(super) fn anew(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
     let mut anew = String::new();
     for (section, entries) in read(text)? {
+        if telling::is_telling(&section) {
+            judge.leave_out(&section);
+            continue;
+        }
         anew.push_str(&format!("[{section}]\n"));
         for (name, value) in entries {
             let value = match judge.value(&[&section, &name], &value) {

@@ -1,0 +1,113 @@
+//! Promise: a tool's configuration enters as a copy without its credentials, its cache is not written, and no link is followed
+//! to either, however fast it comes and goes.
+//! S3.11, S3.12; C13.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lockgate_conformance::{Backend, Bench, Needs, Run, ready};
+
+/// So often a run starts while its source flips. The function that opens it is tried a hundred thousand times, beside it.
+const STARTS: usize = 40;
+
+/// A run with a home of its own, in which npm is set up.
+fn with_home(bench: &Bench, tool: &str) -> Run {
+    bench.file("outside/home/.npmrc", "color=false\n//registry.example.org/:_authToken=hush-hush\nca=x\n");
+    bench.file("outside/home/.npm/_cacache/old", "old");
+    let home = bench.outside().join("home");
+    bench.run(Backend::isolated()).caller("HOME", home.to_str().unwrap()).flags(["--builtin-tool", tool])
+}
+
+#[test]
+fn configuration_is_a_copy_without_credentials_and_a_cache_is_not_written() {
+    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
+        return; // which refuses them by name
+    }
+    let bench = Bench::new();
+    let run = with_home(&bench, "npm");
+    let ended = run.shell(
+        "cat ~/.npmrc; echo more >> ~/.npmrc && echo added; cat ~/.npm/_cacache/old; echo; echo new > ~/.npm/_cacache/new &&
+         rm ~/.npm/_cacache/old && mkdir ~/.npm/_cacache/d && ls ~/.npm/_cacache; ls -A ~",
+    );
+    for line in ["color=false", "added", "old", "new", "d"] {
+        assert!(ended.stdout.lines().any(|said| said == line), "{line}: {ended}");
+    }
+    assert!(
+        !format!("{ended}").contains("hush") && ended.stderr.contains("`//registry.example.org/:_authToken`"),
+        "{ended}"
+    );
+    let home = bench.outside().join("home");
+    assert!(fs::read_to_string(home.join(".npmrc")).unwrap().ends_with("ca=x\n"));
+    let cache: Vec<_> = fs::read_dir(home.join(".npm/_cacache")).unwrap().collect();
+    assert!(cache.len() == 1 && fs::read_to_string(home.join(".npm/_cacache/old")).unwrap() == "old");
+}
+
+#[test]
+fn what_the_policy_shows_counts_and_is_not_written_through() {
+    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
+        return; // which refuses them by name
+    }
+    let bench = Bench::new();
+    let own = bench.file("outside/own/kept", "own").parent().unwrap().to_path_buf();
+    let home = bench.run(Backend::isolated()).shell("printf %s ~").stdout;
+    let run = with_home(&bench, "npm").flags(["--mount", &format!("{}:{home}/.npm:rw", own.display())]);
+    let ended = run.shell("cat ~/.npm/kept; ls -A ~/.npm; cat ~/.npmrc");
+    assert!(ended.stdout.contains("own") && ended.stdout.contains("color=false"), "{ended}");
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 1, "something was written through the mount");
+}
+
+#[test]
+fn links_are_not_followed() {
+    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
+        return; // which refuses them by name
+    }
+    let bench = Bench::new();
+    let run = with_home(&bench, "npm");
+    let (home, other) = (bench.outside().join("home"), bench.file("outside/other/.npmrc", "color=always\n"));
+    for (at, to) in [(".npmrc", other.clone()), (".npm/_cacache", other.parent().unwrap().to_path_buf())] {
+        let (at, aside) = (home.join(at), home.join("aside"));
+        fs::rename(&at, &aside).unwrap();
+        symlink(&to, &at).unwrap();
+        let ended = run.shell("cat ~/.npmrc ~/.npm/_cacache/.npmrc; ls ~/.npm/_cacache; true");
+        assert!(!ended.stdout.contains("always") && ended.stderr.contains("symbolic link"), "{ended}");
+        fs::remove_file(&at).unwrap();
+        fs::rename(&aside, &at).unwrap();
+    }
+}
+
+#[test]
+fn a_source_that_flips_brings_nothing_from_elsewhere() {
+    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
+        return; // which refuses them by name
+    }
+    let bench = Bench::new();
+    let run = with_home(&bench, "npm");
+    let (home, other) = (bench.outside().join("home"), bench.file("outside/other/.npmrc", "color=always\n"));
+    bench.file("outside/other/old", "other");
+    let (link, cache) = (home.join("link"), home.join("cache"));
+    symlink(&other, &link).unwrap();
+    symlink(other.parent().unwrap(), &cache).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for (one, another) in [(home.join(".npmrc"), &link), (home.join(".npm/_cacache"), &cache)] {
+                    let spare = home.join("spare");
+                    for (from, to) in [(&one, &spare), (another, &one), (&spare, another)] {
+                        fs::rename(from, to).unwrap();
+                    }
+                }
+            }
+        });
+        let (mut entered, mut refused) = (0, 0);
+        for _ in 0..STARTS {
+            let ended = run.shell("cat ~/.npmrc ~/.npm/_cacache/old; true");
+            assert!(!ended.stdout.contains("always") && !ended.stdout.contains("other"), "{ended}");
+            entered += usize::from(ended.stdout.contains("false"));
+            refused += usize::from(format!("{ended}").contains("symbolic link"));
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(entered > 0 && refused > 0, "nothing flipped: {entered} entered, {refused} refused");
+    });
+}
