@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use lockgate_clients::{Canary, Ended, Held, Need, Run, Site, files_below};
+use lockgate_clients::{Agents, Canary, Ended, Held, Need, Run, Site, files_below};
 
 const FORGE: &str = "[[provider]]\nid = \"forge\"\nauthorized_uris = [\"https://git.example.org/*\"]\n\
                      inject = { basic = \"x-access-token:{{access_token}}\" }\n";
@@ -139,6 +139,57 @@ fn gh_asks_by_the_callers_configuration() {
         script(&run, &home, "unset GH_TOKEN GITHUB_TOKEN; gh me > answer; cat ~/.config/gh/hosts.yml");
     ended.says("lgph_");
     assert!(site.requests().iter().any(|r| r.text("path") == "/user"), "{:?}", site.requests());
+    held.is_nowhere(&ended);
+    canary.is_not_in("what it said", format!("{ended}"));
+}
+
+/// An agent that is given no key but what stands in its files, and told what to do.
+fn agent(site: &Site, name: &str, provider: &str, home: &Path, command: &str) -> Option<Ended> {
+    let agents = Agents::with(&[name])?;
+    let run = site.run().flags(["--provider", provider, "--builtin-tool", name]).bare();
+    let task =
+        format!("LOCKGATE-TASK file={}/written content=kiwi command=cat written", site.workspace().display());
+    let text = format!(
+        "unset ANTHROPIC_API_KEY OPENAI_API_KEY CODEX_API_KEY; agent='{}'; prompt='{task}'\n{command} </dev/null",
+        agents.program(name).display()
+    );
+    Some(script(&agents.shown_to(run), home, &text))
+}
+
+#[test]
+fn codex_works_by_the_callers_configuration() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let (held, canary) = (Held::for_model(&site, "openai", "api.openai.com"), Canary::draw());
+    let config = "openai_base_url = \"https://api.openai.com/v1\"\n[analytics]\nenabled = false\n[features]\nplugins = false\n";
+    let auth = format!("{{\"OPENAI_API_KEY\": \"{}\"}}", canary.text());
+    let home = home(&site, &[(".codex/config.toml", config), (".codex/auth.json", &auth)]);
+    let command = "\"$agent\" exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox \"$prompt\"; cat ~/.codex/auth.json";
+    let Some(ended) = agent(&site, "codex", "openai", &home, command) else { return };
+    ended.says("lgph_");
+    assert!(site.workspace().join("written").is_file(), "{ended}");
+    let bearer = format!("Bearer {}", held.text());
+    assert!(held.brought("api.openai.com", "authorization", &bearer) > 1, "{:?}", site.requests());
+    held.is_nowhere(&ended);
+    canary.is_not_in("what it said", format!("{ended}"));
+}
+
+#[test]
+fn claude_works_by_the_callers_configuration() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let (held, canary) = (Held::for_model(&site, "anthropic", "api.anthropic.com"), Canary::draw());
+    let settings = format!(
+        "{{\"env\": {{\"ANTHROPIC_API_KEY\": \"{}\", \"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC\": \"1\"}}, \
+           \"permissions\": {{\"allow\": [\"Write\", \"Bash\", \"Edit\", \"Read\"]}}}}",
+        canary.text()
+    );
+    let home = home(&site, &[(".claude/settings.json", &settings), (".claude/CLAUDE.md", "Be brief.\n")]);
+    let command = "\"$agent\" -p \"$prompt\"; cat ~/.claude/settings.json";
+    let Some(ended) = agent(&site, "claude", "anthropic", &home, command) else { return };
+    ended.says("lgph_");
+    assert!(site.workspace().join("written").is_file(), "{ended}");
+    let memory = site.requests().iter().any(|request| request.text("body").contains("Be brief."));
+    assert!(memory, "{:?}", site.requests());
+    assert!(held.brought("api.anthropic.com", "x-api-key", held.text()) > 1, "{:?}", site.requests());
     held.is_nowhere(&ended);
     canary.is_not_in("what it said", format!("{ended}"));
 }

@@ -83,12 +83,16 @@ pub(super) fn is_count(name: &str, value: &str) -> bool {
 
 /// Whether a value is itself like a credential, or holds one.
 pub(super) fn is_telling(value: &str) -> bool {
-    is_known_form(value) || presents(value) || assigns(value) || runs(value).any(is_random)
+    is_known_form(value)
+        || has_password(value, "")
+        || presents(value)
+        || assigns(value)
+        || runs(value).any(|run| run.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random))
 }
 
 /// The same for a text in a human language, in which names and hashes of all kinds stand.
 pub(super) fn is_known_form(text: &str) -> bool {
-    text.contains(PRIVATE_KEY) || has_password(text) || runs(text).any(begins)
+    text.contains(PRIVATE_KEY) || has_password(text, "://") || runs(text).any(begins)
 }
 
 /// Maximal runs of what a credential is written in.
@@ -98,27 +102,36 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn begins(run: &str) -> bool {
-    BEGINNINGS.iter().any(|known| run.strip_prefix(known).is_some_and(|rest| rest.len() >= LEAST))
+    BEGINNINGS
+        .iter()
+        .any(|known| run.strip_prefix(known).is_some_and(|rest| rest.len() >= LEAST && is_mixed(rest)))
 }
 
-fn is_random(run: &str) -> bool {
-    run.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| {
-        part.len() >= RANDOM
-            && part.bytes().any(|b| b.is_ascii_digit())
-            && part.bytes().any(|b| b.is_ascii_alphabetic())
-    })
+fn is_random(part: &str) -> bool {
+    part.len() >= RANDOM && is_mixed(part)
 }
 
-/// `USER:PASSWORD@`, with or without a scheme before it.
-fn has_password(text: &str) -> bool {
+/// Letters and digits, or as many capitals as no word has.
+fn is_mixed(part: &str) -> bool {
+    let count = |is: fn(&u8) -> bool| part.as_bytes().iter().filter(|b| is(b)).count();
+    let (digits, large, small) =
+        (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase), count(u8::is_ascii_lowercase));
+    (digits > 0 && large + small > 0) || large.min(small) >= part.len() / 4
+}
+
+/// `USER:PASSWORD@` right after `before`.
+fn has_password(text: &str, before: &str) -> bool {
+    /// What stands before a colon and is no user.
+    const NOBODY: &[&str] = &["mailto", "npm", "acct", "sip", "xmpp"];
     text.match_indices('@').any(|(at, _)| {
         let ends = |c: char| c.is_whitespace() || matches!(c, '/' | '@' | '"' | '\'' | '`' | '<' | '(');
-        let before = &text[..at];
-        let run = &before[before
-            .rfind(ends)
-            .map_or(0, |end| end + before[end..].chars().next().map_or(0, char::len_utf8))..];
-        let password = run.split_once(':').map_or("", |(_, password)| password);
-        !password.is_empty() && !password.starts_with(PLACEHOLDER)
+        let begin =
+            text[..at].char_indices().rfind(|(_, c)| ends(*c)).map_or(0, |(end, c)| end + c.len_utf8());
+        let (user, password) = text[begin..at].split_once(':').unwrap_or_default();
+        text[..begin].ends_with(before)
+            && !password.is_empty()
+            && !password.starts_with(PLACEHOLDER)
+            && !NOBODY.contains(&user)
     })
 }
 
@@ -210,6 +223,8 @@ mod tests {
             "sk-0123-456789abcdefghij",
             "https://me:word@host/",
             "me:word@proxy:3128",
+            "qFhKdLmXzPwRtYbNcJsVgTaE",
+            "hf_qFhKdLmXzPwRtYbNcJsV",
             "curl -H 'Authorization: Bearer abc' x",
             "curl --api-key abc",
             "x --token=abc",
@@ -230,6 +245,10 @@ mod tests {
             "npm_config_cache",
             "task-force-of-many",
             "$HOME/bin",
+            "skipDangerousModePermissionPrompt",
+            "npm_config_legacy_peer_deps",
+            "mailto:me@example.org",
+            "npm:react@18",
             "https://me:lgph_0123456789abcdefABCDEF0123456789@host/",
             "a: b",
             "--token $TOKEN",

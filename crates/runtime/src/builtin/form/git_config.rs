@@ -252,7 +252,7 @@ impl Reader<'_> {
             match self.next() {
                 None | Some('\n') if !quoted => return Ok(value),
                 None | Some('\n' | '\0') => return Err(self.no()),
-                Some(letter @ (' ' | '\t')) if !quoted => {
+                Some(letter @ (' ' | '\t' | '\r')) if !quoted => {
                     if !value.is_empty() {
                         blanks.push(letter);
                     }
@@ -267,7 +267,11 @@ impl Reader<'_> {
                     blanks.clear();
                 }
                 Some('\\') => match self.next() {
-                    Some('\n') => {}
+                    // Blanks before it are the value's, as git has it.
+                    Some('\n') => {
+                        value.push_str(&blanks);
+                        blanks.clear();
+                    }
                     Some('n') => put(&mut blanks, '\n'),
                     Some('t') => put(&mut blanks, '\t'),
                     Some('b') => put(&mut blanks, '\u{8}'),
@@ -326,6 +330,24 @@ mod tests {
             "`url.other.example.insteadof`",
         ] {
             assert!(left_out.iter().any(|left| left == name), "{name} of {left_out:?}");
+        }
+    }
+
+    #[test]
+    fn blanks_are_those_of_git() {
+        // Each as `git config --list` of version 2.47 has it.
+        for (value, read) in [
+            ("v  w ", "v  w"),
+            ("\u{e9} \\\n", "\u{e9} "),
+            ("v \\\n  w", "v   w"),
+            ("v \"\" ", "v "),
+            ("\"a ;b\" c # d", "a ;b c"),
+            ("v\r", "v"),
+            ("a\\\\b", "a\\\\b"),
+        ] {
+            let text = format!("[a]\nb = {value}\n");
+            let expected = format!("[a]\n\tb = \"{read}\"\n");
+            assert_eq!(tried(Form::GitConfig, "", &text).unwrap().0, expected, "{text:?}");
         }
     }
 

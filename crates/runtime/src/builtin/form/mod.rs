@@ -98,24 +98,72 @@ mod tried {
 
     /// The text as it enters with `{}` for the placeholder, and the names of what was left out.
     pub(super) fn tried(form: Form, rest: &str, text: &str) -> Result<(String, Vec<String>), NotUnderstood> {
+        let placeholder = Placeholder::mint([7; 24]);
+        let (anew, left_out) = entering(form, rest, text)?;
+        Ok((anew.replace(placeholder.as_str(), "{}"), left_out))
+    }
+
+    /// The same, with the placeholder itself.
+    pub(super) fn entering(
+        form: Form,
+        rest: &str,
+        text: &str,
+    ) -> Result<(String, Vec<String>), NotUnderstood> {
         let mut layers = Layers::default();
         layers.push(Origin::Flags, toml::from_str(POLICY).unwrap());
         let policy = layers.compile().unwrap().policy;
-        let placeholder = Placeholder::mint([7; 24]);
-        let placeholders = vec![(placeholder.clone(), "bound".parse().unwrap())];
+        let placeholders = vec![(Placeholder::mint([7; 24]), "bound".parse().unwrap())];
         let bound = Bound::new(&policy, &placeholders);
         let mut entry: Entry = toml::from_str(&format!("path = \"x\"\nform = \"text\"\n{rest}")).unwrap();
         entry.form = form;
-        let mut kept =
-            BTreeMap::from([("registries.own.index".into(), "sparse+https://bound.example/i/".into())]);
+        let known = ("registries.own.index".into(), "sparse+https://bound.example/i/".into());
+        let mut kept = BTreeMap::from([known]);
         let mut judge = Judge::new(&bound, &entry, &mut kept);
         let anew = form.anew(text, &mut judge)?;
         let left_out = judge.left_out();
         let told = left_out.sentences("x".as_ref()).concat();
         assert!(!anew.contains("hush") && !told.contains("hush"), "{anew}\n{told}");
-        Ok((
-            anew.replace(placeholder.as_str(), "{}"),
-            left_out.names().into_iter().map(str::to_owned).collect(),
-        ))
+        Ok((anew, left_out.names().into_iter().map(str::to_owned).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::Strategy;
+
+    use super::*;
+
+    const FORMS: [Form; 9] = [
+        Form::GitConfig,
+        Form::GitCredentials,
+        Form::Ini,
+        Form::Npmrc,
+        Form::Json,
+        Form::Toml,
+        Form::Yaml,
+        Form::Text,
+        Form::Texts,
+    ];
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_stands_there_what_is_written_anew_is_understood(text in proptest::collection::vec(
+            proptest::prelude::prop_oneof![
+                "[ -~]{0,8}", "\\PC{0,4}",
+                proptest::sample::select(vec![
+                    "[a]\n", "[a \"b\"]\n", "\n", "\r\n", " ", "\t", "a", "b.c", "token", "_auth", "//h/:", "=", ":", ": ", "\"",
+                    "'", "\\", "\\\n", "#", ";", "{", "}", "[", "]", ",", "https://", "u:p@", "@", "/", "- ", "1", "true", "$X",
+                    "${X}", "Authorization: Basic ", "http", "extraheader", "[http \"https://h/\"]\n", "\u{0}", "\u{e9}", "{}", "[]",
+                ]).prop_map(str::to_owned),
+            ], 0..24,
+        )) {
+            let text = text.concat();
+            for form in FORMS {
+                if let Ok((anew, _)) = tried::entering(form, "", &text) {
+                    let again = tried::entering(form, "", &anew);
+                    proptest::prop_assert!(again.is_ok(), "{:?}: {:?} became {:?}", form, text, anew);
+                }
+            }
+        }
     }
 }

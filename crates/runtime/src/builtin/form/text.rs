@@ -15,7 +15,7 @@ mod tests {
 
     #[test]
     fn a_text_enters_whole_or_not_at_all() {
-        let plain = "# How to work\nUse the token in $GITHUB_TOKEN. Ask me@example.org.\nSee 3fae0c1d2b4e5f60718293a4b5c6d7e8f9.\n";
+        let plain = "# How to work\nUse the token in $GITHUB_TOKEN. Ask mailto:me@example.org, or image:tag@sha256:0a.\nSee 3fae0c1d2b4e5f60718293a4b5c6d7e8f9.\n";
         assert_eq!(tried(Form::Text, "", plain).unwrap().0, plain);
         for bad in [
             "see https://me:hush@host/",
