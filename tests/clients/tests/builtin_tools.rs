@@ -5,12 +5,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use lockgate_clients::{Agents, Canary, Ended, Held, Need, Run, Site, files_below};
+use lockgate_clients::{Agents, Canary, Ended, Held, Need, Run, Site, files_below, home_has};
 
 const FORGE: &str = "[[provider]]\nid = \"forge\"\nauthorized_uris = [\"https://git.example.org/*\"]\n\
                      inject = { basic = \"x-access-token:{{access_token}}\" }\n";
 const PACKAGES: &str = "[[provider]]\nid = \"packages\"\nauthorized_uris = [\"https://npm.example.org/*\"]\nencoded_slash = true\nplaceholders = \"anywhere\"\n";
 const INDEX: &str = "[[provider]]\nid = \"index\"\nauthorized_uris = [\"https://pypi.example.org/*\"]\nplaceholders = \"anywhere\"\n";
+
+const CRATES: &str = "[[provider]]\nid = \"crates-own\"\nauthorized_uris = [\"https://crates.example.org/*\"]\nplaceholders = \"anywhere\"\n";
 
 /// A caller's home with these files.
 fn home(site: &Site, files: &[(&str, &str)]) -> PathBuf {
@@ -122,6 +124,42 @@ fn pip_installs_by_the_callers_configuration() {
     held.is_nowhere(&ended);
     canary.is_not_in("what it said", format!("{ended}"));
     assert_eq!(files_below(&home.join(".cache")).len(), 1);
+}
+
+#[test]
+fn cargo_fetches_by_the_callers_configuration_and_into_its_cache() {
+    let needs = [Need::Home(".rustup/toolchains"), Need::Home(".cargo/bin/cargo")];
+    let Some(site) = Site::for_test(&needs) else { return };
+    let (held, canary) = (Held::by(&site, "crates-own"), Canary::draw());
+    let config = "[registries.w]\nindex = \"sparse+https://crates.example.org/index/\"\n[build]\nrustc-wrapper = \"none\"\n";
+    let token = format!("[registries.w]\ntoken = \"{}\"\n", canary.text());
+    let home = home(
+        &site,
+        &[
+            (".cargo/config.toml", config),
+            (".cargo/credentials.toml", &token),
+            (".cargo/registry/cache/old", "kept"),
+        ],
+    );
+    let (rustup, programs) = (home_has(".rustup").expect("asked"), home_has(".cargo/bin").expect("asked"));
+    let run = site.run().policy(CRATES).mount(&rustup).mount(&programs).flags(["--builtin-tool", "cargo"]);
+    let run = run.flags(["--env".into(), format!("RUSTUP_HOME={}", rustup.display())]);
+    let ended = script(
+        &run,
+        &home,
+        &format!(
+            "PATH={}:$PATH; mkdir -p p/src; cd p; echo 'fn main() {{}}' > src/main.rs
+             printf '[package]\\nname = \"p\"\\n[dependencies]\\nhello-world-pkg = {{ version = \"1\", registry = \"w\" }}\\n[workspace]\\n' > Cargo.toml
+             cargo fetch; cat ~/.cargo/credentials.toml ~/.cargo/registry/cache/old; ls ~/.cargo/registry/cache/*",
+            programs.display()
+        ),
+    );
+    for said in ["token = \"lgph_", "kept", "hello-world-pkg-1"] {
+        ended.says(said);
+    }
+    held.is_nowhere(&ended);
+    canary.is_not_in("what it said", format!("{ended}"));
+    assert_eq!(files_below(&home.join(".cargo/registry")).len(), 1);
 }
 
 #[test]
