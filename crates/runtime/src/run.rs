@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
@@ -25,6 +25,9 @@ use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
 use crate::watch::{End, Seen, Watch, last_word};
+
+/// How long an engine may take over the containers of a run, beyond the command's own time.
+const MAKING: Duration = Duration::from_secs(120);
 
 /// What is to be run.
 #[derive(Debug)]
@@ -233,7 +236,9 @@ fn live(
         failed: None,
     };
     let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
-    let deadline = Instant::now() + spec.timeout.duration();
+    // The command's time begins with the command; an engine takes its own before that.
+    let making = if plan.engine.is_some() { MAKING } else { Duration::ZERO };
+    let deadline = Instant::now() + making + spec.timeout.duration();
     let start = match plan.backend {
         Backend::Linux | Backend::Container => sandbox::start_linux,
         Backend::Docker => sandbox::start_docker,
@@ -258,6 +263,7 @@ fn live(
         signals: &signals,
         platform,
         deadline,
+        timeout: spec.timeout.duration(),
         report,
     };
     let end = watch.until_end();

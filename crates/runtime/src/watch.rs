@@ -54,6 +54,8 @@ pub(crate) struct Watch<'a> {
     /// Who answers the sidecar's questions for credentials.
     pub(crate) platform: Option<Platform>,
     pub(crate) deadline: Instant,
+    /// How long the command may take once it runs.
+    pub(crate) timeout: Duration,
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
 
@@ -178,6 +180,9 @@ impl Watch<'_> {
             }
             Some(Event::Started { notices }) => {
                 state.started = true;
+                if !state.timed_out {
+                    self.deadline = Instant::now() + self.timeout;
+                }
                 for notice in &notices {
                     (self.report)(Report::Notice(notice));
                 }

@@ -25,7 +25,7 @@ pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };
 pub use program::{Ended, Live, run};
-pub use promises::{PROMISES, Promise};
+pub use promises::{PROMISES, Promise, promised};
 pub use run::Run;
 pub use seen::Seen;
 pub use table::table;

@@ -39,12 +39,12 @@ pub const PROMISES: &[Promise] = &[
     promise("mount_sources", ISOLATED, "Only what is declared enters, as declared; a link or `..` as a source is refused.", "S3.7 S3.12"),
     promise("builtin_tools", OF_KERNEL, "A tool's configuration enters as a copy without its credentials, its cache is not written, and no link leads to either.", "S3.11 S3.12 C13"),
     promise("protected_files", ISOLATED, "What the host later executes or trusts cannot be written, present at the start or not.", "DESIGN §5"),
-    promise("overlay_workspace", ISOLATED, "What a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone.", "DESIGN §5"),
+    promise("overlay_workspace", OF_KERNEL, "What a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone.", "DESIGN §5"),
     promise("devices", ISOLATED, "No device of the machine's can be reached or made.", "S2.6"),
     promise("setuid", ISOLATED, "A setuid program gives nobody anything.", "S2.7"),
     promise("kernel_files", ISOLATED, "No file of the kernel's opens for writing, not even for a run that root started.", "DESIGN §9"),
     promise("cgroups", ISOLATED, "Control groups cannot be changed from inside; no release agent can be set.", "S2.9"),
-    promise("mounts", ISOLATED, "Every mount is `nosuid`, the system's are read-only, none leads to the old root.", "S2.6"),
+    promise("mounts", OF_KERNEL, "Every mount is `nosuid`, the system's are read-only, none leads to the old root.", "S2.6"),
 
     promise("host_processes", ISOLATED, "Processes of the host are neither seen, signalled nor looked into.", "S2.4"),
     promise("init", ISOLATED, "The sandbox's own init cannot be read, traced, stopped or killed from inside.", "S3.14"),
@@ -85,3 +85,9 @@ pub const PROMISES: &[Promise] = &[
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
     promise("leftovers", ISOLATED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
 ];
+
+/// Whether the backend that this program tests makes a promise: one that it does not make is not tried.
+#[must_use]
+pub fn promised(id: &str) -> bool {
+    PROMISES.iter().any(|promise| promise.id == id && promise.backends.contains(&Backend::isolated()))
+}

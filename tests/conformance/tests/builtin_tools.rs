@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockgate_conformance::{Backend, Bench, Needs, Run, ready};
+use lockgate_conformance::{Backend, Bench, Needs, Run, promised, ready};
 
 /// So often a run starts while its source flips. The function that opens it is tried a hundred thousand times, beside it.
 const STARTS: usize = 40;
@@ -21,8 +21,8 @@ fn with_home(bench: &Bench, tool: &str) -> Run {
 
 #[test]
 fn configuration_is_a_copy_without_credentials_and_a_cache_is_not_written() {
-    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
-        return; // which refuses them by name
+    if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
+        return;
     }
     let bench = Bench::new();
     let run = with_home(&bench, "npm");
@@ -45,8 +45,8 @@ fn configuration_is_a_copy_without_credentials_and_a_cache_is_not_written() {
 
 #[test]
 fn what_the_policy_shows_counts_and_is_not_written_through() {
-    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
-        return; // which refuses them by name
+    if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
+        return;
     }
     let bench = Bench::new();
     let own = bench.file("outside/own/kept", "own").parent().unwrap().to_path_buf();
@@ -59,8 +59,8 @@ fn what_the_policy_shows_counts_and_is_not_written_through() {
 
 #[test]
 fn links_are_not_followed() {
-    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
-        return; // which refuses them by name
+    if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
+        return;
     }
     let bench = Bench::new();
     let run = with_home(&bench, "npm");
@@ -78,8 +78,8 @@ fn links_are_not_followed() {
 
 #[test]
 fn a_source_that_flips_brings_nothing_from_elsewhere() {
-    if !ready(&[Needs::Linux]) || Backend::isolated() == Backend::Docker {
-        return; // which refuses them by name
+    if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
+        return;
     }
     let bench = Bench::new();
     let run = with_home(&bench, "npm");

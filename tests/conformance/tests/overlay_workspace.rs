@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockgate_conformance::{Backend, Bench, Ended, Needs, ready};
+use lockgate_conformance::{Backend, Bench, Ended, Needs, promised, ready};
 
 /// Text, binary, links, modes, names, directories: before, and what the run does to them.
 const BEFORE: &str = r#"
@@ -38,7 +38,7 @@ fn overlay(bench: &Bench, line: &str) -> Ended {
 
 #[test]
 fn what_is_written_reaches_the_workspace_by_apply_alone() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -73,7 +73,7 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
 
 #[test]
 fn what_changed_underneath_is_not_taken_over() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -96,7 +96,7 @@ fn what_changed_underneath_is_not_taken_over() {
 
 #[test]
 fn what_this_machine_would_execute_is_taken_only_by_name() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -120,7 +120,7 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
 
 #[test]
 fn a_link_that_was_written_leads_apply_nowhere() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -138,7 +138,7 @@ fn a_link_that_was_written_leads_apply_nowhere() {
 
 #[test]
 fn a_killed_run_leaves_what_it_wrote() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();

@@ -49,7 +49,9 @@ pub(super) fn agent(
     host.readonly_rootfs = Some(true);
     host.tmpfs = Some(private_directories(plan));
     host.mounts = Some(mounts(plan, volume, protected));
-    host.sysctls = Some(HashMap::from([("net.ipv6.conf.all.disable_ipv6".into(), "1".into())]));
+    // A connection here crosses one bridge and loses nothing; where nobody answers, none will.
+    let sysctls = [("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv4.tcp_syn_retries", "1")];
+    host.sysctls = Some(sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     limit(&mut host, plan);
     let endpoints = HashMap::from([(network_name(&plan.run), endpoint(network.agent(), &["agent"]))]);
     let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);

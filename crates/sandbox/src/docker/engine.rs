@@ -51,30 +51,26 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects, and agrees on a version.
+    /// Connects, agrees on a version, and asks what it is.
     pub(super) async fn find(socket: &Path) -> Result<(Self, EngineAt), Error> {
-        let unreachable = |why: String| {
-            Error::Refused {
-            what: format!("the engine at {} cannot be used: {why}", socket.display()),
-            remedy: Some(
-                "start one, or name its socket in DOCKER_HOST as unix:///PATH; backend `container` needs none".into(),
-            ),
-        }
-        };
-        let path = socket.to_str().ok_or_else(|| unreachable("its path is not text".into()))?;
-        let api =
-            Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(|e| unreachable(e.to_string()))?;
-        let api = api.negotiate_version().await.map_err(|e| unreachable(e.to_string()))?;
+        let (engine, minor_version) = Self::reach(socket).await?;
+        let info = engine.api.info().await.map_err(|error| unusable(socket, &told(&error)))?;
+        let rootless = info.security_options.iter().flatten().any(|option| option.contains("name=rootless"));
+        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless }))
+    }
+
+    /// Connects, and agrees on a version.
+    pub(super) async fn reach(socket: &Path) -> Result<(Self, usize), Error> {
+        let path = socket.to_str().ok_or_else(|| unusable(socket, "its path is not text"))?;
+        let fail = |error: bollard::errors::Error| unusable(socket, &told(&error));
+        let api = Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(fail)?;
+        let api = api.negotiate_version().await.map_err(fail)?;
         let version = api.client_version();
         if version < OLDEST {
-            return Err(unreachable(format!(
-                "it speaks version {version} of the API, and {OLDEST} is needed"
-            )));
+            let why = format!("it speaks version {version} of the API, and {OLDEST} is needed");
+            return Err(unusable(socket, &why));
         }
-        let info = api.info().await.map_err(|e| unreachable(e.to_string()))?;
-        let rootless = info.security_options.iter().flatten().any(|option| option.contains("name=rootless"));
-        let at = EngineAt { socket: socket.into(), minor_version: version.minor_version, rootless };
-        Ok((Self { api }, at))
+        Ok((Self { api }, version.minor_version))
     }
 
     /// Connects to one that is known.
@@ -193,6 +189,16 @@ impl Engine {
             self.remove_network(&network).await?;
         }
         Ok(())
+    }
+}
+
+fn unusable(socket: &Path, why: &str) -> Error {
+    Error::Refused {
+        what: format!("the engine at {} cannot be used: {why}", socket.display()),
+        remedy: Some(
+            "start one, or name its socket in DOCKER_HOST as unix:///PATH; backend `container` needs none"
+                .into(),
+        ),
     }
 }
 

@@ -134,7 +134,7 @@ fn socket(caller: &Caller) -> Result<PathBuf, Error> {
 /// Takes away whatever an engine has of a run. What is gone is no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(|| async {
-        let (engine, _) = Engine::find(socket).await?;
+        let (engine, _) = Engine::reach(socket).await?;
         engine.remove_all(run).await.map_err(|what| Error::Refused { what, remedy: None })
     });
     removed.map_err(|error| io::Error::other(error.to_string()))

@@ -33,6 +33,8 @@ pub(super) struct Talk {
     brief: Option<Brief>,
     awaits_authority: bool,
     is_sidecar_ready: bool,
+    /// Signals that came before there was a command.
+    early_signals: Vec<i32>,
     control: OwnedFd,
     terminal: Option<OwnedFd>,
     size: Option<(u16, u16)>,
@@ -89,6 +91,7 @@ impl Talk {
             brief: Some(brief),
             awaits_authority,
             is_sidecar_ready: false,
+            early_signals: Vec::new(),
             control,
             terminal,
             size: None,
@@ -166,7 +169,10 @@ impl Talk {
 
     async fn hear(&mut self, word: Option<Word>) -> Result<Option<Ended>, Failure> {
         match word {
-            Some(Word::Signal(number)) => self.say(Channel::Signal, &number.to_le_bytes()).await,
+            Some(Word::Signal(number)) if self.has_begun() => {
+                self.say(Channel::Signal, &number.to_le_bytes()).await;
+            }
+            Some(Word::Signal(number)) => self.early_signals.push(number),
             Some(Word::SidecarReady) => {
                 self.is_sidecar_ready = true;
                 self.begin().await;
@@ -195,6 +201,9 @@ impl Talk {
         let brief = serde_json::to_vec(&brief).unwrap_or_default();
         self.say(Channel::Begin, &brief).await;
         self.follow_size().await;
+        for number in std::mem::take(&mut self.early_signals) {
+            self.say(Channel::Signal, &number.to_le_bytes()).await;
+        }
         if let Some(input) = self.input.take() {
             let (sender, inputs) = channel(1);
             streams::read_in(input, sender);
