@@ -181,12 +181,15 @@ async fn watch(
     let mut last_words = None;
     let ended = loop {
         tokio::select! {
-            (first, second) = &mut started, if starting => {
+            outcome = &mut started, if starting => {
                 starting = false;
-                first.map_err(|cause| fail("start the sidecar's container", cause))?;
-                second.map_err(|cause| fail("start the agent's container", cause))?;
+                has_started(outcome)?;
             }
             said = &mut carried => {
+                if starting {
+                    // Why a container could not be started is told by the one that was asked to.
+                    has_started((&mut started).await)?;
+                }
                 last_words = Some(said);
                 break Ended::SidecarGone;
             }
@@ -212,6 +215,13 @@ async fn watch(
         (_, Some(_)) => {}
     }
     Ok(())
+}
+
+/// Whether both containers could be started.
+fn has_started((sidecar, agent): (Result<(), String>, Result<(), String>)) -> Result<(), Failure> {
+    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    sidecar.map_err(|cause| fail("start the sidecar's container", cause))?;
+    agent.map_err(|cause| fail("start the agent's container", cause))
 }
 
 /// Why the keeper stops watching.
