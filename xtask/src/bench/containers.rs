@@ -6,32 +6,24 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::person::Person;
-use super::sample::{Better, Role, Row, Section, Series};
-use super::server::Server;
+use super::engine::Engine;
+use super::images::{self, LARGE, SMALL};
+use super::person::{Person, owned, shown};
+use super::sample::{self, Better, Role, Row, Section, Series};
 use super::{Bench, machine, starts};
-use crate::workspace::Workspace;
 
-const COMMAND: &str = "/bin/true";
-/// What is started, and what is taken in: of the images that `cargo xtask setup` makes.
-const SMALL: &str = "busybox";
-const LARGE: &str = "debian";
+pub(crate) const COMMAND: &str = "/bin/true";
 /// How often `docker run` is started: each takes about fifty times as long as the others. Odd, so that one is the middle.
 const DOCKER_STARTS: usize = 11;
 /// How much faster than `docker run --rm` a start has to be.
 const DOCKER_TARGET: f64 = 40.0;
 const IMPORTS: usize = 3;
-/// How long a program may take that is not measured, in seconds, and a daemon until it answers.
-const PATIENCE: &str = "120";
-const READY: Duration = Duration::from_secs(30);
-const SOCKET: &str = "docker.sock";
 /// How crun 1.8 says that version 2 of control groups has a controller beside version 1, and how to start it all the same.
 const HYBRID: &str = "hybrid mode not supported";
 const WITHOUT_HYBRID: &str =
@@ -48,16 +40,10 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
          no network but loopback, no seccomp, no limits, and the files themselves are written to."
             .into(),
     ];
-    let images = Workspace::locate()?.target.join("images");
-    let archive = |name: &str| images.join(name).with_extension("tar");
-    let absent = |name: &str| format!("{name}.tar is not there: `cargo xtask setup` makes it as root");
-    if !archive(SMALL).is_file() {
-        section.skipped.push(absent(SMALL));
+    let Some(small) = images::readable(bench, SMALL)? else {
+        section.skipped.push(images::absent(SMALL));
         return Ok(section);
-    }
-    // Where everybody can read it.
-    let small = bench.folder.join(SMALL).with_extension("tar");
-    fs::copy(archive(SMALL), &small).context("failed to copy the image")?;
+    };
 
     let mut pairs = Vec::new();
     for person in &bench.people {
@@ -75,10 +61,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         section.about.push(engine.about());
         section.rows.extend(beside_docker(&pair[0], engine)?);
     }
-    if archive(LARGE).is_file() {
-        section.rows.push(imports(bench, engine.as_ref(), [&small, &archive(LARGE)])?);
-    } else {
-        section.skipped.push(absent(LARGE));
+    match images::archive(LARGE)? {
+        Some(large) => section.rows.push(imports(bench, engine.as_ref(), [&small, &large])?),
+        None => section.skipped.push(images::absent(LARGE)),
     }
     Ok(section)
 }
@@ -106,7 +91,8 @@ impl Launcher<'_> {
 
     /// One start whose failure is told with its own words.
     fn try_once(&self) -> Result<()> {
-        told(self.person, &self.program, &self.args())
+        self.person
+            .told(&self.program, &self.args())
             .map(|_| ())
             .with_context(|| format!("{} as {}", self.name, self.person.name))
     }
@@ -132,7 +118,7 @@ fn pair<'a>(
     archive: &Path,
     section: &mut Section,
 ) -> Result<Vec<Launcher<'a>>> {
-    told(person, &bench.lockgate, &import(archive)?)?;
+    person.told(&bench.lockgate, &import(archive)?)?;
     let mut args = starts::subjects(bench, person, &mut section.about)?.swap_remove(0).args;
     args.splice(args.len() - 1.., ["--image", SMALL, "--", COMMAND].map(str::to_owned));
     let program = bench.lockgate.clone();
@@ -161,12 +147,12 @@ fn crun<'a>(bench: &Bench, person: &'a Person, archive: &Path, program: PathBuf)
     let home = bench.folder.join(person.name);
     let (bundle, state) = (home.join("bundle"), home.join("crun"));
     let rootfs = bundle.join("rootfs");
-    told(person, Path::new("mkdir"), &owned(&["--parents", shown(&rootfs)?, shown(&state)?]))?;
+    person.told(Path::new("mkdir"), &owned(&["--parents", shown(&rootfs)?, shown(&state)?]))?;
     let unpack = ["--extract", "--file", shown(archive)?, "--directory", shown(&rootfs)?];
-    told(person, Path::new("tar"), &owned(&unpack))?;
+    person.told(Path::new("tar"), &owned(&unpack))?;
     let spec = ["spec", "--bundle", shown(&bundle)?, "--rootless"];
     let is_root = person.name == "root";
-    told(person, &program, &owned(&spec[..spec.len() - usize::from(is_root)]))?;
+    person.told(&program, &owned(&spec[..spec.len() - usize::from(is_root)]))?;
     adjust(&bundle.join("config.json"))?;
     let args = owned(&["--root", shown(&state)?, "run", "--bundle", shown(&bundle)?]);
     let crun = Launcher { name: "crun", role: Role::Peer, person, program, args, is_named: true };
@@ -188,25 +174,16 @@ fn adjust(path: &Path) -> Result<()> {
     fs::write(path, config.to_string()).context("failed to write crun's config.json")
 }
 
-/// Samples of each subject. The order turns with each round: nobody always comes after the same neighbour.
-fn in_turns(
-    subjects: &[Launcher],
-    rounds: usize,
-    sample: impl Fn(&Launcher) -> Result<f64>,
-) -> Result<Vec<Series>> {
-    let mut series: Vec<Series> = subjects.iter().map(|one| Series::new(one.name, one.role)).collect();
-    for round in 0..rounds {
-        for turn in 0..subjects.len() {
-            let index = (round + turn) % subjects.len();
-            series[index].samples.push(sample(&subjects[index])?);
-        }
-    }
-    Ok(series)
+/// Of each subject, still without samples.
+fn series(subjects: &[Launcher]) -> Vec<Series> {
+    subjects.iter().map(|one| Series::new(one.name, one.role)).collect()
 }
 
 /// One after the other: the row of medians, and that of the fastest.
 fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<f64>) -> Result<[Row; 2]> {
-    let series = in_turns(subjects, count, |one| Ok(one.start()?.as_secs_f64() * 1000.0))?;
+    let series = sample::in_turns(series(subjects), count, |index| {
+        Ok(subjects[index].start()?.as_secs_f64() * 1000.0)
+    })?;
     let what = |part: &str| format!("{what}, {part}");
     let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
     Ok([row.clone(), row.at(0.0, &what("min"))])
@@ -215,7 +192,8 @@ fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<f64>
 /// Many at once, as the first row of [`starts::concurrent`].
 fn at_once(bench: &Bench, subjects: &[Launcher]) -> Result<Row> {
     let (width, count) = bench.pace.bursts[0];
-    let series = in_turns(subjects, bench.pace.rounds, |one| burst(one, width, count))?;
+    let rounds = bench.pace.rounds;
+    let series = sample::in_turns(series(subjects), rounds, |index| burst(&subjects[index], width, count))?;
     let what = format!("{}, {width} at once, {count} in all", subjects[0].person.name);
     Ok(Row { what, unit: "1/s", better: Better::More, part: 0.5, target: Some(1.0), series })
 }
@@ -268,11 +246,11 @@ fn imports(bench: &Bench, engine: Option<&Engine>, [small, large]: [&Path; 2]) -
         for turn in 0..series.len() {
             let index = (round + turn) % series.len();
             // What was written before is not for this one to wait for.
-            told(person, Path::new("sync"), &[])?;
+            person.told(Path::new("sync"), &[])?;
             let began = Instant::now();
             match engine.as_ref().filter(|_| index > 0) {
                 Some(engine) => engine.ask(&["import", shown(large)?, LARGE])?,
-                None => told(person, Path::new("env"), &ours)?,
+                None => person.told(Path::new("env"), &ours)?,
             };
             series[index].samples.push(began.elapsed().as_secs_f64());
         }
@@ -280,121 +258,4 @@ fn imports(bench: &Bench, engine: Option<&Engine>, [small, large]: [&Path; 2]) -
     let size = fs::metadata(large)?.len() >> 20;
     let what = format!("{}, {LARGE}.tar ({size} MiB) into an empty store, p50", person.name);
     Ok(Row { what, unit: "s", better: Better::Less, part: 0.5, target: None, series })
-}
-
-/// How docker's containers reach others: what the daemon is told, and each start.
-struct Network {
-    daemon: &'static [&'static str],
-    run: &'static [&'static str],
-}
-
-const BRIDGE: Network = Network { daemon: &[], run: &["run", "--rm"] };
-/// For a machine on which the default fails.
-const ALONE: Network =
-    Network { daemon: &["--bridge=none", "--iptables=false"], run: &["run", "--rm", "--network", "none"] };
-
-/// A docker daemon of the bench's own, with the small image in it. It is in network and mount namespaces of its own, so that
-/// its bridge, its rules and its mounts end with it.
-struct Engine<'a> {
-    person: &'a Person,
-    docker: PathBuf,
-    folder: PathBuf,
-    network: Network,
-    /// Its control groups, which it leaves behind.
-    group: String,
-    /// There until the end.
-    server: Option<Server>,
-}
-
-impl<'a> Engine<'a> {
-    fn start(bench: &Bench, person: &'a Person, archive: &Path, name: &str) -> Result<Self> {
-        ensure!(person.name == "root", "only root can start a daemon");
-        let daemon = machine::find("dockerd").context("dockerd is not installed")?;
-        let docker = machine::find("docker").context("docker is not installed")?;
-        let attempt = |name: &str, network| {
-            let folder = bench.folder.join(name);
-            Self::attempt(folder, person, archive, [&daemon, &docker], network)
-        };
-        attempt(name, BRIDGE).or_else(|_| attempt(&format!("{name}-alone"), ALONE))
-    }
-
-    fn attempt(
-        folder: PathBuf,
-        person: &'a Person,
-        archive: &Path,
-        [daemon, docker]: [&Path; 2],
-        network: Network,
-    ) -> Result<Self> {
-        fs::create_dir(&folder).context("failed to make docker's folder")?;
-        let group = format!("lockgate-bench-{}", std::process::id());
-        let mut args = owned(&["--net", "--mount", "--", shown(daemon)?]);
-        let own =
-            [("host=unix://", SOCKET), ("data-root=", "data"), ("exec-root=", "exec"), ("pidfile=", "pid")];
-        args.extend(own.map(|(option, name)| format!("--{option}{}", folder.join(name).display())));
-        args.push(format!("--cgroup-parent=/{group}"));
-        args.extend(owned(network.daemon));
-        let server = Some(Server::start("dockerd", Path::new("unshare"), &args, &folder)?);
-        let engine = Self { person, docker: docker.to_owned(), folder, network, group, server };
-        let deadline = Instant::now() + READY;
-        while let Err(error) = engine.ask(&["version"]) {
-            if Instant::now() > deadline {
-                let log = fs::read_to_string(engine.folder.join("dockerd.log")).unwrap_or_default();
-                return Err(error.context(log.lines().last().unwrap_or_default().to_owned()));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        engine.ask(&["import", shown(archive)?, SMALL])?;
-        engine.ask(&[engine.network.run, &[SMALL, COMMAND]].concat())?;
-        Ok(engine)
-    }
-
-    /// What docker is given to reach this daemon, and to do something.
-    fn client(&self, args: &[&str]) -> Vec<String> {
-        let host = format!("--host=unix://{}", self.folder.join(SOCKET).display());
-        [host].into_iter().chain(owned(args)).collect()
-    }
-
-    fn ask(&self, args: &[&str]) -> Result<String> {
-        told(self.person, &self.docker, &self.client(args))
-    }
-
-    fn about(&self) -> String {
-        let version = self.ask(&["version", "--format", "{{.Server.Version}}"]).unwrap_or_default();
-        let (version, run) = (version.trim(), self.network.run.join(" "));
-        format!(
-            "docker is {version} with a daemon of the bench's own, in a network namespace of its own, and starts by \
-             `docker {run}`; it takes images in by `docker import`."
-        )
-    }
-}
-
-impl Drop for Engine<'_> {
-    fn drop(&mut self) {
-        self.server = None;
-        // Of version 2, and of each hierarchy of version 1.
-        let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&self.group));
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(&self.group));
-        }
-    }
-}
-
-/// What a program of this person's says, within bounds; or its failure, with its own words.
-fn told(person: &Person, program: &Path, args: &[String]) -> Result<String> {
-    let args = [owned(&["--kill-after=5", PATIENCE, shown(program)?]), args.to_vec()].concat();
-    let output =
-        person.command(Path::new("timeout"), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` ended with {}: {}", args[2..].join(" "), output.status, words.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn owned(args: &[&str]) -> Vec<String> {
-    args.iter().map(|arg| (*arg).to_owned()).collect()
-}
-
-fn shown(path: &Path) -> Result<&str> {
-    path.to_str().context("a path is no UTF-8")
 }

@@ -5,7 +5,10 @@
 
 mod containers;
 mod dns;
+mod docker;
+mod engine;
 mod held;
+mod images;
 mod machine;
 mod person;
 mod processes;
@@ -57,14 +60,23 @@ enum Part {
     Cold,
     Concurrent,
     Container,
+    Docker,
     Splice,
     Terminate,
     Dns,
     Memory,
 }
 
-const PARTS: [Part; 7] =
-    [Part::Cold, Part::Concurrent, Part::Container, Part::Splice, Part::Terminate, Part::Dns, Part::Memory];
+const PARTS: [Part; 8] = [
+    Part::Cold,
+    Part::Concurrent,
+    Part::Container,
+    Part::Docker,
+    Part::Splice,
+    Part::Terminate,
+    Part::Dns,
+    Part::Memory,
+];
 
 /// How much is measured.
 pub(crate) struct Pace {
@@ -73,6 +85,8 @@ pub(crate) struct Pace {
     /// Starts of each subject after a rest.
     pub(crate) idle_starts: usize,
     pub(crate) idle: Duration,
+    /// Starts of each subject by an engine: each takes as long as a hundred others. Odd, so that one is the middle.
+    pub(crate) engine_starts: usize,
     /// How many at once, and how many in all.
     pub(crate) bursts: [(usize, usize); 2],
     /// How often each load is repeated, and how long it lasts.
@@ -84,6 +98,7 @@ const THOROUGH: Pace = Pace {
     starts: 200,
     idle_starts: 8,
     idle: Duration::from_secs(10),
+    engine_starts: 21,
     bursts: [(50, 500), (200, 600)],
     rounds: 3,
     seconds: 1.0,
@@ -92,6 +107,7 @@ const QUICK: Pace = Pace {
     starts: 30,
     idle_starts: 0,
     idle: Duration::ZERO,
+    engine_starts: 5,
     bursts: [(50, 100), (200, 200)],
     rounds: 1,
     seconds: 0.4,
@@ -171,6 +187,7 @@ impl Bench {
             Part::Cold => starts::cold(self),
             Part::Concurrent => starts::concurrent(self),
             Part::Container => containers::measure(self),
+            Part::Docker => docker::measure(self),
             Part::Splice => splice::measure(self),
             Part::Terminate => terminate::measure(self),
             Part::Dns => dns::measure(self),

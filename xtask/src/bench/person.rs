@@ -7,12 +7,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The unprivileged account that `cargo xtask setup` makes.
 const ACCOUNT: &str = "lockgate-test";
 /// Where programs lie that are started by name.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long a program may take that is not measured, in seconds.
+const PATIENCE: &str = "120";
 
 /// Somebody who starts programs.
 pub(crate) struct Person {
@@ -61,6 +64,28 @@ impl Person {
         }
         command
     }
+
+    /// What a program of this person's says, within bounds; or its failure, with its own words.
+    pub(crate) fn told(&self, program: &Path, args: &[String]) -> Result<String> {
+        let args = [owned(&["--kill-after=5", PATIENCE, shown(program)?]), args.to_vec()].concat();
+        let mut command = self.command(Path::new("timeout"), &args);
+        let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` ended with {}: {}", args[2..].join(" "), output.status, words.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Arguments of a program.
+pub(crate) fn owned(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+/// A path as an argument.
+pub(crate) fn shown(path: &Path) -> Result<&str> {
+    path.to_str().context("a path is no UTF-8")
 }
 
 /// Whether the bench itself runs as root.

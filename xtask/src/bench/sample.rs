@@ -2,6 +2,7 @@
 //!
 //! It knows no unit and starts nothing.
 
+use anyhow::Result;
 use serde::Serialize;
 
 /// Whether more or less is better.
@@ -50,6 +51,21 @@ impl Series {
         let at = (last as f64 * part).round() as usize;
         sorted.get(at).copied()
     }
+}
+
+/// Samples of each subject, by its index. The order turns with each round: nobody always comes after the same neighbour.
+pub(crate) fn in_turns(
+    mut series: Vec<Series>,
+    rounds: usize,
+    sample: impl Fn(usize) -> Result<f64>,
+) -> Result<Vec<Series>> {
+    for round in 0..rounds {
+        for turn in 0..series.len() {
+            let index = (round + turn) % series.len();
+            series[index].samples.push(sample(index)?);
+        }
+    }
+    Ok(series)
 }
 
 /// One line of a table: the same thing measured of several subjects.
@@ -142,6 +158,18 @@ mod tests {
         assert_eq!(row(Better::More, &figures).ratio(), Some(0.25));
         assert_eq!(row(Better::Less, &figures).is_met(), Some(true));
         assert_eq!(row(Better::More, &figures).is_met(), Some(false));
+    }
+
+    #[test]
+    fn the_order_turns_with_each_round() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let both = vec![Series::new("a", Role::Ours), Series::new("b", Role::Peer)];
+        let sample = |index| {
+            asked.borrow_mut().push(index);
+            Ok(0.0)
+        };
+        assert!(in_turns(both, 2, sample).is_ok_and(|all| all.iter().all(|one| one.samples.len() == 2)));
+        assert_eq!(asked.into_inner(), [0, 1, 1, 0]);
     }
 
     #[test]

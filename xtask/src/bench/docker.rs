@@ -1,0 +1,142 @@
+//! A start of `/bin/true` by backend `docker`, beside the same done by hand with docker's own client: a network of the run's
+//! own, a sidecar on it that waits, the command, and nothing left of them. Both have one daemon do it, the bench's own.
+//!
+//! Every start is cold: nothing of the one before is there but images, and what the product makes once for an engine.
+
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Bench;
+use super::containers::COMMAND;
+use super::engine::Engine;
+use super::images::{self, SMALL};
+use super::person::owned;
+use super::sample::{self, Better, Role, Row, Section, Series};
+
+/// The most that a start may take of what it takes by hand.
+const TARGET: f64 = 0.6;
+/// Whose the workspace is: started by root, the command is its owner, and never root.
+const OWNER: u32 = 65534;
+const NETWORK: &str = "bench-network";
+const SIDECAR: &str = "bench-sidecar";
+/// By hand: what is made and started, and how it is taken away.
+const MADE: [&[&str]; 4] = [
+    &["network", "create", "--internal", NETWORK],
+    // As long as a server of the bench's.
+    &["run", "-d", "--name", SIDECAR, SMALL, "sleep", "900"],
+    &["network", "connect", "--alias", "sidecar", NETWORK, SIDECAR],
+    &["run", "--rm", "--network", NETWORK, SMALL, COMMAND],
+];
+const TAKEN_AWAY: [&[&str]; 2] = [&["rm", "-f", SIDECAR], &["network", "rm", NETWORK]];
+
+/// The rows, as root: nobody else can start a daemon.
+pub(crate) fn measure(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new("An engine's containers");
+    let (Some(small), Some(person)) = (images::readable(bench, SMALL)?, bench.people.first()) else {
+        section.skipped.push(images::absent(SMALL));
+        return Ok(section);
+    };
+    let engine = match Engine::start(bench, person, &small, "engine") {
+        Ok(engine) if engine.has_bridge() => engine,
+        Ok(_) => {
+            section.skipped.push("docker: without its bridge no container is on two networks".into());
+            return Ok(section);
+        }
+        Err(error) => {
+            section.skipped.push(format!("docker: {error:#}"));
+            return Ok(section);
+        }
+    };
+    section.about = about(&engine);
+    let starts = Starts::prepare(bench, engine)?;
+    // Not measured: the product makes the sidecar's image and the network of sidecars, once for an engine.
+    starts.ours()?;
+    let mut subjects = vec![Series::new("lockgate", Role::Ours)];
+    match starts.by_hand() {
+        Ok(_) => subjects.push(Series::new("docker", Role::Peer)),
+        Err(error) => section.skipped.push(format!("{error:#}")),
+    }
+    let series = sample::in_turns(subjects, bench.pace.engine_starts, |index| {
+        let took = if index == 0 { starts.ours()? } else { starts.by_hand()? };
+        Ok(took.as_secs_f64() * 1000.0)
+    })?;
+    let what = |part: &str| format!("{}, cold, one after the other, {part}", person.name);
+    let target = Some(TARGET);
+    let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
+    let fastest = row.at(0.0, &what("min"));
+    section.rows.extend([row, fastest]);
+    Ok(section)
+}
+
+fn about(engine: &Engine) -> Vec<String> {
+    let steps: Vec<String> =
+        MADE.iter().chain(&TAKEN_AWAY).map(|args| format!("`docker {}`", args.join(" "))).collect();
+    vec![
+        format!(
+            "From fork to the end of the starting program, which is `lockgate run --backend docker --image {SMALL} -- \
+             {COMMAND}` with all it does by default: the sidecar serves before the command begins, and network and containers \
+             are gone at the end. Its own image was made beforehand."
+        ),
+        format!(
+            "By hand, from the first fork to the end of the last: {}. That sidecar only waits.",
+            steps.join(", ")
+        ),
+        format!(
+            "Both have docker {} do it, a daemon of the bench's own in a network namespace of its own.",
+            engine.version().unwrap_or_default()
+        ),
+    ]
+}
+
+/// Both ways to start the command.
+struct Starts<'a> {
+    engine: Engine<'a>,
+    lockgate: PathBuf,
+    workspace: PathBuf,
+    /// What the last program said on its standard error.
+    complaint: PathBuf,
+}
+
+impl<'a> Starts<'a> {
+    fn prepare(bench: &Bench, engine: Engine<'a>) -> Result<Self> {
+        let workspace = bench.folder.join("engine-workspace");
+        fs::create_dir(&workspace).context("failed to make a workspace")?;
+        chown(&workspace, Some(OWNER), Some(OWNER)).context("failed to give the workspace an owner")?;
+        let complaint = bench.folder.join("engine-complaint");
+        Ok(Self { engine, lockgate: bench.lockgate.clone(), workspace, complaint })
+    }
+
+    fn ours(&self) -> Result<Duration> {
+        let began = Instant::now();
+        self.step(&self.lockgate, &["run", "--backend", "docker", "--image", SMALL, "--", COMMAND])?;
+        Ok(began.elapsed())
+    }
+
+    fn by_hand(&self) -> Result<Duration> {
+        let docker = |args: &&[&str]| self.step(&self.engine.docker, args);
+        let began = Instant::now();
+        let made = MADE.iter().try_for_each(docker);
+        // Also where something failed: a daemon waits for containers that are left.
+        let taken_away = TAKEN_AWAY.iter().try_for_each(docker);
+        let took = began.elapsed();
+        made.and(taken_away).map(|()| took)
+    }
+
+    /// One program to its end; its failure is told with its own words.
+    fn step(&self, program: &Path, args: &[&str]) -> Result<()> {
+        let mut command = self.engine.person.command(program, &owned(args));
+        command.current_dir(&self.workspace).env("DOCKER_HOST", self.engine.host());
+        command.stderr(File::create(&self.complaint)?);
+        let status = command.spawn().and_then(|mut child| child.wait());
+        let status = status.with_context(|| format!("failed to start {}", program.display()))?;
+        if !status.success() {
+            let words = fs::read_to_string(&self.complaint).unwrap_or_default();
+            bail!("`{} {}` ended with {status}: {}", program.display(), args.join(" "), words.trim());
+        }
+        Ok(())
+    }
+}
