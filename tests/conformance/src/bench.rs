@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -45,6 +46,12 @@ impl Backend {
                 |backend: &Self| name.strip_prefix(backend.name()).is_some_and(|rest| rest.starts_with('-'));
             [Self::Container, Self::Docker].into_iter().find(is_named).unwrap_or(Self::Linux)
         })
+    }
+
+    /// How long something may take: an engine, on a machine that runs others beside it, is slower than a kernel.
+    #[must_use]
+    pub fn patience(seconds: u64) -> Duration {
+        Duration::from_secs(if Self::isolated() == Self::Docker { seconds * 6 } else { seconds })
     }
 
     /// That one, and, in the program of `linux`, the one without isolation.

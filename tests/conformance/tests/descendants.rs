@@ -1,8 +1,6 @@
 //! Promise: when the command ends, everything it started ends, however far it tried to get away.
 //! L02; both backends.
 
-use std::time::Duration;
-
 use lockgate_conformance::{Backend, Bench, Canary, Needs, processes_named, ready, vanishes, within};
 
 #[test]
@@ -14,7 +12,7 @@ fn descendants_end_with_the_command() {
     let mark = Canary::draw();
     assert!(bench.control(&["orphan", "2", mark.text(), "closed"]).done());
     assert!(
-        within(Duration::from_secs(1), || !processes_named(mark.text()).is_empty()),
+        within(Backend::patience(1), || !processes_named(mark.text()).is_empty()),
         "the control did not outlive"
     );
 
@@ -23,14 +21,14 @@ fn descendants_end_with_the_command() {
         let mark = Canary::draw();
         let seen = bench.run(backend).probe(&["orphan", "60", mark.text(), "closed"]);
         assert!(seen.done(), "{seen}");
-        assert!(vanishes(mark.text(), Duration::from_secs(1)), "{named}: {:?}", processes_named(mark.text()));
+        assert!(vanishes(mark.text(), Backend::patience(1)), "{named}: {:?}", processes_named(mark.text()));
 
         let mark = Canary::draw();
         let hold =
             format!("trap \"\" HUP TERM; exec \"{}\" hold 60 {}", bench.probe().display(), mark.text());
         let ended = bench.run(backend).shell(&format!("(setsid sh -c '{hold}' &) ; sleep 0.2; kill -9 $$"));
         assert!(ended.code == 137, "{ended}");
-        assert!(vanishes(mark.text(), Duration::from_secs(1)), "{named}: {:?}", processes_named(mark.text()));
+        assert!(vanishes(mark.text(), Backend::patience(1)), "{named}: {:?}", processes_named(mark.text()));
     }
 }
 
@@ -52,12 +50,12 @@ fn descendants_end_with_the_command_line() {
         };
         let held = || processes_named(mark.text()).iter().filter(|(_, line)| holds(line)).count() == 2;
         assert!(
-            within(Duration::from_secs(10), held),
+            within(Backend::patience(10), held),
             "the command did not start: {:?}",
             processes_named(mark.text())
         );
         live.signal("KILL");
-        let gone = vanishes(mark.text(), Duration::from_secs(2));
+        let gone = vanishes(mark.text(), Backend::patience(2));
         assert!(gone, "{} outlived a kill -9: {:?}", backend.name(), processes_named(mark.text()));
     }
 }

@@ -18,7 +18,7 @@ fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
     );
     let live = bench.run(Backend::isolated()).flags(flags).start(["/bin/sh", "-c", &line]);
     let id = bench.workspace().join("id");
-    assert!(within(Duration::from_secs(10), || id.exists()), "the run did not start: {}", live.wait());
+    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
     let text = std::fs::read_to_string(id).unwrap().trim().to_owned();
     assert!(!text.is_empty(), "LOCKGATE_RUN_ID is not set inside");
     (live, text)
@@ -49,7 +49,7 @@ fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
 
 fn nothing_left(bench: &Bench, mark: &Canary, id: &str, after: &str) {
     assert!(
-        within(Duration::from_secs(3), || left(bench, mark, id).is_empty()),
+        within(Backend::patience(3), || left(bench, mark, id).is_empty()),
         "after {after}: {:?}",
         left(bench, mark, id)
     );
@@ -74,7 +74,7 @@ fn nothing_is_left_after_any_end() {
         }
         let ended = live.wait();
         assert!(ended.code != 0, "{signal}: {ended}");
-        assert!(vanishes(mark.text(), Duration::from_secs(3)), "{signal}: the command goes on");
+        assert!(vanishes(mark.text(), Backend::patience(3)), "{signal}: the command goes on");
         if signal == "KILL" {
             // What a killed command line could not put away goes with the next start.
             assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
@@ -100,7 +100,7 @@ fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
         assert!(ended.code == 0, "{ended}");
     }
     // Other tests make and remove groups at the same time: a few may come and go, a hundred may not stay.
-    assert!(within(Duration::from_secs(5), || groups() < before + 20), "{:?}", control_groups("lockgate"));
+    assert!(within(Backend::patience(5), || groups() < before + 20), "{:?}", control_groups("lockgate"));
     assert!(mount_points(bench.workspace().to_str().unwrap()).is_empty());
 }
 
@@ -120,5 +120,5 @@ fn two_hundred_at_once_come_and_go() {
         let ended = live.wait();
         assert!(ended.code == 0, "{ended}");
     }
-    assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
+    assert!(vanishes(mark.text(), Backend::patience(1)), "{:?}", processes_named(mark.text()));
 }

@@ -1,8 +1,6 @@
 //! Promise: two runs cannot see or reach each other: no process, file, socket or port of one is in the other.
 //! S0.36, S3.9; C17.
 
-use std::time::Duration;
-
 use lockgate_conformance::{Backend, Bench, Canary, Needs, ready, within};
 
 #[test]
@@ -28,7 +26,7 @@ fn two_runs_cannot_reach_each_other() {
     }
     let _server = one.run(Backend::isolated()).start(["/usr/bin/python3", "-c", &server]);
     assert!(
-        within(Duration::from_secs(10), || one.workspace().join("up").exists()),
+        within(Backend::patience(10), || one.workspace().join("up").exists()),
         "the first run did not start"
     );
     let run = two.run(Backend::isolated());

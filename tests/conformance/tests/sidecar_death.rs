@@ -1,7 +1,7 @@
 //! Promise: without its sidecar a run has no way out, and does not go on.
 //! DESIGN §4 "closed, not open"; E19.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockgate_conformance::{
     Backend, Bench, Canary, Needs, kill_containers, processes_named, ready, vanishes, within,
@@ -40,13 +40,13 @@ fn a_run_ends_with_its_sidecar() {
     let holds = || {
         processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
     };
-    assert!(within(Duration::from_secs(10), holds), "the command did not start");
+    assert!(within(Backend::patience(10), holds), "the command did not start");
     let start = Instant::now();
     kill_sidecar(&bench, live.id());
     let ended = live.wait();
-    assert!(start.elapsed() < Duration::from_secs(5), "{ended}");
+    assert!(start.elapsed() < Backend::patience(5), "{ended}");
     assert!(ended.code != 0 && ended.stderr.contains("sidecar"), "{ended}");
-    assert!(vanishes(mark.text(), Duration::from_secs(2)), "the command outlived its sidecar");
+    assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its sidecar");
 }
 
 /// Kills the sidecar of the only run of this bench, whose command line is the process `id`.

@@ -204,3 +204,92 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> Mount {
         ..Mount::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use policy::{Backend, Limits};
+
+    use super::*;
+    use crate::plan::Identity;
+
+    fn plan() -> Plan {
+        let directory = |path: &str| Step::PrivateDirectory {
+            path: path.into(),
+            mode: 0o700,
+            size: ByteSize::from_mib(8),
+            inodes: 9,
+        };
+        let shown = Visible {
+            source: Source::Host("/data".into()),
+            target: "/inside".into(),
+            mode: MountMode::ReadOnly,
+        };
+        Plan {
+            run: "abcdefghjkmn".parse().unwrap(),
+            backend: Backend::Docker,
+            engine: None,
+            identity: Identity { uid: (1000, 1000), gid: (1001, 1001), own: false, range: None },
+            limits: LimitsPlan::Engine(Limits::default()),
+            workspace: "/w".into(),
+            open: Vec::new(),
+            directory: "/w".into(),
+            home: "/home/agent".into(),
+            steps: vec![
+                directory("/tmp"),
+                Step::ShowWorkspace("/w".into(), WorkspaceMode::ReadWrite),
+                Step::Show(shown),
+                Step::Copy("/fixtures".into(), "/home/agent/f".into()),
+            ],
+            environment: vec![("SECRET".into(), "lgph_x".into())],
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_agents_container_is_shut_in_and_says_each_thing_once() {
+        let protected =
+            [("/w/.git".into(), MountMode::ReadWrite), ("/w/.git/hooks".into(), MountMode::ReadOnly)];
+        let body = agent(&plan(), "debian", "volume", RunNetwork::numbered(7), &protected);
+        let host = body.host_config.unwrap();
+        assert_eq!((body.user.as_deref(), body.tty), (Some("1000:1001"), Some(false)));
+        assert_eq!(body.env, Some(Vec::new()), "nothing that an engine would tell of a container");
+        assert_eq!((host.cap_drop, host.cap_add), (Some(vec!["ALL".into()]), None));
+        assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]));
+        assert_eq!((host.readonly_rootfs, host.privileged), (Some(true), Some(false)));
+        assert_eq!((host.memory, host.memory_swap), (Some(1536 << 20), Some(1536 << 20))); // S1.30
+        assert_eq!((host.nano_cpus, host.pids_limit), (Some(2_000_000_000), Some(514))); // S1.31
+        assert_eq!(host.network_mode.as_deref(), Some("lockgate-exec-abcdefghjkmn")); // S0.14
+        assert_eq!(host.dns, Some(vec!["198.18.7.3".into()]));
+        assert_eq!(host.extra_hosts, Some(vec!["sidecar:198.18.7.3".into()]), "S1.14");
+        assert_eq!((host.binds, host.pid_mode, host.devices), (None, None, None));
+        let mounts: Vec<String> = host
+            .mounts
+            .unwrap()
+            .into_iter()
+            .map(|m| format!("{} {} {}", m.source.unwrap(), m.target.unwrap(), m.read_only.unwrap()))
+            .collect();
+        let expected = [
+            "volume /.lockgate true",
+            "/w /w false",
+            "/w/.git /w/.git false",
+            "/w/.git/hooks /w/.git/hooks true",
+            "/data /inside true",
+            "/fixtures /.lockgate-copies/0 true",
+        ];
+        assert_eq!(mounts, expected);
+        let tmp = &host.tmpfs.unwrap()["/tmp"];
+        assert_eq!(tmp, "rw,exec,nosuid,nodev,size=8388608,nr_inodes=9,mode=700,uid=1000,gid=1001");
+    }
+
+    #[test]
+    fn the_sidecars_container_is_no_router_and_shows_nothing_of_the_machines() {
+        let body = sidecar(&plan(), "lockgate-sidecar:1", "volume");
+        let host = body.host_config.unwrap();
+        assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
+        assert_eq!(host.sysctls.unwrap()["net.ipv4.ip_forward"], "0");
+        assert_eq!(host.network_mode.as_deref(), Some("lockgate-egress")); // S0.18
+        let mounts = host.mounts.unwrap();
+        assert!(mounts.iter().all(|mount| mount.typ == Some(MountType::VOLUME)), "{mounts:?}");
+        assert_eq!((body.env, body.user), (Some(Vec::new()), None));
+    }
+}

@@ -1,6 +1,7 @@
 //! An engine, as its API has it: what a run makes there, found again by its labels, and taken away.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bollard::models::{
@@ -29,6 +30,7 @@ const PATIENCE: u64 = 60;
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 const FORBIDDEN: u16 = 403;
+const BAD_REQUEST: u16 = 400;
 /// The newest version of the API that is spoken, and the oldest that will do.
 const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 47 };
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
@@ -51,26 +53,39 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects, agrees on a version, and asks what it is.
-    pub(super) async fn find(socket: &Path) -> Result<(Self, EngineAt), Error> {
-        let (engine, minor_version) = Self::reach(socket).await?;
-        let info = engine.api.info().await.map_err(|error| unusable(socket, &told(&error)))?;
-        let rootless = info.security_options.iter().flatten().any(|option| option.contains("name=rootless"));
-        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless }))
-    }
-
-    /// Connects, and agrees on a version.
-    pub(super) async fn reach(socket: &Path) -> Result<(Self, usize), Error> {
+    /// Connects, and agrees on a version by a question that has to be put anyway: for what an engine tells of itself it starts
+    /// programs, which takes longer than all the rest.
+    pub(super) async fn find<T, W>(
+        socket: &Path,
+        question: impl Fn(Self) -> W,
+    ) -> Result<(Self, EngineAt, Result<T, bollard::errors::Error>), Error>
+    where
+        W: Future<Output = Result<T, bollard::errors::Error>>,
+    {
         let path = socket.to_str().ok_or_else(|| unusable(socket, "its path is not text"))?;
         let fail = |error: bollard::errors::Error| unusable(socket, &told(&error));
-        let api = Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(fail)?;
-        let api = api.negotiate_version().await.map_err(fail)?;
-        let version = api.client_version();
-        if version < OLDEST {
-            let why = format!("it speaks version {version} of the API, and {OLDEST} is needed");
-            return Err(unusable(socket, &why));
+        let about = std::fs::metadata(socket).map_err(|error| unusable(socket, &error.to_string()))?;
+        let mut engine = Self { api: Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)? };
+        let mut answer = question(engine.clone()).await;
+        if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
+            // Newer engines know the version that was spoken no more; older ones do not know it yet.
+            let api = Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(fail)?;
+            engine = Self { api: api.negotiate_version().await.map_err(fail)? };
+            let version = engine.api.client_version();
+            if version < OLDEST {
+                let why = format!("it speaks version {version} of the API, and {OLDEST} is needed");
+                return Err(unusable(socket, &why));
+            }
+            answer = question(engine.clone()).await;
         }
-        Ok((Self { api }, version.minor_version))
+        if let Err(error) = &answer
+            && status(error).is_none()
+        {
+            return Err(unusable(socket, &told(error)));
+        }
+        let minor_version = engine.api.client_version().minor_version;
+        // The socket of an engine without root belongs to whoever started it.
+        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless: about.uid() != 0 }, answer))
     }
 
     /// Connects to one that is known.
@@ -174,19 +189,28 @@ impl Engine {
         Err(last)
     }
 
-    /// Takes away everything that is labelled with a run, and says whether there was anything.
-    pub(super) async fn remove_all(&self, run: &RunId) -> Result<(), String> {
+    /// What an engine has of a run: containers and networks, by their ids.
+    pub(super) async fn objects(
+        &self,
+        run: &RunId,
+    ) -> Result<(Vec<String>, Vec<String>), bollard::errors::Error> {
         let filter = HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
-        let containers = self.api.list_containers(Some(options)).await.map_err(|e| told(&e))?;
-        let ids: Vec<String> = containers.into_iter().filter_map(|container| container.id).collect();
-        for removed in futures_util::future::join_all(ids.iter().map(|id| self.remove_container(id))).await {
+        let containers = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
+        let networks = ListNetworksOptionsBuilder::default().filters(&filter).build();
+        let (containers, networks) =
+            tokio::join!(self.api.list_containers(Some(containers)), self.api.list_networks(Some(networks)));
+        let containers = containers?.into_iter().filter_map(|container| container.id).collect();
+        Ok((containers, networks?.into_iter().filter_map(|network| network.id).collect()))
+    }
+
+    /// Takes them away.
+    pub(super) async fn remove_all(&self, containers: &[String], networks: &[String]) -> Result<(), String> {
+        let removed = containers.iter().map(|id| self.remove_container(id));
+        for removed in futures_util::future::join_all(removed).await {
             removed?;
         }
-        let options = ListNetworksOptionsBuilder::default().filters(&filter).build();
-        let networks = self.api.list_networks(Some(options)).await.map_err(|e| told(&e))?;
-        for network in networks.into_iter().filter_map(|network| network.id) {
-            self.remove_network(&network).await?;
+        for network in networks {
+            self.remove_network(network).await?;
         }
         Ok(())
     }

@@ -96,13 +96,14 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
         let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
     }
     // The link is closed by now, so the sidecar has been told that the run is over.
-    let (first, second) = tokio::join!(engine.remove_container(&agent), engine.remove_container(&sidecar));
-    let removed = match first.and(second) {
-        Ok(()) => engine.remove_network(&network_name(&run)).await,
-        problem => problem,
-    };
+    let network = network_name(&run);
+    let _ = tokio::join!(
+        engine.remove_container(&agent),
+        engine.remove_container(&sidecar),
+        // Tried again until the engine has let go of both.
+        engine.remove_network(&network)
+    );
     // What is left is found by its label: by the parent, at once, and by the next start.
-    let _ = removed;
     kept
 }
 
@@ -197,22 +198,25 @@ async fn watch(
         }
     };
     let began = talk.has_begun();
-    talk.close().await;
-    // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
-    let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
-    drop(link);
-    match (ended, last_words) {
-        (Ended::SidecarGone, said) => {
-            let said = said.unwrap_or_default();
-            let cause = if said.is_empty() {
-                "it ended by itself, and without it nothing may go on".into()
-            } else {
-                said
-            };
-            return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
+    let last_words = async {
+        talk.close().await;
+        // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
+        let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
+        drop(link);
+        match last_words {
+            None => tokio::time::timeout(LAST_WORD, &mut carried).await.unwrap_or_default(),
+            Some(said) => said,
         }
-        (_, None) => drop(tokio::time::timeout(LAST_WORD, &mut carried).await),
-        (_, Some(_)) => {}
+    };
+    // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
+    let (_, said) = tokio::join!(engine.remove_container(&agent), last_words);
+    if ended == Ended::SidecarGone {
+        let cause = if said.is_empty() {
+            "it ended by itself, and without it nothing may go on".into()
+        } else {
+            said
+        };
+        return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
     }
     Ok(())
 }

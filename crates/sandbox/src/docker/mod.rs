@@ -85,8 +85,9 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
     apart(|| async {
-        let (engine, at) = Engine::find(&socket).await?;
-        match prepare::look(&engine, image).await {
+        let look = |engine: Engine| async move { prepare::look(&engine, image).await };
+        let (_, at, found) = Engine::find(&socket, look).await?;
+        match found {
             Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner }),
             Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
                 what: format!("the engine has no image `{image}`"),
@@ -103,8 +104,12 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
 /// Whether the caller has an engine that runs can use.
 #[must_use]
 pub fn examine_engine(caller: &Caller) -> Check {
-    let found =
-        socket(caller).and_then(|socket| apart(|| async { Engine::find(&socket).await.map(|(_, at)| at) }));
+    let found = socket(caller).and_then(|socket| {
+        apart(|| async {
+            let ping = |engine: Engine| async move { engine.api.ping().await };
+            Engine::find(&socket, ping).await.map(|(_, at, _)| at)
+        })
+    });
     match found {
         Ok(at) => Check::works("backends", "docker", format!("the engine at {}", at.socket.display())),
         Err(error) => {
@@ -134,8 +139,11 @@ fn socket(caller: &Caller) -> Result<PathBuf, Error> {
 /// Takes away whatever an engine has of a run. What is gone is no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(|| async {
-        let (engine, _) = Engine::reach(socket).await?;
-        engine.remove_all(run).await.map_err(|what| Error::Refused { what, remedy: None })
+        let (engine, _, found) =
+            Engine::find(socket, |engine| async move { engine.objects(run).await }).await?;
+        let refused = |what| Error::Refused { what, remedy: None };
+        let (containers, networks) = found.map_err(|error| refused(told(&error)))?;
+        engine.remove_all(&containers, &networks).await.map_err(refused)
     });
     removed.map_err(|error| io::Error::other(error.to_string()))
 }

@@ -1,0 +1,35 @@
+//! The line to a container: frames, however they are cut, are the same, and nothing that is none is taken for one.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sandbox::{Frames, LONGEST_FRAME, frame};
+
+fuzz_target!(|octets: &[u8]| {
+    let whole = read(octets, octets.len().max(1));
+    for at_once in [1, 3, 7, 64] {
+        assert_eq!(whole, read(octets, at_once));
+    }
+});
+
+/// The frames that octets hold, fed so many at a time; what was read is written as it was.
+fn read(octets: &[u8], at_once: usize) -> (Vec<(u8, Vec<u8>)>, bool) {
+    let mut frames = Frames::default();
+    let (mut seen, mut written) = (Vec::new(), Vec::new());
+    for piece in octets.chunks(at_once) {
+        frames.feed(piece);
+        loop {
+            match frames.next_frame() {
+                Ok(Some((channel, payload))) => {
+                    assert!(payload.len() <= LONGEST_FRAME);
+                    written.extend(frame(channel, payload));
+                    seen.push((channel as u8, payload.to_vec()));
+                }
+                Ok(None) => break,
+                Err(_) => return (seen, true),
+            }
+        }
+    }
+    assert_eq!(written, octets[..written.len()]);
+    (seen, false)
+}
