@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use sys::cgroup::{Group, Usage};
-use sys::process::Child;
+use sys::process::{Child, Exit};
 
 use crate::error::Error;
 use crate::handshake::{self, Event};
@@ -38,6 +38,10 @@ pub trait SidecarStart {
 
 /// How long a failed init may take to say why.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How long taking away may take, and how long what was asked for last may be under way.
+const LONGEST_TAKING: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const UNDER_WAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +111,18 @@ impl Started {
         self.group.is_some() || self.ending == Ending::TakeAway
     }
 
-    /// Waits until init is gone.
+    /// Waits until init is gone. One that takes things away may hang with whoever has them: it is ended after a while.
     pub fn wait(&self) {
-        let _ = self.init.wait();
+        if self.ending == Ending::TakeAway {
+            let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
+            let _ = rustix::event::poll(&mut gone, Some(&LONGEST_TAKING));
+            let _ = self.init.signal(Signal::KILL);
+        }
+        let ended = self.init.wait();
+        if self.ending == Ending::TakeAway && !matches!(ended, Ok(Exit::Code(_))) {
+            // What it asked for last may still be made: whoever takes it away now looks after that.
+            std::thread::sleep(UNDER_WAY);
+        }
     }
 
     /// What the sandbox has used.

@@ -125,6 +125,11 @@ impl UndoLog {
         while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
             if let Err(error) = undo.perform() {
                 problems.push(format!("{}: {error}", undo.line().trim_end()));
+                if matches!(undo, Undo::Engine(..)) {
+                    // The command may still run there: what was acquired before it keeps holding it.
+                    self.entries.push(undo);
+                    break;
+                }
             }
         }
         problems

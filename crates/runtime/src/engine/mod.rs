@@ -23,7 +23,7 @@ pub(crate) use carrier::{Carried, carry};
 pub use host::live_engine_sidecar;
 
 /// How long the other end of the line may say nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How often each end says that it is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How much is moved at once.

@@ -8,6 +8,9 @@ use crate::error::Error;
 
 const WHAT: &str = "the engine's client";
 
+/// How long a question and its answer may take.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// What went wrong, and what would help.
 type Trouble = (String, Option<String>);
 
@@ -29,7 +32,9 @@ where
 fn carry_out<T, W: Future<Output = Result<T, Error>>>(work: impl FnOnce() -> W) -> Result<T, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), None))?;
-    runtime.block_on(async { work().await }).map_err(|error| match error {
+    let late = Error::Refused { what: "the engine says nothing, or says it too slowly".into(), remedy: None };
+    let answer = runtime.block_on(async { tokio::time::timeout(LONGEST, work()).await });
+    answer.unwrap_or(Err(late)).map_err(|error| match error {
         Error::Refused { what, remedy } => (what, remedy),
         other => (other.to_string(), other.remedy().map(str::to_owned)),
     })

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
-    NetworkingConfig, ResourcesUlimits,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountType, NetworkingConfig, ResourcesUlimits,
 };
 use policy::{ByteSize, MountMode, WorkspaceMode};
 
@@ -101,6 +101,8 @@ fn body(plan: &Plan) -> ContainerCreateBody {
         attach_stderr: Some(true),
         tty: Some(false),
         env: Some(Vec::new()),
+        // An image's own would be run beside our init, outside its walls.
+        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
         labels: Some(labels(&plan.run)),
         ..ContainerCreateBody::default()
     }

@@ -26,6 +26,8 @@ pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
 pub(crate) const EGRESS: &str = "lockgate-egress";
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
 const PATIENCE: u64 = 60;
+/// The longest text of an engine's that is told.
+const LONGEST_TOLD: usize = 500;
 /// A conflict, a thing that is not there, and a network that still has somebody.
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
@@ -258,12 +260,21 @@ pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     }
 }
 
-/// What the engine said, without what the client says around it.
+/// What the engine said, or what kept it from being asked, down to its cause: it goes to a terminal.
 pub(super) fn told(error: &bollard::errors::Error) -> String {
-    match error {
+    let text = match error {
+        bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
+            format!("it answered {status_code}")
+        }
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
-        other => other.to_string(),
-    }
+        other => {
+            let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
+            let mut said: Vec<String> = causes.map(ToString::to_string).collect();
+            said.dedup();
+            said.join(": ")
+        }
+    };
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_TOLD).collect()
 }
 
 /// Whether a network could not be made because another has these addresses.

@@ -32,6 +32,8 @@ use crate::started::Stdio;
 use crate::step::{Step, Visible};
 use crate::supervise::{Failure, Launch};
 
+/// How long an engine may take over taking away.
+const TAKING: Duration = Duration::from_secs(20);
 /// How long the sidecar's container may take over its last word.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// How many words may wait to be heard, and pieces to be written.
@@ -97,12 +99,15 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
     }
     // The link is closed by now, so the sidecar has been told that the run is over.
     let network = network_name(&run);
-    let _ = tokio::join!(
-        engine.remove_container(&agent),
-        engine.remove_container(&sidecar),
-        // Tried again until the engine has let go of both.
-        engine.remove_network(&network)
-    );
+    let removed = async {
+        tokio::join!(
+            engine.remove_container(&agent),
+            engine.remove_container(&sidecar),
+            // Tried again until the engine has let go of both.
+            engine.remove_network(&network)
+        )
+    };
+    let _ = tokio::time::timeout(TAKING, removed).await;
     // What is left is found by its label: by the parent, at once, and by the next start.
     kept
 }
@@ -194,7 +199,16 @@ async fn watch(
                 last_words = Some(said);
                 break Ended::SidecarGone;
             }
-            turn = talk.turn() => if let Some(ended) = turn? { break ended },
+            turn = talk.turn() => match turn {
+                Ok(None) => {}
+                Ok(Some(ended)) => break ended,
+                Err(failure) => {
+                    if starting {
+                        has_started((&mut started).await)?;
+                    }
+                    return Err(failure);
+                }
+            },
         }
     };
     let began = talk.has_begun();

@@ -34,6 +34,8 @@ pub enum Channel {
     Signal = b's',
     /// To the agent: the size of its terminal.
     Size = b'z',
+    /// To the agent: nobody reads its output any more, or its errors.
+    Closed = b'c',
     /// From the agent: how many octets of input were taken.
     Taken = b't',
     /// From the agent: what it writes.
@@ -59,12 +61,12 @@ pub enum Channel {
 impl Channel {
     fn of(octet: u8) -> Option<Self> {
         use Channel::{
-            Alive, Begin, Errors, Event, Generation, Input, InputEnd, Output, Platform, Ready, Record,
-            Signal, Size, Stop, Taken, Told,
+            Alive, Begin, Closed, Errors, Event, Generation, Input, InputEnd, Output, Platform, Ready,
+            Record, Signal, Size, Stop, Taken, Told,
         };
         let all = [
-            Begin, Alive, Input, InputEnd, Signal, Size, Taken, Output, Errors, Event, Ready, Told, Record,
-            Platform, Generation, Stop,
+            Begin, Alive, Input, InputEnd, Signal, Size, Closed, Taken, Output, Errors, Event, Ready, Told,
+            Record, Platform, Generation, Stop,
         ];
         all.into_iter().find(|channel| *channel as u8 == octet)
     }

@@ -124,7 +124,7 @@ pub fn examine_engine(caller: &Caller) -> Check {
 fn socket(caller: &Caller) -> Result<PathBuf, Error> {
     match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
         None => Ok(SOCKET.into()),
-        Some(host) => match host.strip_prefix("unix://") {
+        Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
             Some(path) => Ok(path.into()),
             None => Err(Error::Refused {
                 what: format!(
@@ -171,6 +171,7 @@ pub fn start(
         false => None,
     };
     let mut notices = Vec::new();
+    refuse_engine(plan, &engine.at.socket)?;
     let (shown, protected) = look_at_sources(plan, &mut notices)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
@@ -222,6 +223,19 @@ fn begin_sidecar(plan: &Plan, sidecar: &mut dyn SidecarStart, hand: &OwnedFd) ->
     let handshake = |source| Error::Handshake { whom: "the sidecar", source };
     let certificate = sidecar.authority().map_err(handshake)?;
     descriptor::send(hand, &certificate, &[]).map_err(handshake)
+}
+
+/// Whoever has the engine's socket is root on its machine: nothing that is or holds it is shown. S3.10
+fn refuse_engine(plan: &Plan, socket: &Path) -> Result<(), Error> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let socket = real(socket);
+    match plan.shown().find(|path| socket.starts_with(real(path))) {
+        None => Ok(()),
+        Some(path) => Err(Error::Refused {
+            what: format!("`{}` cannot be shown inside: the engine's socket is there", path.display()),
+            remedy: Some("show a path beside it".into()),
+        }),
+    }
 }
 
 /// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a

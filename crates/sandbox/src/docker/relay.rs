@@ -16,7 +16,7 @@ use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::handshake::{self, Event};
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// How much may wait to be taken by the keeper before no more is read of the command's.
 const MOST_WAITING: usize = 4 * CHUNK;
 
@@ -188,6 +188,9 @@ impl Relay {
                     self.size = size_of(payload);
                     self.follow_size();
                 }
+                // What it writes there from now on is a broken pipe, as it would be without us in between.
+                Channel::Closed if payload == [Channel::Output as u8] => self.output = None,
+                Channel::Closed => self.errors = None,
                 Channel::Alive => {}
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }

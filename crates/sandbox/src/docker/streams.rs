@@ -9,7 +9,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
 use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::line::CHUNK;
+use super::line::{CHUNK, Channel};
 use crate::handshake;
 use crate::started::Stdio;
 
@@ -35,6 +35,8 @@ pub(super) enum Word {
     InputEnd,
     /// Everything that was to be written is.
     Written,
+    /// Nobody reads what is written there any more.
+    Closed(Channel),
 }
 
 /// Where the command's octets come from and go to.
@@ -97,12 +99,20 @@ pub(super) fn read_in(mut input: File, words: Sender<Word>) {
     });
 }
 
-/// Writes whatever comes. Where nobody reads any more, the rest is dropped.
-pub(super) fn write_out(mut output: File, mut pieces: Receiver<Vec<u8>>, words: Sender<Word>) {
+/// Writes whatever comes. Where nobody reads any more, that is told, and the rest is dropped.
+pub(super) fn write_out(
+    mut output: File,
+    channel: Channel,
+    mut pieces: Receiver<Vec<u8>>,
+    words: Sender<Word>,
+) {
     std::thread::spawn(move || {
         let mut open = true;
         while let Some(piece) = pieces.blocking_recv() {
-            open = open && output.write_all(&piece).is_ok();
+            if open && output.write_all(&piece).is_err() {
+                open = false;
+                let _ = words.blocking_send(Word::Closed(channel));
+            }
         }
         drop(output);
         let _ = words.blocking_send(Word::Written);

@@ -66,14 +66,14 @@ impl Talk {
         heard: Receiver<Word>,
     ) -> Self {
         let mut unwritten = 0;
-        let mut writer = |file| {
+        let mut writer = |file, which| {
             let (sender, pieces) = channel(WAITING);
-            streams::write_out(file, pieces, words.clone());
+            streams::write_out(file, which, pieces, words.clone());
             unwritten += 1;
             sender
         };
-        let output = Some(writer(streams.output));
-        let errors = streams.errors.map(&mut writer);
+        let output = Some(writer(streams.output, Channel::Output));
+        let errors = streams.errors.map(|errors| writer(errors, Channel::Errors));
         let terminal = streams.terminal.map(|(master, ours)| {
             // The parent ties the person's terminal to it.
             let _ = Event::Terminal(master).send(control.as_fd());
@@ -185,6 +185,7 @@ impl Talk {
                 self.begin().await;
             }
             Some(Word::SidecarGone) => return Ok(Some(Ended::SidecarGone)),
+            Some(Word::Closed(which)) => self.say(Channel::Closed, &[which as u8]).await,
             Some(Word::Written) => self.unwritten = self.unwritten.saturating_sub(1),
             Some(Word::ParentGone) | None => return Ok(Some(Ended::Parent)),
             Some(Word::Input(_) | Word::InputEnd) => {}

@@ -91,6 +91,17 @@ pub(super) fn inside(target: &Path) -> Result<PathBuf, Error> {
         let what = format!("nothing can be shown at `{}` itself; name a place below it", target.display());
         return Err(Error::Refused { what, remedy: None });
     }
+    let ours = target
+        .components()
+        .nth(1)
+        .is_some_and(|c| c.as_os_str().as_encoded_bytes().starts_with(b".lockgate"));
+    if ours {
+        let what = format!(
+            "nothing can be shown at `{}`: names that begin so are this program's own",
+            target.display()
+        );
+        return Err(Error::Refused { what, remedy: None });
+    }
     Ok(target.into())
 }
 
