@@ -21,7 +21,7 @@ use crate::error::{Error, plumbing};
 use crate::proxy_url;
 use crate::sidecar::{self, Errand, Purse};
 
-/// Nobody's ids, which the sidecar takes.
+/// Nobody's ids, which the sidecar takes: also an engine without root has as many.
 const NOBODY: u32 = 65_534;
 
 /// The life of a sidecar's container, and the status it ends with. Why it could not serve is said on its standard error.
@@ -127,7 +127,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         run: run_id(&run).ok_or_else(|| bad("the run has no name"))?,
         policy: spec.policy,
         spending: spec.spending,
-        identity: Identity { uid: (NOBODY, NOBODY), gid: (NOBODY, NOBODY), own: true, range: None },
+        identity: Identity::beside_of(NOBODY),
         bundle: None,
         other_bundle: Some(trusted),
         names: NameRange::after(network.sidecar(), network.names()),

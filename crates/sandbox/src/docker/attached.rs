@@ -8,6 +8,7 @@ use bollard::query_parameters::AttachContainerOptionsBuilder;
 use futures_util::{Stream, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::engine::{Engine, told};
 use super::line::CHUNK;
@@ -54,8 +55,8 @@ pub(super) async fn next_output(output: &mut Output, complaint: &mut String) -> 
 }
 
 /// Carries the line of the sidecar's container to its process on this machine and back, until one of them lets go; the answer
-/// is what the container said on its standard error.
-pub(super) async fn carry(attached: Attached, line: UnixStream) -> String {
+/// is what the container said on its standard error, and the line, which is to be let go of only when that has been told.
+pub(super) async fn carry(attached: Attached, line: UnixStream) -> (String, (OwnedReadHalf, OwnedWriteHalf)) {
     let Attached { mut output, mut input } = attached;
     let (mut from, mut to) = line.into_split();
     let mut complaint = String::new();
@@ -75,5 +76,5 @@ pub(super) async fn carry(attached: Attached, line: UnixStream) -> String {
         }
     };
     tokio::select! { () = out => {}, () = into => {} }
-    complaint
+    (complaint, (from, to))
 }

@@ -130,18 +130,34 @@ impl Engine {
         if self.api.inspect_network(EGRESS, None).await.is_ok() {
             return Ok(());
         }
+        let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
         let request = NetworkCreateRequest {
             name: EGRESS.into(),
             driver: Some("bridge".into()),
+            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
             options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
             labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
             ..NetworkCreateRequest::default()
         };
         match self.api.create_network(request).await {
             Ok(_) => Ok(()),
-            Err(error) if status(&error) == Some(CONFLICT) => Ok(()),
+            // Another run was first: of two networks with the same addresses an engine makes one.
+            Err(error) if status(&error) == Some(CONFLICT) || is_overlap(&error) => {
+                self.await_network(EGRESS).await.map_err(|_| told(&error))
+            }
             Err(error) => Err(told(&error)),
         }
+    }
+
+    /// Waits until a network that somebody else makes is there.
+    async fn await_network(&self, name: &str) -> Result<(), bollard::errors::Error> {
+        for pause in [10, 50, 100, 500, 1000, 2000] {
+            if self.api.inspect_network(name, None).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        }
+        self.api.inspect_network(name, None).await.map(drop)
     }
 
     /// Puts a container that was made on the network of a run.

@@ -218,18 +218,18 @@ async fn watch(
         let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
         drop(link);
         match last_words {
-            None => tokio::time::timeout(LAST_WORD, &mut carried).await.unwrap_or_default(),
-            Some(said) => said,
+            None => {
+                let said = tokio::time::timeout(LAST_WORD, &mut carried).await;
+                said.map(|(said, _)| said).unwrap_or_default()
+            }
+            Some((said, _)) => said,
         }
     };
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
     let (_, said) = tokio::join!(engine.remove_container(&agent), last_words);
     if ended == Ended::SidecarGone {
-        let cause = if said.is_empty() {
-            "it ended by itself, and without it nothing may go on".into()
-        } else {
-            said
-        };
+        let cause =
+            if said.is_empty() { "its container ended, or the engine let go of it".into() } else { said };
         return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
     }
     Ok(())

@@ -10,8 +10,8 @@ use sys::descriptor;
 
 /// 198.18.0.0/15, in networks of 256.
 const RANGE: u32 = 0xc612_0000;
-/// How many there are.
-pub(crate) const NETWORKS: u32 = 512;
+/// How many there are for runs; the last one of all is that of sidecars.
+pub(crate) const NETWORKS: u32 = 511;
 const GATEWAY: u32 = 1;
 const AGENT: u32 = 2;
 const SIDECAR: u32 = 3;
@@ -25,6 +25,12 @@ impl RunNetwork {
     /// The network of that number; numbers beyond the last begin again.
     pub(crate) fn numbered(number: u32) -> Self {
         Self((number % NETWORKS) as u16)
+    }
+
+    /// The network by which sidecars reach the outside. An engine refuses a second one of these addresses, where of the same
+    /// name it makes several.
+    pub(crate) fn of_sidecars() -> Self {
+        Self(NETWORKS as u16)
     }
 
     fn at(self, place: u32) -> Ipv4Addr {
@@ -85,6 +91,7 @@ mod tests {
     fn the_blocks_are_the_names_and_neither_the_agent_nor_the_sidecar() {
         let network = RunNetwork::numbered(NETWORKS + 7);
         assert_eq!(network.subnet(), "198.18.7.0/24");
+        assert_eq!(RunNetwork::of_sidecars().subnet(), "198.19.255.0/24");
         let inside = |address: Ipv4Addr| {
             network.blocks().any(|(first, length)| {
                 u32::from(address) >> (32 - length) == u32::from(first) >> (32 - length)

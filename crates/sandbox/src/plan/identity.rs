@@ -11,6 +11,8 @@ use crate::error::Error;
 /// The first of the ids that runs started by root get outside, and how many there are: far above those of people
 /// and of subordinate ranges.
 const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
+/// What tells the sidecar's id from the run's own, where each is one.
+const BESIDE: u32 = 0x0080_0000;
 /// The id inside when root started the run; `agent` and not root.
 const AGENT_ID: u32 = 1000;
 
@@ -95,12 +97,19 @@ impl Identity {
         Self { uid: (uid, uid), gid: (gid, gid), own: false, range: None }
     }
 
+    /// An identity of which the one beside is `id`.
+    #[must_use]
+    pub fn beside_of(id: u32) -> Self {
+        let own = (id ^ BESIDE, id ^ BESIDE);
+        Self { uid: own, gid: own, own: true, range: None }
+    }
+
     /// The ids of the sidecar, where root started the run: nobody's inside.
     #[must_use]
     pub fn beside(&self) -> (u32, u32) {
         match self.range {
             Some(range) => (range.first + IdRange::INSIDE, range.first + IdRange::INSIDE),
-            None => (self.uid.1 ^ 0x0080_0000, self.gid.1 ^ 0x0080_0000),
+            None => (self.uid.1 ^ BESIDE, self.gid.1 ^ BESIDE),
         }
     }
 }
@@ -158,5 +167,6 @@ mod tests {
         assert!(IdRange::numbered(0).first < IdRange::numbered(1).first);
         assert!(last.first + IdRange::INSIDE < ROOT_RANGE.0);
         assert_eq!(IdRange::numbered(IdRange::count()), IdRange::numbered(0));
+        assert_eq!(Identity::beside_of(65_534).beside(), (65_534, 65_534));
     }
 }
