@@ -112,7 +112,7 @@ fn two_hundred_at_once_come_and_go() {
     let (bench, mark) = (Bench::new(), Canary::draw());
     let run = bench.run(Backend::isolated());
     let probe = bench.probe();
-    // An engine takes a second of a processor for each. That its networks do not run out is proven beside them.
+    // An engine takes a second of a processor for each: two hundred are not shown to work on one.
     let many = if Backend::isolated() == Backend::Docker { 24 } else { 200 };
     let all: Vec<Live> =
         (0..many).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();
