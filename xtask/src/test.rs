@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::bounded::Bounded;
 use crate::steps::Steps;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, in_ci};
 use crate::{check, setup, skips};
 
 const TEST_LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -94,10 +94,6 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
 fn forget(report: &Path) {
     // It is usually absent; one that cannot be removed is overwritten by nextest, or fails there with its reason.
     let _ = std::fs::remove_file(report);
-}
-
-fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
 /// A line without the terminal's colour sequences (ECMA-48 SGR).
