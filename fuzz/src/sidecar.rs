@@ -132,6 +132,7 @@ fn options(rules: &str) -> GateOptions {
         notices: None,
         authority: None,
         wallet: Wallet::default(),
+        companions: egress::Companions::default(),
     }
 }
 

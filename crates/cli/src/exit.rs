@@ -6,6 +6,8 @@ use crate::output;
 
 /// The sandbox could not be made.
 const NO_SANDBOX: u8 = 125;
+/// A signal ended it, whose number is added.
+const SIGNALLED: i32 = 128;
 /// The flags or the policy are wrong.
 const USAGE: u8 = 2;
 
@@ -45,6 +47,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::Value { .. }
             | runtime::Error::ReadValue { .. } => USAGE,
             runtime::Error::NoRun { .. } => 1,
+            runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(NO_SANDBOX),
             _ => NO_SANDBOX,
         };
         return (code, error.remedy());

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use policy::{Denial, Grant, Guard, Proxy};
+use policy::{Denial, Grant, Guard, Port, Proxy};
 
 use crate::audit::Record;
 use crate::credentials::Held;
@@ -74,13 +74,25 @@ impl Reach for Ready {
     }
 }
 
-/// An address and port that passed the guard for one exchange.
+/// Where one exchange may be dialled: what passed the guard for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PinnedAddr(SocketAddr);
+pub(crate) struct PinnedAddr(Pin);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pin {
+    /// An address and port of the world's.
+    Outside(SocketAddr),
+    /// A port of the companion that was granted, which has no address.
+    Companion(Port),
+}
 
 impl PinnedAddr {
-    pub(crate) fn socket_address(self) -> SocketAddr {
-        self.0
+    /// The address and port; or the port of the companion that was granted.
+    pub(crate) fn place(self) -> Result<SocketAddr, Port> {
+        match self.0 {
+            Pin::Outside(address) => Ok(address),
+            Pin::Companion(port) => Err(port),
+        }
     }
 }
 
@@ -179,6 +191,9 @@ impl Exchange<Granted> {
 
     /// Goes through the stages that are left up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
+        if self.stage.0.is_companion() {
+            return Ok(self.pin_companion());
+        }
         let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
         self.resolve(gate.answers(), proxy).await?.guard()
     }
@@ -189,7 +204,17 @@ impl Exchange<Granted> {
         gate: &Gate,
         proxy: Arc<Proxy>,
     ) -> Result<Exchange<Pinned>, Denial> {
+        if self.stage.0.is_companion() {
+            return Ok(self.pin_companion());
+        }
         self.resolve(gate.answers(), Some(proxy)).await?.guard()
+    }
+
+    /// A companion is part of the run: its name is not resolved, and no proxy is on the way to it.
+    fn pin_companion(self) -> Exchange<Pinned> {
+        let grant = self.stage.0;
+        let addresses = vec![PinnedAddr(Pin::Companion(grant.port()))];
+        Exchange { stage: Pinned { grant, addresses, proxy: None, reached: None }, record: self.record }
     }
 
     /// Finds the addresses of the host, unless the rule itself gives them.
@@ -242,7 +267,7 @@ impl Exchange<Resolved> {
         let port = grant.port().number();
         // What goes through a proxy is dialled by the proxy: the addresses have been judged and are not used.
         let direct = found.into_iter().filter(|_| proxy.is_none());
-        let addresses = direct.map(|ip| PinnedAddr(SocketAddr::new(ip, port))).collect();
+        let addresses = direct.map(|ip| PinnedAddr(Pin::Outside(SocketAddr::new(ip, port)))).collect();
         Ok(Exchange { stage: Pinned { grant, addresses, proxy, reached: None }, record: self.record })
     }
 }
@@ -308,7 +333,10 @@ impl<S: Reach> Exchange<S> {
     /// Notes which of them answered.
     pub(crate) fn reach(&mut self, address: PinnedAddr) {
         self.stage.pinned_mut().reached = Some(address);
-        self.record.reached(address.0);
+        match address.place() {
+            Ok(address) => self.record.reached(address),
+            Err(port) => self.record.reached_companion(port),
+        }
     }
 
     /// The proxy it goes through.

@@ -20,7 +20,7 @@ use crate::notice::{Notices, Summary};
 use crate::rate::Rates;
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
-use crate::upstream::{Pool, Trust};
+use crate::upstream::{Companions, Pool, Trust};
 
 /// Files a sidecar reads, opened or read before it is shut in.
 #[derive(Debug, Default)]
@@ -99,6 +99,8 @@ pub struct GateOptions {
     pub authority: Option<RunAuthority>,
     /// Where credentials come from.
     pub wallet: Wallet,
+    /// The services beside the command.
+    pub companions: Companions,
 }
 
 /// Where a platform is.
@@ -159,6 +161,7 @@ pub struct Gate {
     answers: Answers,
     trust: Trust,
     pool: Pool,
+    companions: Companions,
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: RefCell<Ledger>,
@@ -174,8 +177,19 @@ impl Gate {
     /// # Errors
     /// When the audit's first record cannot be written.
     pub fn open(options: GateOptions) -> Result<Rc<Self>, GateError> {
-        let GateOptions { policy, spending, names, run, files, answers, audit, notices, authority, wallet } =
-            options;
+        let GateOptions {
+            policy,
+            spending,
+            names,
+            run,
+            files,
+            answers,
+            audit,
+            notices,
+            authority,
+            wallet,
+            companions,
+        } = options;
         let Wallet { platform, generation, placeholders, configure_once } = wallet;
         let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         Ok(Rc::new(Self {
@@ -191,8 +205,13 @@ impl Gate {
             names: RefCell::new(Names::new(names)),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
+            companions,
             run,
         }))
+    }
+
+    pub(crate) fn companions(&self) -> &Companions {
+        &self.companions
     }
 
     pub(crate) fn policy(&self) -> &Policy {

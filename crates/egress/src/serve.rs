@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use policy::Inbound;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use crate::gate::{Gate, GateError};
+use crate::upstream::Entrance;
 use crate::{dns, http, tunnel};
 
 /// Sockets to serve; each is bound already.
@@ -29,8 +31,36 @@ pub struct Listeners {
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
+    /// Ports of the command's that may be reached from outside, and the way to them.
+    pub inbound: Option<InboundPorts>,
     /// Who may connect to the proxy and the gateway, where others than the run could; everybody without it.
     pub doorkeeper: Option<Doorkeeper>,
+}
+
+/// Declared ports of this machine that lead inside, and the way there.
+#[derive(Debug)]
+pub struct InboundPorts {
+    /// Each with its listener.
+    pub ports: Vec<(OwnedFd, Inbound)>,
+    /// The way to the command.
+    pub entrance: Entrance,
+}
+
+impl InboundPorts {
+    /// The same once more, for a process that is forked from this one.
+    ///
+    /// # Errors
+    /// Whatever `fcntl(2)` gives.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let port = |(fd, inbound): &(OwnedFd, Inbound)| Ok((fd.try_clone()?, inbound.clone()));
+        let ports = self.ports.iter().map(port).collect::<io::Result<_>>()?;
+        Ok(Self { ports, entrance: self.entrance.try_clone()? })
+    }
+
+    /// What must stay open in that process.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().map(|(fd, _)| fd.as_fd()).chain([self.entrance.as_fd()])
+    }
 }
 
 /// Says whether a connection may come in, by its other end and its own.
@@ -125,7 +155,8 @@ async fn run(
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, doorkeeper } = listeners;
+    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, doorkeeper } =
+        listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
         let failed = failed.clone();
@@ -153,6 +184,15 @@ async fn run(
     if let Some(fd) = dns_tcp {
         start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Door::open(fd, None)?)));
     }
+    if let Some(InboundPorts { ports, entrance }) = inbound {
+        let entrance = Rc::new(entrance);
+        let places = Rc::new(Semaphore::new(MOST_INBOUND));
+        for (fd, inbound) in ports {
+            let door = Door { places: Rc::clone(&places), ..Door::open(fd, None)? };
+            let (gate, entrance) = (Rc::clone(&gate), Rc::clone(&entrance));
+            start(Box::pin(tunnel::serve_inbound(gate, door, Rc::new(inbound), entrance)));
+        }
+    }
     let stop = std::os::unix::net::UnixStream::from(stop);
     stop.set_nonblocking(true)?;
     let stop = UnixStream::from_std(stop)?;
@@ -166,6 +206,8 @@ async fn run(
 /// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this
 /// bounds its memory.
 const MOST_CONNECTIONS: usize = 1024;
+/// The same of connections from outside, which take none of the command's own places.
+const MOST_INBOUND: usize = 256;
 
 thread_local! {
     static PLACES: Rc<Semaphore> = Rc::new(Semaphore::new(MOST_CONNECTIONS));
@@ -175,8 +217,7 @@ thread_local! {
 pub(crate) struct Place(Rc<Semaphore>);
 
 impl Place {
-    async fn take() -> Self {
-        let places = PLACES.with(Rc::clone);
+    async fn take(places: Rc<Semaphore>) -> Self {
         if let Ok(permit) = places.acquire().await {
             permit.forget();
         }
@@ -193,18 +234,23 @@ impl Drop for Place {
 /// A listener, and who it lets in.
 pub(crate) struct Door {
     listener: TcpListener,
+    places: Rc<Semaphore>,
     keeper: Option<Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>>,
 }
 
 impl Door {
     fn open(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
         let listener = TcpListener::from_std(StdListener::from(fd))?;
-        Ok(Self { listener, keeper: keeper.map(|keeper| Arc::clone(&keeper.0)) })
+        Ok(Self {
+            listener,
+            places: PLACES.with(Rc::clone),
+            keeper: keeper.map(|keeper| Arc::clone(&keeper.0)),
+        })
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, Place)> {
-        let place = Place::take().await;
+        let place = Place::take(Rc::clone(&self.places)).await;
         loop {
             match self.listener.accept().await {
                 Ok((stream, theirs)) if self.admits(&stream, theirs) => return Ok((stream, place)),
@@ -224,7 +270,7 @@ impl Door {
 
 /// Accepts a connection on a Unix socket, whose permissions say who may connect.
 pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, Place)> {
-    let place = Place::take().await;
+    let place = Place::take(PLACES.with(Rc::clone)).await;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok((stream, place)),

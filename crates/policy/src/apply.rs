@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
+use crate::companion::{Companion, CompanionEgress};
+use crate::config::{EgressDefault, LimitsConfig, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::error::ConfigError;
+use crate::inbound::Inbound;
 use crate::layer::{Layer, Origin};
 use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
@@ -12,7 +14,7 @@ use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy};
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
-use crate::spec::{Backend, Enforcement, RunSpec, Terminal};
+use crate::spec::{Backend, Enforcement, Limits, RunSpec, Terminal};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin, config } = layer;
@@ -40,7 +42,31 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     spec.builtin_tools.extend(config.builtin_tools.iter().cloned());
     apply_places(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;
-    apply_egress(origin, config, spec)
+    apply_egress(origin, config, spec)?;
+    apply_companions(origin, config, spec)?;
+    for (index, entry) in config.inbound.iter().enumerate() {
+        spec.inbound.push(Inbound::compile(&named, index, entry)?);
+    }
+    Ok(())
+}
+
+/// A later layer's own words about a companion take the place of earlier ones.
+fn apply_companions(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let mut named: Vec<&str> = Vec::new();
+    for (index, entry) in config.companion.iter().enumerate() {
+        let field = format!("companion[{index}]");
+        if named.contains(&entry.name.as_str()) {
+            let problem = format!("there are two companions `{}`", entry.name);
+            return Err(ConfigError::new(&origin.to_string(), format!("{field}.name"), problem));
+        }
+        named.push(&entry.name);
+        let own = entry.egress.as_ref().map(CompanionEgress::as_of_a_run);
+        let rules = own.map(|own| compile_egress(origin, &format!("{field}."), &own)).transpose()?;
+        let companion = Companion::compile(origin, index, entry, rules)?;
+        spec.companions.retain(|known| known.name != companion.name);
+        spec.companions.push(companion);
+    }
+    Ok(())
 }
 
 pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigError> {
@@ -98,55 +124,68 @@ pub(crate) fn apply_limits(
     config: &RunConfig,
     spec: &mut RunSpec,
 ) -> Result<(), ConfigError> {
-    let limits = &config.limits;
     if let Some(text) = &config.timeout {
         spec.timeout = parse(origin, "timeout", text)?;
     }
-    if let Some(text) = &limits.memory {
-        spec.limits.memory = parse(origin, "limits.memory", text)?;
-    }
-    if let Some(number) = &limits.cpus {
-        spec.limits.cpus = parse(origin, "limits.cpus", &number.text())?;
-    }
-    if let Some(text) = &limits.disk {
-        spec.limits.disk = parse(origin, "limits.disk", text)?;
-    }
-    if let Some(pids) = limits.pids {
-        spec.limits.pids = pids;
-    }
+    let limits = &config.limits;
     spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
-    match limits.enforce.as_deref() {
+    set_limits(origin, "limits", limits, &mut spec.limits)
+}
+
+/// The limits of what is not the command itself: the defaults, and what `config` says.
+pub(crate) fn limits_of(origin: &Origin, field: &str, config: &LimitsConfig) -> Result<Limits, ConfigError> {
+    let mut limits = Limits::default();
+    set_limits(origin, field, config, &mut limits)?;
+    Ok(limits)
+}
+
+fn set_limits(
+    origin: &Origin,
+    field: &str,
+    config: &LimitsConfig,
+    limits: &mut Limits,
+) -> Result<(), ConfigError> {
+    if let Some(text) = &config.memory {
+        limits.memory = parse(origin, &format!("{field}.memory"), text)?;
+    }
+    if let Some(number) = &config.cpus {
+        limits.cpus = parse(origin, &format!("{field}.cpus"), &number.text())?;
+    }
+    if let Some(text) = &config.disk {
+        limits.disk = parse(origin, &format!("{field}.disk"), text)?;
+    }
+    if let Some(pids) = config.pids {
+        limits.pids = pids;
+    }
+    match config.enforce.as_deref() {
         None => {}
-        Some("required") => spec.limits.enforcement = Enforcement::Required,
-        Some("best-effort") => spec.limits.enforcement = Enforcement::BestEffort,
+        Some("required") => limits.enforcement = Enforcement::Required,
+        Some("best-effort") => limits.enforcement = Enforcement::BestEffort,
         Some(other) => {
             let problem = format!("`{other}` is not `required` or `best-effort`");
-            return Err(ConfigError::new(&origin.to_string(), "limits.enforce", problem));
+            return Err(ConfigError::new(&origin.to_string(), format!("{field}.enforce"), problem));
         }
     }
-    refuse_too_small(&origin.to_string(), spec)
+    refuse_too_small(&origin.to_string(), field, limits)
 }
 
 /// A sandbox needs room for its own first processes.
-fn refuse_too_small(origin: &str, spec: &RunSpec) -> Result<(), ConfigError> {
+fn refuse_too_small(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
     const LEAST_MEMORY: u64 = 4 << 20;
     const LEAST_PIDS: u32 = 2;
     const LEAST_DISK: u64 = 64 << 10;
-    let small = |field: &str, given: String, least: &str| {
-        Err(ConfigError::new(
-            origin,
-            field,
-            format!("{given} is too small to start in; give at least {least}"),
-        ))
+    let small = |part: &str, given: String, least: &str| {
+        let problem = format!("{given} is too small to start in; give at least {least}");
+        Err(ConfigError::new(origin, format!("{field}.{part}"), problem))
     };
-    if spec.limits.memory.bytes() < LEAST_MEMORY {
-        return small("limits.memory", spec.limits.memory.to_string(), "4MiB");
+    if limits.memory.bytes() < LEAST_MEMORY {
+        return small("memory", limits.memory.to_string(), "4MiB");
     }
-    if spec.limits.pids < LEAST_PIDS {
-        return small("limits.pids", spec.limits.pids.to_string(), "2");
+    if limits.pids < LEAST_PIDS {
+        return small("pids", limits.pids.to_string(), "2");
     }
-    if spec.limits.disk.bytes() < LEAST_DISK {
-        return small("limits.disk", spec.limits.disk.to_string(), "64KiB");
+    if limits.disk.bytes() < LEAST_DISK {
+        return small("disk", limits.disk.to_string(), "64KiB");
     }
     Ok(())
 }
@@ -200,7 +239,7 @@ fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<
 }
 
 fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
-    let rules = compile_egress(origin, config)?;
+    let rules = compile_egress(origin, "", config)?;
     if let Some(status) = config.egress.denied_status {
         if !(400..=599).contains(&status) {
             let problem = format!("{status} is not an HTTP error status, 400 to 599");
@@ -250,12 +289,12 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     Ok(())
 }
 
-/// The rules of one layer: its presets first, then its own.
-fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigError> {
+/// The rules of one layer: its presets first, then its own. `place` is where in the layer they stand.
+fn compile_egress(origin: &Origin, place: &str, config: &RunConfig) -> Result<Policy, ConfigError> {
     let named = origin.to_string();
     let mut rules = Policy::default();
     for (index, name) in config.presets.iter().enumerate() {
-        let preset = Preset::named(name, &named, &format!("presets[{index}]"))?;
+        let preset = Preset::named(name, &named, &format!("{place}presets[{index}]"))?;
         rules.default = preset.default.unwrap_or(rules.default);
         for allow in &preset.allow {
             let at = At { origin: "preset", field: name, width: Width::AsWritten };
@@ -265,7 +304,7 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
     rules.default = config.egress.default.unwrap_or(rules.default);
     rules.providers = compile_providers(&named, config)?;
     for (index, allow) in config.egress.allow.iter().enumerate() {
-        let field = format!("egress.allow[{index}]");
+        let field = format!("{place}egress.allow[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
         rules.allow.push(AllowRule::compile(
             &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },
@@ -274,7 +313,7 @@ fn compile_egress(origin: &Origin, config: &RunConfig) -> Result<Policy, ConfigE
         )?);
     }
     for (index, deny) in config.egress.deny.iter().enumerate() {
-        let field = format!("egress.deny[{index}]");
+        let field = format!("{place}egress.deny[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
         rules.deny.push(DenyRule::compile(
             &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },

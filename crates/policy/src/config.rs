@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::companion::CompanionConfig;
+use crate::inbound::InboundConfig;
 use crate::llm::LlmConfig;
 use crate::provider_config::ProviderConfig;
 use crate::proxy::ProxyConfig;
@@ -72,6 +74,12 @@ pub struct RunConfig {
     /// Where requests may go.
     #[serde(default, skip_serializing_if = "EgressConfig::is_empty")]
     pub egress: EgressConfig,
+    /// Services beside the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub companion: Vec<CompanionConfig>,
+    /// Ports of the command's that may be reached from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inbound: Vec<InboundConfig>,
 }
 
 /// `workspace = "DIR"`, or a table with `path` and `mode`.

@@ -4,89 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
+use crate::asked::{Asked, Plane, View};
 use crate::config::EgressDefault;
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
-use crate::path::Path;
 use crate::pattern::is_reserved;
 use crate::provider::{Provider, ProviderId};
 use crate::reach::Fit;
 use crate::rule::{AllowRule, DenyRule, Policy, RuleName};
-use crate::target::{Method, Port, Scheme, Target};
-
-/// The way a request came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Plane {
-    /// The explicit HTTP proxy, 8081.
-    Forward,
-    /// A connection that was redirected.
-    Transparent,
-    /// The gateway, 8080: requests that name their target and their provider in headers.
-    Gateway,
-    /// A DNS question.
-    Dns,
-}
-
-impl Plane {
-    /// The name in records.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Transparent => "transparent",
-            Self::Gateway => "gateway",
-            Self::Dns => "dns",
-        }
-    }
-}
-
-/// How much of a request its plane can see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum View {
-    /// Octets of an unknown protocol.
-    Opaque,
-    /// A TLS connection that is not opened.
-    Tls,
-    /// An HTTP request in the clear.
-    Request {
-        /// The scheme of its target.
-        scheme: Scheme,
-        /// Its method.
-        method: Method,
-        /// Its path as written.
-        path: Path,
-    },
-}
-
-/// What is asked of the policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The way it came in.
-    pub plane: Plane,
-    /// Where it wants to go.
-    pub host: Host,
-    /// The port there.
-    pub port: Port,
-    /// What can be seen of it.
-    pub view: View,
-    /// The provider it names, if it names one: then only that provider's URIs are looked at.
-    pub provider: Option<ProviderId>,
-}
-
-impl Asked {
-    /// A visible HTTP request.
-    #[must_use]
-    pub fn request(plane: Plane, method: Method, target: &Target) -> Self {
-        let view = View::Request { scheme: target.scheme(), method, path: target.path().clone() };
-        Self { plane, host: target.host().clone(), port: target.port(), view, provider: None }
-    }
-
-    /// A connection of which only its destination is known, and what it carries.
-    #[must_use]
-    pub fn connection(plane: Plane, host: Host, port: Port, view: View) -> Self {
-        Self { plane, host, port, view, provider: None }
-    }
-}
+use crate::target::{Port, Scheme};
 
 /// What a granted connection may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +37,7 @@ pub struct Grant {
     addresses: Option<Arc<[IpAddr]>>,
     provider: Option<Arc<Provider>>,
     pinned: bool,
+    companion: bool,
 }
 
 impl Grant {
@@ -136,6 +63,12 @@ impl Grant {
     #[must_use]
     pub fn port(&self) -> Port {
         self.port
+    }
+
+    /// Whether the host is a companion, which has no address outside.
+    #[must_use]
+    pub fn is_companion(&self) -> bool {
+        self.companion
     }
 
     /// The rule that granted it.
@@ -195,6 +128,12 @@ impl Policy {
         if let Some(rule) = self.deny.iter().find(|rule| rule.reach.catches(asked)) {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{} is denied", asked.host));
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
+        }
+        if asked.provider.is_none()
+            && let Some(decided) = self.decide_companion(asked)
+        {
+            let (rule, carriage) = decided?;
+            return Ok(Grant { companion: true, ..self.grant_by(asked, rule, carriage) });
         }
         let mut grant = self.decide_allowed(asked)?;
         let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
@@ -318,7 +257,7 @@ impl Policy {
         };
         let pinned = self.providers.iter().any(|provider| bound(&provider));
         let (host, port) = (asked.host.clone(), asked.port);
-        Grant { host, port, rule, carriage, addresses: None, provider: None, pinned }
+        Grant { host, port, rule, carriage, addresses: None, provider: None, pinned, companion: false }
     }
 
     /// Decides whether a name may be known to the sandbox: whether any connection to it could be granted.
@@ -336,6 +275,9 @@ impl Policy {
         {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{name} is denied"));
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
+        }
+        if let Some((_, rule)) = self.companion_of(name) {
+            return Ok(rule);
         }
         if let Some(ceiling) = &self.ceiling {
             ceiling.decide_name(name).map_err(managed)?;

@@ -66,6 +66,8 @@ pub enum Guard {
     Budget,
     /// The provider has been asked too often.
     RateLimit,
+    /// A connection from outside comes from somewhere that was not declared.
+    Source,
     /// The audit cannot be written, and what cannot be recorded is not allowed.
     Audit,
 }
@@ -105,6 +107,7 @@ impl Guard {
             Self::Unscrubbed => "response_not_scrubbed",
             Self::Budget => "budget_exhausted",
             Self::RateLimit => "rate_limited",
+            Self::Source => "source_not_allowed",
             Self::Audit => "audit_unavailable",
         }
     }

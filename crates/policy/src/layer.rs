@@ -107,6 +107,8 @@ impl Layers {
             builtin_tools: Vec::new(),
             spending: crate::Spending::default(),
             policy: Policy::default(),
+            companions: Vec::new(),
+            inbound: Vec::new(),
             notices: Vec::new(),
             layers: self.clone(),
         };
@@ -119,6 +121,8 @@ impl Layers {
             hold_to_managed(layer, &mut spec)?;
         }
         clamp_timeout(self.ceiling()?, &mut spec);
+        crate::companion::settle(&mut spec)?;
+        crate::inbound::settle(&spec)?;
         Ok(spec)
     }
 

@@ -5,11 +5,14 @@
 
 mod address;
 mod apply;
+mod asked;
+mod companion;
 mod config;
 mod decide;
 mod denial;
 mod error;
 mod hostname;
+mod inbound;
 mod layer;
 mod llm;
 mod path;
@@ -28,14 +31,17 @@ mod target;
 mod trust;
 
 pub use address::AddressClass;
+pub use asked::{Asked, Plane, View};
+pub use companion::{Companion, CompanionConfig, CompanionEgress, HealthConfig, ResourcesConfig};
 pub use config::{
     AllowConfig, CopyConfig, DenyConfig, EgressConfig, EgressDefault, EnvConfig, LimitsConfig, MountConfig,
     Number, RunConfig, TerminalConfig, WorkspaceConfig, WorkspaceTable,
 };
-pub use decide::{Asked, Carriage, Grant, Plane, View};
+pub use decide::{Carriage, Grant};
 pub use denial::{Denial, Guard};
 pub use error::ConfigError;
 pub use hostname::{Host, Hostname};
+pub use inbound::{Inbound, InboundConfig};
 pub use layer::{Layer, Layers, Merged, Origin};
 pub use llm::{Budget, BudgetConfig, LlmConfig, MicroUsd, PriceConfig, Spending, Tokens};
 pub use path::Path;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::decide::{Asked, Carriage, View};
+use crate::asked::{Asked, View};
+use crate::decide::Carriage;
 use crate::denial::Guard;
 use crate::error::ConfigError;
 use crate::hostname::Host;
@@ -299,7 +300,7 @@ fn split_pattern_port(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn compile_ports(at: &At<'_>, list: &[u16]) -> Result<Vec<Port>, ConfigError> {
+pub(crate) fn compile_ports(at: &At<'_>, list: &[u16]) -> Result<Vec<Port>, ConfigError> {
     if list.is_empty() {
         return Err(at.error("ports", "the list is empty; leave the field out for the default"));
     }

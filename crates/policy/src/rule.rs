@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::AddressClass;
+use crate::companion::Beside;
 use crate::config::{AllowConfig, DenyConfig, EgressDefault};
 use crate::error::ConfigError;
 use crate::hostname::Host;
@@ -51,6 +52,8 @@ pub struct Policy {
     pub(crate) denied_status: u16,
     pub(crate) scrub: Scrub,
     pub(crate) proxies: Proxies,
+    /// The companions that are within reach.
+    pub(crate) companions: Vec<Beside>,
 }
 
 /// What happens to an answer that cannot be searched for the credential that was part of its request.
@@ -76,6 +79,7 @@ impl Default for Policy {
             denied_status: 403,
             scrub: Scrub::Strict,
             proxies: Proxies::default(),
+            companions: Vec::new(),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::companion::Companion;
+use crate::inbound::Inbound;
 use crate::layer::Layers;
 use crate::llm::Spending;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
@@ -137,6 +139,10 @@ pub struct RunSpec {
     pub spending: Spending,
     /// Where requests may go.
     pub policy: Policy,
+    /// Services beside the command, in the order in which they are started.
+    pub companions: Vec<Companion>,
+    /// Ports of the command's that may be reached from outside.
+    pub inbound: Vec<Inbound>,
     /// What was changed on the way from the wish to the spec, each a sentence for the person.
     pub notices: Vec<String>,
     /// What all of this was compiled from, for a sidecar that compiles it anew elsewhere.

@@ -64,6 +64,8 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (egress.proxy.is_some(), "egress.proxy"),
         (!egress.no_proxy.is_empty(), "egress.no_proxy"),
         (!egress.allow.is_empty(), "egress.allow"),
+        (!config.companion.is_empty(), "companion"),
+        (!config.inbound.is_empty(), "inbound"),
         (egress.denied_status.is_some(), "egress.denied_status"),
         (egress.scrub == Some(Scrub::BestEffort), "egress.scrub"),
     ];

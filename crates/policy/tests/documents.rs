@@ -311,7 +311,7 @@ fn examples_compile_and_do_what_they_say() {
     files.retain(|path| path.extension().is_some_and(|it| it == "toml"));
     files.sort();
     let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-    assert_eq!(names, ["agent.toml", "one-api.toml", "open-internet.toml"]);
+    assert_eq!(names, ["agent.toml", "companions.toml", "one-api.toml", "open-internet.toml"]);
     let policies: Vec<Policy> = files
         .iter()
         .map(|path| {
@@ -319,13 +319,17 @@ fn examples_compile_and_do_what_they_say() {
             compile(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).policy
         })
         .collect();
-    let [agent, one_api, open] = policies.as_slice() else { unreachable!("three were named") };
+    let [agent, companions, one_api, open] = policies.as_slice() else { unreachable!("four were named") };
     let request = |policy, target| by_request(policy, "GET", target).map_err(|denial| denial.guard.code());
     let tunnel = |policy, at| by_connection(policy, View::Opaque, at).map_err(|denial| denial.guard.code());
 
     assert!(tunnel(agent, "github.com:22").is_ok() && tunnel(agent, "api.github.com:443").is_ok());
     assert_eq!(tunnel(agent, "gist.github.com:443"), Err("deny_rule"));
     assert_eq!(tunnel(agent, "example.net:443"), Err("host_not_allowed"));
+
+    assert_eq!(tunnel(companions, "db:5432"), Ok("companion db".into()));
+    assert_eq!(tunnel(companions, "cache:5432"), Err("port_not_allowed"));
+    assert_eq!(tunnel(companions, "example.com:443"), Err("host_not_allowed"));
 
     assert!(request(one_api, "http://api.example.com/v1/items").is_ok());
     assert_eq!(request(one_api, "http://api.example.com/v2/items"), Err("path_not_allowed"));

@@ -1,9 +1,10 @@
 //! The sidecar of a run, from what it is given to its process.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
-use egress::NameRange;
-use policy::{Backend, RunSpec};
+use egress::{Entrance, InboundPorts, NameRange};
+use policy::{Backend, Hostname, RunId, RunSpec};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
 
 use crate::engine::{self, Carried};
@@ -39,6 +40,10 @@ pub(crate) fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
 pub(crate) struct Beside<'a> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) plan: &'a Plan,
+    /// The run it is for.
+    pub(crate) run: &'a RunId,
+    /// Where its records go.
+    pub(crate) audit: PathBuf,
     pub(crate) caller: &'a Caller,
     pub(crate) state: &'a StateDirectory,
     /// The proxy of the caller's environment, for a sidecar that has not this one.
@@ -58,11 +63,16 @@ pub(crate) struct Given {
     pub(crate) link: OwnedFd,
     pub(crate) notices: OwnedFd,
     pub(crate) peers: Option<(u32, Peers)>,
+    /// The ways to companions.
+    pub(crate) entrances: Vec<(Hostname, Entrance)>,
+    /// What may be reached from outside.
+    pub(crate) inbound: Option<InboundPorts>,
 }
 
 impl Beside<'_> {
     fn begin(&mut self) -> Result<(), Error> {
-        let Some(Given { mut purse, desk, link, notices, peers }) = self.given.take() else { return Ok(()) };
+        let Some(given) = self.given.take() else { return Ok(()) };
+        let Given { mut purse, desk, link, notices, peers, entrances, inbound } = given;
         if let Some(Desk { sources, history }) = desk {
             let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
             purse.platform = Some(theirs);
@@ -70,19 +80,21 @@ impl Beside<'_> {
         }
         let is_engine = self.plan.engine.is_some();
         let errand = Errand {
-            run: self.plan.run.clone(),
+            run: self.run.clone(),
             policy: self.spec.policy.clone(),
             spending: self.spec.spending.clone(),
             identity: self.plan.identity,
             bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
             other_bundle: None,
             names: NameRange::default(),
-            audit: append(&self.state.audit(&self.plan.run))?,
+            audit: append(&self.audit)?,
             key: audit_key(self.state)?,
             link,
             notices,
             purse,
             peers,
+            companions: entrances,
+            inbound,
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());

@@ -90,6 +90,30 @@ pub enum Error {
         /// What failed, in the sidecar's own words.
         why: String,
     },
+    /// A companion could not be made, or was not healthy in time.
+    #[error("have companion `{name}`: {why}")]
+    Companion {
+        /// Its name.
+        name: String,
+        /// Why, and the last of what it wrote.
+        why: String,
+        /// What would help, where that is known.
+        remedy: Option<String>,
+    },
+    /// A port that was to be reached from outside cannot be opened.
+    #[error("open port {port} of this machine: {source}")]
+    Inbound {
+        /// The port.
+        port: u16,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody asked for the end of a run before its command began.
+    #[error("begin: signal {signal} asked for the end before the command began")]
+    Interrupted {
+        /// The signal.
+        signal: i32,
+    },
     /// A socket or descriptor of the run failed.
     #[error("{what}: {source}")]
     Plumbing {
@@ -108,6 +132,8 @@ impl Error {
             Self::Settings(error) => error.hint.clone(),
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
+            Self::Companion { remedy, .. } => remedy.clone(),
+            Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider } => Some(format!("lockgate creds set {provider}")),
             Self::State { .. } => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),

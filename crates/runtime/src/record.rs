@@ -119,7 +119,8 @@ impl RunRecord {
         refuse_running(directory, run)?;
         crate::changes::forget(directory, run)?;
         // The audit first: a record without one can be removed again.
-        for path in [directory.audit(run), directory.record(run)] {
+        let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);
+        for path in companions.chain([directory.audit(run), directory.record(run)]) {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(state(&path, error));

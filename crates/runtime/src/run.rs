@@ -9,15 +9,17 @@ use std::time::{Duration, Instant};
 
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
-use policy::{Backend, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Caller, Host, Plan, Sidecar, Signals, Started, Stdio};
+use policy::{Backend, Inbound, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
+use sandbox::{Additions, Caller, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
 use crate::builtin;
 use crate::changes;
+use crate::companion::{self, Common, Companions, Prepared};
 use crate::error::{Error, plumbing};
 use crate::images::{self, Images};
+use crate::inbound;
 use crate::platform::{History, Sources};
 use crate::proxy_url;
 use crate::record::Outcome;
@@ -96,11 +98,14 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     }
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
+    let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
+    let ports = inbound::listen(&spec.inbound)?;
     let mut book = Book::open(state.clone(), &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
-    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy };
+    let beside = (prepared, ports);
+    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, beside };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -119,6 +124,8 @@ struct Supplied<'a> {
     purse: Purse,
     desk: Option<Desk>,
     proxy: Option<(String, String)>,
+    /// The services beside the command, and the ports by which it is reached.
+    beside: (Prepared, Vec<(OwnedFd, Inbound)>),
 }
 
 /// Makes the placeholders, and gets ready what the sidecar's questions for what they stand for are answered from.
@@ -217,15 +224,29 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, desk, proxy } = supplied;
+    let Supplied { spec, command, caller, purse, desk, proxy, beside: (prepared, ports) } = supplied;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
+    let state = book.state.clone();
+    let common = Common { run: &plan.run, caller, state: &state, host, signals: &signals };
+    // Gone when this function ends, so before anything that held them is taken away.
+    let mut companions = Companions::start(prepared, &common, &mut book.undo, report)?;
+    let (inbound, inlet) = inbound::inlet(ports).map_err(plumbing("make a socket"))?.unzip();
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let given = Given { purse, desk, link: link_inside, notices: notices_inside, peers: peers(plan)? };
-    let state = book.state.clone();
+    let given = Given {
+        purse,
+        desk,
+        link: link_inside,
+        notices: notices_inside,
+        peers: peers(plan)?,
+        entrances: companions.entrances()?,
+        inbound,
+    };
     let mut beside = Beside {
         spec,
         plan,
+        run: &plan.run,
+        audit: state.audit(&plan.run),
         caller,
         state: &state,
         proxy,
@@ -244,7 +265,8 @@ fn live(
         Backend::Docker => sandbox::start_docker,
         Backend::Process => sandbox::start_process,
     };
-    let started = start(plan, host, command, stdio, link, &mut beside, &mut book.undo);
+    let lines = Lines { stdio, link, inlet };
+    let started = start(plan, host, command, lines, &mut beside, &mut book.undo);
     let Beside { sidecar, platform, failed, .. } = beside;
     let (mut sandbox, sidecar) = match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
@@ -262,6 +284,7 @@ fn live(
         notices: notices.as_fd(),
         signals: &signals,
         platform,
+        companions: &mut companions,
         deadline,
         timeout: spec.timeout.duration(),
         report,

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    Doorkeeper, Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority,
-    SigningKey, Wallet,
+    Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, InboundPorts, Listeners,
+    NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
-use policy::{Policy, ProviderId, RunId, Spending};
+use policy::{Hostname, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar};
 
 use crate::error::{Error, plumbing};
@@ -35,6 +35,10 @@ pub(crate) struct Errand {
     pub(crate) purse: Purse,
     /// Where others of this machine could connect: whose connections it takes, and how it knows them.
     pub(crate) peers: Option<(u32, Peers)>,
+    /// The ways to the services beside the command.
+    pub(crate) companions: Vec<(Hostname, Entrance)>,
+    /// What may be reached from outside, and the way there.
+    pub(crate) inbound: Option<InboundPorts>,
 }
 
 impl Errand {
@@ -82,6 +86,8 @@ pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.descriptors());
     keep.extend(errand.other_bundle.as_ref().map(AsFd::as_fd));
+    keep.extend(errand.companions.iter().map(|(_, entrance)| entrance.as_fd()));
+    keep.extend(errand.inbound.iter().flat_map(InboundPorts::descriptors));
     keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
     sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))
 }
@@ -105,6 +111,10 @@ fn serve(errand: &Errand) -> Result<(), Error> {
     let audit = errand.audit.try_clone().map_err(plumbing("open the audit"))?;
     let notices = errand.notices.try_clone().map_err(plumbing("open the notices"))?;
     sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the sidecar in"))?;
+    let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
+    let companions = errand.companions.iter().map(way).collect::<std::io::Result<_>>();
+    let companions = Companions::new(companions.map_err(plumbing("reach the companions"))?);
+    let inbound = errand.inbound.as_ref().map(InboundPorts::try_clone).transpose();
     let gate = Gate::open(GateOptions {
         policy: errand.policy.clone(),
         spending: errand.spending.clone(),
@@ -116,6 +126,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         notices: Some(notices),
         authority,
         wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
+        companions,
     })?;
     let Some(set) =
         sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))?
@@ -130,6 +141,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         gateway_socket: set.gateway_socket,
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
+        inbound: inbound.map_err(plumbing("open the declared ports"))?,
         doorkeeper: errand.doorkeeper().map_err(plumbing("know who connects"))?,
     };
     let stop = errand.link.try_clone().map_err(plumbing("watch the run"))?;

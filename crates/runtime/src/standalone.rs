@@ -269,6 +269,7 @@ impl Inside {
             notices: None,
             authority,
             wallet,
+            companions: egress::Companions::default(),
         })?;
         egress::serve(gate, listeners, stop, || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<id>.jsonl    what it was and what became of it
-//! audit/<id>.jsonl   what it asked for, and what was decided
+//! audit/<id>.jsonl   what it asked for, and what was decided; <id>.<name>.jsonl the same of a companion
 //! changes/<id> what it wrote in its workspace, where that is kept apart
 //! written/<id> what it writes over its image, where that cannot be in memory
 //! live/<id>    the undo log of a run, locked for as long as its process lives
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use policy::RunId;
+use policy::{Hostname, RunId};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -95,6 +95,26 @@ impl StateDirectory {
     #[must_use]
     pub fn audit(&self, run: &RunId) -> PathBuf {
         self.0.join("audit").join(format!("{run}{RECORD}"))
+    }
+
+    /// The same of a companion of it.
+    pub(crate) fn audit_of(&self, run: &RunId, companion: &Hostname) -> PathBuf {
+        self.0.join("audit").join(format!("{run}.{companion}{RECORD}"))
+    }
+
+    /// Where the audits of a run's companions are, with their names.
+    #[must_use]
+    pub fn companion_audits(&self, run: &RunId) -> Vec<(String, PathBuf)> {
+        let begins = format!("{run}.");
+        let named = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let companion = name.strip_prefix(&begins)?.strip_suffix(RECORD)?;
+            Some((companion.to_owned(), entry.path()))
+        };
+        let entries = std::fs::read_dir(self.0.join("audit"));
+        let mut found: Vec<_> = entries.into_iter().flatten().flatten().filter_map(named).collect();
+        found.sort();
+        found
     }
 }
 

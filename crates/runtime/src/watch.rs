@@ -8,6 +8,7 @@ use egress::{Summary, Told};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Ended, Event, Sidecar, Signals, Started, Usage};
 
+use crate::companion::Companions;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::relay::Relay;
@@ -53,6 +54,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) signals: &'a Signals,
     /// Who answers the sidecar's questions for credentials.
     pub(crate) platform: Option<Platform>,
+    /// The services beside the command.
+    pub(crate) companions: &'a mut Companions,
     pub(crate) deadline: Instant,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
@@ -66,6 +69,7 @@ enum Source {
     Sidecar,
     Notices,
     Questions,
+    Companions,
     Signals,
     Input,
     Output,
@@ -114,6 +118,9 @@ impl Watch<'_> {
             if ready.contains(&Source::Notices) {
                 self.take_notices(&mut state.summary);
             }
+            if ready.contains(&Source::Companions) {
+                self.companions.hear(self.report);
+            }
             if ready.contains(&Source::Questions)
                 && let Some(platform) = &mut self.platform
                 && !platform.answer()
@@ -142,6 +149,7 @@ impl Watch<'_> {
         if let Some(platform) = &self.platform {
             sources.push((Source::Questions, platform.questions(), PollFlags::IN));
         }
+        sources.extend(self.companions.descriptors().map(|fd| (Source::Companions, fd, PollFlags::IN)));
         if !state.sidecar_gone {
             sources.push((Source::Sidecar, self.sidecar.gone(), PollFlags::IN));
         }

@@ -80,7 +80,8 @@ pub(crate) fn build(
         set(&name.to_ascii_lowercase(), planes.forward.clone());
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        set(name, "localhost,127.0.0.1,::1,sidecar".into());
+        let companions = spec.companions.iter().map(|companion| format!(",{}", companion.name));
+        set(name, ["localhost,127.0.0.1,::1,sidecar".to_owned()].into_iter().chain(companions).collect());
     }
     set("SIDECAR_URL", planes.gateway.clone()); // S0.17
     if let Some(socket) = planes.socket {

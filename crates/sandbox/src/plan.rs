@@ -4,6 +4,7 @@
 //! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
 
 mod builtin;
+mod companion;
 mod container;
 mod docker;
 mod identity;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
 
+pub use self::companion::plan_companion;
 pub use self::identity::{IdRange, Identity};
 use crate::caller::Caller;
 use crate::docker::EngineRun;
@@ -69,6 +71,8 @@ pub struct Plan {
     pub home: PathBuf,
     /// The steps, in order.
     pub steps: Vec<Step>,
+    /// The command that tells whether it is healthy, where there is one.
+    pub probe: Vec<String>,
     /// The environment of the command, without the planes' addresses where they are not known yet.
     pub environment: Vec<(String, String)>,
     /// What is weaker than it could be, each a sentence for the person.
@@ -212,6 +216,7 @@ pub fn plan(
         workspace,
         home,
         steps,
+        probe: Vec::new(),
         environment,
         notices,
     })

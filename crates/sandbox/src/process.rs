@@ -17,7 +17,7 @@ use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::linux;
 use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
-use crate::started::{Ending, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
 use crate::supervise::{self, Failure, Launch, Ready, Supervised};
 use crate::undo::UndoLog;
 
@@ -34,8 +34,7 @@ pub fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    stdio: Stdio,
-    link: OwnedFd,
+    Lines { stdio, link, .. }: Lines,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -54,6 +53,7 @@ pub fn start(
             stdio: &stdio,
             control: control_inside.as_fd(),
             sidecar: link.as_fd(),
+            inlet: None,
             end_rest: end_descendants,
         };
         let status = supervise::run(&it, prepare(&it, group_inside));

@@ -21,6 +21,17 @@ pub enum Stdio {
     Descriptors([OwnedFd; 3]),
 }
 
+/// What a sandbox's init is given from outside, beside its plan.
+#[derive(Debug)]
+pub struct Lines {
+    /// Where the command's standard streams lead.
+    pub stdio: Stdio,
+    /// To the sidecar.
+    pub link: OwnedFd,
+    /// To whoever may ask for sockets of the sandbox's network, where there is somebody.
+    pub inlet: Option<OwnedFd>,
+}
+
 /// The sidecar, to be started while its sandbox is made: when, is for the backend to say.
 pub trait SidecarStart {
     /// Starts it, once.

@@ -13,6 +13,7 @@ use sys::descriptor;
 use sys::signal::{self, Signals};
 
 use crate::handshake::{self, Ended, Event};
+use crate::inlet::Inlets;
 use crate::plan::Plan;
 use crate::spawn;
 use crate::started::Stdio;
@@ -32,6 +33,9 @@ pub(crate) struct Launch {
     pub(crate) directory: PathBuf,
     /// Its environment.
     pub(crate) environment: Vec<(String, String)>,
+    /// The command that tells whether it is healthy, where there is one.
+    #[serde(default)]
+    pub(crate) probe: Vec<OsString>,
 }
 
 impl Launch {
@@ -41,6 +45,7 @@ impl Launch {
             command: command.to_vec(),
             directory: plan.directory.clone(),
             environment: plan.environment.clone(),
+            probe: plan.probe.iter().map(OsString::from).collect(),
         }
     }
 }
@@ -51,6 +56,8 @@ pub(crate) struct Supervised<'a> {
     pub(crate) stdio: &'a Stdio,
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) sidecar: BorrowedFd<'a>,
+    /// The line on which sockets of this network are asked for.
+    pub(crate) inlet: Option<&'a OwnedFd>,
     /// Ends every process of the sandbox but this one.
     pub(crate) end_rest: fn(),
 }
@@ -136,19 +143,27 @@ fn start(it: &Supervised<'_>, ready: Ready) -> Result<Option<(Pid, Signals)>, Fa
 /// Reaps every child until the command itself has ended, or the parent or the sidecar is gone. What is left is ended
 /// after that: by the kernel with the pid namespace, or by the `process` backend one by one.
 fn watch(it: &Supervised<'_>, command: Pid, signals: &Signals) -> Option<Ended> {
+    let mut inlets = Inlets::of(it.inlet.and_then(|line| line.try_clone().ok()));
     loop {
-        let mut ready = [
+        let mut ready = vec![
             PollFd::new(signals, PollFlags::IN),
             PollFd::new(&it.control, PollFlags::IN),
             PollFd::new(&it.sidecar, PollFlags::IN),
         ];
+        ready.extend(inlets.lines().map(|line| PollFd::from_borrowed_fd(line, PollFlags::IN)));
         if rustix::event::poll(&mut ready, None).is_err() {
             continue; // interrupted
         }
-        let [child, control, sidecar] = ready.map(|p| !p.revents().is_empty());
+        let is_ready: Vec<bool> = ready.iter().map(|p| !p.revents().is_empty()).collect();
+        let [child, control, sidecar, asked @ ..] = is_ready.as_slice() else { return None };
+        let (child, control, sidecar) = (*child, *control, *sidecar);
+        // From the last one on: a line that is let go of moves those after it.
+        for line in (0..asked.len()).rev().filter(|line| asked[*line]) {
+            inlets.answer(line, || probe(it.launch));
+        }
         if child {
             while let Ok(Some(_)) = signals.next() {}
-            if let Some(ended) = reap(command) {
+            if let Some(ended) = reap(command, &mut inlets) {
                 return Some(ended);
             }
         }
@@ -174,14 +189,25 @@ pub(crate) fn end_rest() {
 }
 
 /// Reaps whatever has ended; the end of the command, if it was among it.
-fn reap(command: Pid) -> Option<Ended> {
+fn reap(command: Pid, inlets: &mut Inlets) -> Option<Ended> {
     let mut found = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == command {
             found = ended(status);
         }
+        inlets.ended(pid, status.exit_status() == Some(0));
     }
     found
+}
+
+/// Starts the command that tells whether the other one is healthy. Nobody hears what else it says.
+fn probe(launch: &Launch) -> std::io::Result<Pid> {
+    let null = || {
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())
+    };
+    let streams = Stdio::Descriptors([null()?, null()?, null()?]);
+    spawn::spawn(&Launch { command: launch.probe.clone(), ..launch.clone() }, &streams, None)
 }
 
 fn ended(status: WaitStatus) -> Option<Ended> {

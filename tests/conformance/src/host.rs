@@ -20,6 +20,8 @@ pub enum Needs {
     Root,
     /// A way to bound memory and processes: root, or a delegated control group.
     ControlGroups,
+    /// The images that tests have, in a store of `lockgate image`.
+    Images,
     /// A docker engine of the test's own, which only root can start.
     Engine,
     /// A pseudo-terminal, made by `script` of util-linux.
@@ -85,6 +87,7 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::ControlGroups => GROUPS.get_or_init(groups).clone(),
         Needs::Root if is_root() => Ok(()),
         Needs::Root => Err("this test needs to be root".to_owned()),
+        Needs::Images => image::store().map(drop),
         Needs::Engine => have(Needs::Root).and_then(|()| engine::possible()),
         Needs::Terminal => {
             succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")

@@ -65,6 +65,8 @@ pub const PROMISES: &[Promise] = &[
     promise("server_names", ISOLATED, "A TLS server name must be the name that was resolved; none, another or a broken one is refused.", "S4.67 C03 E03 E13"),
     promise("private_addresses", ALL, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
     promise("ports", ISOLATED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
+    promise("companions", OF_KERNEL, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
+    promise("inbound", OF_KERNEL, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
     promise("datagrams", ISOLATED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),
     promise("netlink_writes", ISOLATED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
     promise("unix_sockets", ISOLATED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),

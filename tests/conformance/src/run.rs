@@ -71,6 +71,16 @@ impl Run {
         self
     }
 
+    /// Gives it the images that tests have, for what runs beside it.
+    ///
+    /// # Panics
+    /// When they are not there; `ready` says so first.
+    #[must_use]
+    pub fn with_images(self) -> Self {
+        let store = image::store().expect("`ready` was asked for `Needs::Image` first");
+        self.caller("XDG_DATA_HOME", store.to_str().expect("a path that is text"))
+    }
+
     /// Puts the whole command behind another one: the world, a terminal, another user.
     #[must_use]
     pub fn behind<T: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = T>) -> Self {

@@ -24,7 +24,12 @@ pub(crate) fn audit(command: Audit) -> Done {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;
             match Form::of(json) {
-                Form::Json => copy_lines(&state.audit(&run))?,
+                Form::Json => {
+                    copy_lines(&state.audit(&run))?;
+                    for (_, path) in state.companion_audits(&run) {
+                        copy_lines(&path)?;
+                    }
+                }
                 Form::Text => show_text(&state, &run)?,
             }
             Ok(0)
@@ -51,6 +56,12 @@ fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
 pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
     for line in open(&state.audit(run))?.lines() {
         show_line(&line?)?;
+    }
+    for (companion, path) in state.companion_audits(run) {
+        output::data(&format!("companion {companion}:"))?;
+        for line in open(&path)?.lines() {
+            show_line(&line?)?;
+        }
     }
     Ok(())
 }
@@ -101,19 +112,35 @@ fn follow(path: &Path, form: Form) -> Done {
     }
 }
 
+/// The chain of a run, and those of its companions; or of a file.
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
-    let path: PathBuf = if Path::new(run).is_file() { run.into() } else { state.audit(&find(state, run)?) };
+    let mut chains: Vec<(String, PathBuf)> = Vec::new();
+    if Path::new(run).is_file() {
+        chains.push((String::new(), run.into()));
+    } else {
+        let run = find(state, run)?;
+        chains.push((String::new(), state.audit(&run)));
+        let named = |(name, path)| (format!("companion {name}: "), path);
+        chains.extend(state.companion_audits(&run).into_iter().map(named));
+    }
     let key = match key {
         Some(key) => key,
         None => runtime::audit_public_key(state)?,
     };
-    let report = match egress::verify(open(&path)?, key.trim()) {
+    for (whose, path) in chains {
+        verify_chain(&whose, &path, key.trim(), form)?;
+    }
+    Ok(0)
+}
+
+fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), anyhow::Error> {
+    let report = match egress::verify(open(path)?, key) {
         Ok(report) => report,
         Err(error) => {
             if form == Form::Json {
                 output::data(&serde_json::json!({"holds": false, "why": error.to_string()}).to_string())?;
             }
-            return Err(anyhow::anyhow!("the audit does not hold: {error}"));
+            return Err(anyhow::anyhow!("{whose}the audit does not hold: {error}"));
         }
     };
     if form == Form::Json {
@@ -121,16 +148,15 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
             "holds": true, "records": report.records, "signatures": report.signatures,
             "unsigned_tail": report.unsigned_tail, "closed": report.closed,
         });
-        output::data(&json.to_string())?;
-    } else {
-        let end = match (report.closed, report.unsigned_tail) {
-            (true, _) => "closed as it should be".to_owned(),
-            (false, 0) => "still open, or cut after the last record".to_owned(),
-            (false, tail) => {
-                format!("still open, or cut; the last {tail} records are chained but not yet signed")
-            }
-        };
-        output::data(&format!("holds: {} records, {} signatures, {end}", report.records, report.signatures))?;
+        return Ok(output::data(&json.to_string())?);
     }
-    Ok(0)
+    let end = match (report.closed, report.unsigned_tail) {
+        (true, _) => "closed as it should be".to_owned(),
+        (false, 0) => "still open, or cut after the last record".to_owned(),
+        (false, tail) => {
+            format!("still open, or cut; the last {tail} records are chained but not yet signed")
+        }
+    };
+    let found = format!("{whose}holds: {} records, {} signatures, {end}", report.records, report.signatures);
+    Ok(output::data(&found)?)
 }

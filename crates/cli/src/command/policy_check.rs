@@ -78,6 +78,7 @@ fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Ga
         audit: None,
         notices: None,
         authority: None,
+        companions: egress::Companions::default(),
         wallet: egress::Wallet::default(),
     };
     Ok(Gate::open(options)?)

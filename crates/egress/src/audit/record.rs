@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use policy::{Denial, Plane};
+use policy::{Denial, Plane, Port};
 
 use super::chain::Entry;
 use crate::gate::Gate;
@@ -57,6 +57,18 @@ impl Record {
     /// Notes the address that was reached.
     pub(crate) fn reached(&mut self, address: SocketAddr) {
         self.entry.address = Some(address.to_string());
+        self.entry.outcome = "allowed".into();
+    }
+
+    /// Notes the companion that was reached.
+    pub(crate) fn reached_companion(&mut self, port: Port) {
+        self.entry.address = Some(format!("companion, port {port}"));
+        self.entry.outcome = "allowed".into();
+    }
+
+    /// Notes that a port of the command's was reached from outside.
+    pub(crate) fn reached_inside(&mut self, port: Port) {
+        self.entry.address = Some(format!("inside, port {port}"));
         self.entry.outcome = "allowed".into();
     }
 

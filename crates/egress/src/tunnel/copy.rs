@@ -42,17 +42,10 @@ pub(super) async fn both_ways(
     let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
     let moved = Cell::new(Instant::now());
-    let ended = Cell::new(false);
     let outcome = match upstream {
-        Dialled::Tcp(upstream) => tokio::select! {
-            outcome = async {
-                tokio::try_join!(
-                    one_way(&agent.reader, &upstream, &flow.sent, &moved, &ended),
-                    one_way(&upstream, &agent.reader, &flow.received, &moved, &ended),
-                )
-            } => outcome.map(drop),
-            () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
-        },
+        Dialled::Tcp(upstream) => {
+            between(&agent.reader, &upstream, (&flow.sent, &flow.received), &moved, idle).await
+        }
         // Inside a proxy's TLS the octets have to pass by here.
         Dialled::Tls(upstream) => {
             let (from_upstream, to_upstream) = tokio::io::split(upstream);
@@ -75,6 +68,26 @@ pub(super) async fn both_ways(
         exchange.record().fail("nothing moved for too long");
     }
     outcome
+}
+
+/// Copies both ways between two connections, and counts what goes to the second and what comes from it.
+pub(super) async fn between(
+    first: &TcpStream,
+    second: &TcpStream,
+    (there, back): (&Cell<u64>, &Cell<u64>),
+    moved: &Cell<Instant>,
+    idle: Duration,
+) -> io::Result<()> {
+    let ended = Cell::new(false);
+    tokio::select! {
+        outcome = async {
+            tokio::try_join!(
+                one_way(first, second, there, moved, &ended),
+                one_way(second, first, back, moved, &ended),
+            )
+        } => outcome.map(drop),
+        () = rest(moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+    }
 }
 
 /// Copies one way between any two streams.

@@ -7,6 +7,7 @@
 mod client_hello;
 mod connect;
 mod copy;
+mod inbound;
 mod open;
 mod sniff;
 mod transparent;
@@ -15,6 +16,7 @@ use std::rc::Rc;
 
 pub use client_hello::server_name_of;
 pub(crate) use connect::{after_connect, open_after_connect};
+pub(crate) use inbound::serve_inbound;
 pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
 
-use policy::Port;
+use policy::{Host, Port};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
@@ -39,7 +39,12 @@ pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> i
         exchange.reach_through(&proxy.id);
         return Ok(stream);
     }
-    let (stream, address) = dial_each(exchange.addresses()).await?;
+    let (stream, address) = match (exchange.addresses(), exchange.grant().host()) {
+        ([companion], Host::Name(name)) if let Err(port) = companion.place() => {
+            (gate.companions().connect(name, port).await?, *companion)
+        }
+        (addresses, _) => dial_each(addresses).await?,
+    };
     exchange.reach(address);
     Ok(Dialled::Tcp(stream))
 }
@@ -75,15 +80,14 @@ async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAdd
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let now = Instant::now();
     for (index, address) in addresses.iter().enumerate() {
+        let Ok(place) = address.place() else { continue };
         // One timer for an attempt: each that is the first to be due wakes this thread's own loop.
         let until = if index + 1 == addresses.len() { now + CONNECT } else { Instant::now() + ATTEMPT };
         #[expect(
             clippy::disallowed_methods,
             reason = "this is the one place that dials, and it dials pinned addresses"
         )]
-        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(address.socket_address()))
-            .await
-        {
+        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(place)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
                 return Ok((stream, *address));

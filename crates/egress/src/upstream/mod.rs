@@ -2,12 +2,14 @@
 
 mod cascade;
 mod dial;
+mod inside;
 mod outside;
 mod pool;
 mod stream;
 mod trust;
 
 pub(crate) use dial::{Dialled, dial, dial_platform};
+pub use inside::{Companions, Entrance};
 pub use outside::Outside;
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
 pub(crate) use stream::Upstream;

@@ -137,6 +137,8 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         notices: notices_inside,
         purse,
         peers: None,
+        companions: Vec::new(),
+        inbound: None,
     };
     Ok((errand, Ends { network, link, notices, records, platform, generation }))
 }

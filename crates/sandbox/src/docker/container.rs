@@ -242,6 +242,7 @@ mod tests {
                 Step::Show(shown),
                 Step::Copy("/fixtures".into(), "/home/agent/f".into()),
             ],
+            probe: Vec::new(),
             environment: vec![("SECRET".into(), "lgph_x".into())],
             notices: Vec::new(),
         }

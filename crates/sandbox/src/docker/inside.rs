@@ -91,6 +91,7 @@ fn live() -> io::Result<()> {
         stdio: &stdio,
         control: control_inside.as_fd(),
         sidecar: sidecar_inside.as_fd(),
+        inlet: None,
         end_rest: supervise::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));

@@ -53,7 +53,7 @@ use crate::host::Host;
 use crate::plan::Plan;
 use crate::protect;
 use crate::source;
-use crate::started::{Ending, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 
@@ -156,8 +156,7 @@ pub fn start(
     plan: &Plan,
     _host: &Host,
     command: &[OsString],
-    stdio: Stdio,
-    link: OwnedFd,
+    Lines { stdio, link, .. }: Lines,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {

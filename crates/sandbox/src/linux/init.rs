@@ -37,6 +37,7 @@ pub(super) fn run(inherited: Inherited<'_>) -> i32 {
         stdio: &inherited.stdio,
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
+        inlet: inherited.inlet.as_ref(),
         end_rest: supervise::end_rest,
     };
     supervise::run(&supervised, prepare(&inherited))
@@ -79,6 +80,7 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
 /// Of what the parent had open, only what was handed over stays.
 fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
+    keep.extend(inherited.inlet.as_ref().map(AsFd::as_fd));
     if let Stdio::Descriptors(list) = &inherited.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }

@@ -41,7 +41,7 @@ use crate::host::Host;
 use crate::plan::{Identity, LimitsPlan, Plan};
 use crate::protect;
 use crate::source;
-use crate::started::{Ending, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 
@@ -52,6 +52,7 @@ pub(crate) struct Inherited<'a> {
     pub(crate) stdio: Stdio,
     pub(crate) control: OwnedFd,
     pub(crate) sidecar: OwnedFd,
+    pub(crate) inlet: Option<OwnedFd>,
     /// Where the parent hands over what only it can make.
     pub(crate) hand: OwnedFd,
 }
@@ -64,8 +65,7 @@ pub fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    stdio: Stdio,
-    link: OwnedFd,
+    lines: Lines,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -76,8 +76,9 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
+    let Lines { stdio, link, inlet } = lines;
     let inherited =
-        Inherited { plan, command, stdio, control: control_inside, sidecar: link, hand: hand_inside };
+        Inherited { plan, command, stdio, control: control_inside, sidecar: link, inlet, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))

@@ -16,9 +16,22 @@ pub(super) fn steps(
     spec: &RunSpec,
     caller: &Caller,
     host: &Host,
-    (image, home, written): (&RootImage, &Path, Option<&Path>),
+    image: (&RootImage, &Path, Option<&Path>),
     places: (&Path, Option<&Path>),
     tools: &tool::Brought,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    let mut steps = root(spec, host, image, notices)?;
+    show_places(&mut steps, spec, caller, places, tools)?;
+    finish(&mut steps, host);
+    Ok(steps)
+}
+
+/// The root of an image, with nothing of this machine in it.
+pub(super) fn root(
+    spec: &RunSpec,
+    host: &Host,
+    (image, home, written): (&RootImage, &Path, Option<&Path>),
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
     note_landlock(host, notices);
@@ -31,8 +44,6 @@ pub(super) fn steps(
     // The gateway's socket is made there: an image's link of that name could lead it to the workspace.
     steps.push(Step::OwnDirectory("/run".into(), 0o755));
     steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
-    show_places(&mut steps, spec, caller, places, tools)?;
-    finish(&mut steps, host);
     Ok(steps)
 }
 

@@ -1,0 +1,242 @@
+//! What may come in: ports of the command's that are reached from outside, by declaration alone.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ConfigError;
+use crate::pattern::Width;
+use crate::rule::At;
+use crate::spec::{Backend, RunSpec};
+use crate::target::Port;
+
+/// How many ports a run may open.
+const MOST: usize = 32;
+
+/// `[[inbound]]`: a port of the command's that may be reached from outside.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct InboundConfig {
+    /// The TCP port inside.
+    pub container_port: u16,
+    /// The TCP port of this machine; the same if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_port: Option<u16>,
+    /// Who may connect: addresses, or ranges as in `192.168.1.0/24`. This machine alone if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_sources: Option<Vec<String>>,
+}
+
+/// A port that may be reached from outside, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// The port inside.
+    pub container_port: Port,
+    /// The port of this machine.
+    pub host_port: Port,
+    sources: Vec<Sources>,
+}
+
+/// A range of addresses: those that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sources {
+    first: IpAddr,
+    bits: u8,
+}
+
+/// This machine itself.
+const OWN: [&str; 2] = ["127.0.0.0/8", "::1"];
+
+impl Inbound {
+    pub(crate) fn compile(origin: &str, index: usize, config: &InboundConfig) -> Result<Self, ConfigError> {
+        let field = format!("inbound[{index}]");
+        let at = At { origin, field: &field, width: Width::AsWritten };
+        let port = |field: &str, number| Port::new(number).ok_or_else(|| at.error(field, "0 is not a port"));
+        let container_port = port("container_port", config.container_port)?;
+        let host_port = port("host_port", config.host_port.unwrap_or(config.container_port))?;
+        let sources = match &config.allowed_sources {
+            Some(list) if list.is_empty() => {
+                return Err(at.error(
+                    "allowed_sources",
+                    "the list is empty; leave the field out for this machine alone",
+                ));
+            }
+            Some(list) => list.iter().map(|text| Sources::parse(text)).collect(),
+            None => OWN.iter().map(|text| Sources::parse(text)).collect(),
+        };
+        let sources: Result<_, String> = sources;
+        Ok(Self {
+            container_port,
+            host_port,
+            sources: sources.map_err(|why| at.error("allowed_sources", why))?,
+        })
+    }
+
+    /// Whether a connection from an address may come in.
+    #[must_use]
+    pub fn admits(&self, source: IpAddr) -> bool {
+        let source = source.to_canonical();
+        self.sources.iter().any(|range| range.holds(source))
+    }
+
+    /// Whether nobody but this machine may connect, so that the port is opened on its loopback alone.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.sources.iter().all(|range| match range.first {
+            IpAddr::V4(first) => first.is_loopback() && range.bits >= 8,
+            IpAddr::V6(first) => first.is_loopback() && range.bits == 128,
+        })
+    }
+}
+
+impl fmt::Display for Inbound {
+    /// As a rule is called.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inbound {} to {}", self.host_port, self.container_port)
+    }
+}
+
+impl Sources {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let first: IpAddr = address.parse().map_err(|_| format!("`{text}` is not an address or a range"))?;
+        let width = if first.is_ipv4() { 32 } else { 128 };
+        let plain =
+            |bits: &str| bits.bytes().all(|b| b.is_ascii_digit()).then(|| bits.parse::<u8>().ok()).flatten();
+        let bits = match bits {
+            None => width,
+            Some(bits) => plain(bits)
+                .filter(|bits| *bits <= width)
+                .ok_or_else(|| format!("`{text}`: a range has 0 to {width} bits"))?,
+        };
+        if first.to_canonical() != first {
+            return Err(format!("`{text}`: write it as IPv4"));
+        }
+        let range = Self { first, bits };
+        if number(first) & !range.mask() != 0 {
+            return Err(format!("`{text}` is in the middle of a range; give its first address"));
+        }
+        Ok(range)
+    }
+
+    fn mask(self) -> u128 {
+        let width = if self.first.is_ipv4() { 32 } else { 128 };
+        let low = u32::from(width - self.bits);
+        u128::MAX.checked_shl(low).unwrap_or(0)
+    }
+
+    fn holds(self, source: IpAddr) -> bool {
+        source.is_ipv4() == self.first.is_ipv4() && number(source) & self.mask() == number(self.first)
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4).into(),
+        IpAddr::V6(v6) => v6.into(),
+    }
+}
+
+/// Once every layer has spoken: no port twice, and a backend that can.
+pub(crate) fn settle(spec: &RunSpec) -> Result<(), ConfigError> {
+    let refuse = |problem: String| ConfigError::new("the run", "inbound", problem);
+    if spec.inbound.is_empty() {
+        return Ok(());
+    }
+    if spec.inbound.len() > MOST {
+        return Err(refuse(format!("there are {}, and a run has {MOST} at most", spec.inbound.len())));
+    }
+    if !matches!(spec.backend, Backend::Linux | Backend::Container) {
+        let problem = format!("backend `{}` opens no ports of its own", spec.backend);
+        return Err(refuse(problem).with_hint("use `linux` or `container`"));
+    }
+    for (index, inbound) in spec.inbound.iter().enumerate() {
+        if spec.inbound[..index].iter().any(|other| other.host_port == inbound.host_port) {
+            return Err(refuse(format!("port {} of this machine is asked for twice", inbound.host_port)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn inbound(sources: Option<&[&str]>) -> Result<Inbound, ConfigError> {
+        let allowed_sources = sources.map(|list| list.iter().map(ToString::to_string).collect());
+        let config = InboundConfig { container_port: 8000, host_port: None, allowed_sources };
+        Inbound::compile("lockgate.toml", 0, &config)
+    }
+
+    #[test]
+    fn without_sources_only_this_machine_may_connect() {
+        let local = inbound(None).unwrap();
+        assert!(local.is_local() && local.host_port.number() == 8000);
+        for (address, admitted) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("::2", false),
+        ] {
+            assert_eq!(local.admits(address.parse().unwrap()), admitted, "{address}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_what_they_say() {
+        let some = inbound(Some(&["192.168.1.0/24", "10.0.0.7", "fd00::/8"])).unwrap();
+        assert!(!some.is_local());
+        for (address, admitted) in [
+            ("192.168.1.255", true),
+            ("192.168.2.0", false),
+            ("10.0.0.7", true),
+            ("10.0.0.8", false),
+            ("fdff::1", true),
+            ("fe80::1", false),
+            ("127.0.0.1", false),
+            ("::ffff:192.168.1.1", true),
+        ] {
+            assert_eq!(some.admits(address.parse().unwrap()), admitted, "{address}");
+        }
+        assert!(inbound(Some(&["0.0.0.0/0"])).unwrap().admits("203.0.113.9".parse().unwrap()));
+        assert!(!inbound(Some(&["127.0.0.0/7"])).is_ok_and(|it| it.is_local()));
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in [
+            "",
+            "x",
+            "10.0.0.1/8",
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/",
+            "::/129",
+            "::ffff:10.0.0.1",
+            "1.2.3",
+            "010.0.0.1",
+            "10.0.0.0/8/8",
+        ] {
+            assert_eq!(inbound(Some(&[text])).unwrap_err().field, "inbound[0].allowed_sources", "{text}");
+        }
+        assert_eq!(inbound(Some(&[])).unwrap_err().field, "inbound[0].allowed_sources");
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_holds_what_shares_its_bits(first: u32, bits in 0u8..=32, other: u32) {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            let first = first & mask;
+            let text = format!("{}/{bits}", std::net::Ipv4Addr::from(first));
+            let range = Sources::parse(&text).unwrap();
+            prop_assert_eq!(range.holds(std::net::Ipv4Addr::from(other).into()), other & mask == first);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a companion is healthy: its own command says so, or every declared port accepts a connection.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use policy::{Companion, Port};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use sandbox::Inlet;
+
+/// How long is waited between two looks.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
+/// How long one answer of the command may take.
+const LONGEST_PROBE: Duration = Duration::from_secs(10);
+/// How long one connection may take.
+const CONNECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What is known of one companion's health.
+pub(super) struct Health {
+    ports: Vec<Port>,
+    by_command: bool,
+    /// When the command that tells was begun.
+    asked: Option<Instant>,
+    next: Instant,
+    well: bool,
+    why: String,
+}
+
+impl Health {
+    pub(super) fn of(companion: &Companion) -> Self {
+        let why = "nothing has been heard of it yet".into();
+        let by_command = companion.probe.is_some();
+        Self {
+            ports: companion.ports.clone(),
+            by_command,
+            asked: None,
+            next: Instant::now(),
+            well: false,
+            why,
+        }
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        self.well
+    }
+
+    /// Why it is not.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, inlet: &Inlet) {
+        if self.well || Instant::now() < self.next {
+            return;
+        }
+        if self.by_command {
+            self.look_by_command(inlet);
+        } else {
+            self.look_at_ports(inlet);
+        }
+        self.next = Instant::now() + PAUSE;
+    }
+
+    fn look_by_command(&mut self, inlet: &Inlet) {
+        let Some(asked) = self.asked else {
+            self.asked = inlet.begin_probe().ok().map(|()| Instant::now());
+            return;
+        };
+        if super::readable(inlet.as_fd()) {
+            self.asked = None;
+            self.well = inlet.probed().unwrap_or(false);
+            self.why = "its health command does not exit with 0".into();
+        } else if asked.elapsed() > LONGEST_PROBE {
+            self.why = format!("its health command took longer than {} seconds", LONGEST_PROBE.as_secs());
+            // It answers once it is gone; that answer is taken as any other.
+            let _ = inlet.end_probe();
+        }
+    }
+
+    fn look_at_ports(&mut self, inlet: &Inlet) {
+        while let Some(port) = self.ports.last() {
+            if !accepts(inlet, *port) {
+                self.why = format!("port {port} accepts no connection");
+                return;
+            }
+            self.ports.pop();
+        }
+        self.well = true;
+    }
+}
+
+/// Whether something listens at a port inside, on loopback or on every address.
+fn accepts(inlet: &Inlet, port: Port) -> bool {
+    let own = [
+        (false, SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))),
+        (true, SocketAddr::from((Ipv6Addr::LOCALHOST, port.number()))),
+    ];
+    own.into_iter().any(|(v6, address)| inlet.socket(v6).is_ok_and(|socket| connects(&socket, address)))
+}
+
+fn connects(socket: &OwnedFd, address: SocketAddr) -> bool {
+    match rustix::net::connect(socket, &address) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::INPROGRESS) => {
+            let mut ready = [PollFd::new(socket, PollFlags::OUT)];
+            let done = rustix::event::poll(&mut ready, Some(&CONNECT)).is_ok_and(|n| n > 0);
+            done && matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(())))
+        }
+        Err(_) => false,
+    }
+}

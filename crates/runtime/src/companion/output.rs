@@ -1,0 +1,100 @@
+//! What a companion writes: the last of it is kept, to be shown where it fails.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::pipe::PipeFlags;
+
+/// How many octets are kept.
+const KEPT: usize = 4096;
+/// How many reads one look takes: a companion that writes without end must not keep the run from anything else.
+const READS: usize = 16;
+
+/// The reading end of its output, and the last of what came.
+pub(super) struct Output {
+    /// Nothing any more once it has ended.
+    reader: Option<OwnedFd>,
+    last: VecDeque<u8>,
+}
+
+impl Output {
+    /// A pipe, and the streams of whoever writes into it: it reads nothing.
+    pub(super) fn pipe() -> io::Result<(Self, [OwnedFd; 3])> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // The reader's end alone: the companion waits where nobody has read yet.
+        let flags = rustix::fs::fcntl_getfl(&reader)? | rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&reader, flags)?;
+        let null = rustix::fs::open(
+            "/dev/null",
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )?;
+        let second = writer.try_clone()?;
+        Ok((Self { reader: Some(reader), last: VecDeque::new() }, [null, writer, second]))
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.reader.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes what has come.
+    pub(super) fn read(&mut self) {
+        let mut buffer = [0; 4096];
+        for _ in 0..READS {
+            let Some(reader) = &self.reader else { return };
+            match rustix::io::read(reader, &mut buffer) {
+                Ok(length @ 1..) => {
+                    self.last.extend(&buffer[..length]);
+                    let over = self.last.len().saturating_sub(KEPT);
+                    self.last.drain(..over);
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                Ok(0) | Err(_) => self.reader = None,
+            }
+        }
+    }
+
+    /// The last of it, as the end of a message; nothing where it has written nothing.
+    pub(super) fn told(&self) -> String {
+        let (front, back) = self.last.as_slices();
+        let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let from = lines.len().saturating_sub(5);
+        // What it says is hostile: a terminal must not be made to do anything by it.
+        let shown = lines[from..].iter().map(|line| format!("\n  | {}", plain(line)));
+        shown.collect()
+    }
+}
+
+fn plain(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_are_only_text() {
+        let (mut output, [_, writer, _]) = Output::pipe().unwrap();
+        for number in 0..2000 {
+            rustix::io::write(&writer, format!("line {number}\n").as_bytes()).unwrap();
+            output.read();
+        }
+        rustix::io::write(&writer, b"\x1b[2Jbad\n").unwrap();
+        output.read();
+        assert!(output.last.len() <= KEPT);
+        let told = output.told();
+        assert!(told.ends_with("line 1999\n  | \u{fffd}[2Jbad"), "{told}");
+        assert_eq!(told.lines().count(), 6);
+    }
+
+    #[test]
+    fn an_end_is_an_end() {
+        let (mut output, streams) = Output::pipe().unwrap();
+        drop(streams);
+        output.read();
+        assert!(output.descriptor().is_none() && output.told().is_empty());
+    }
+}

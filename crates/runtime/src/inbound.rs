@@ -1,0 +1,70 @@
+//! The ports of a run that may be reached from outside: opened here, and served by its sidecar.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use egress::{Entrance, InboundPorts};
+use policy::Inbound;
+use sandbox::Inlet;
+
+use crate::error::Error;
+
+/// Opens every declared port: on loopback where nobody else may connect, and on every address otherwise.
+///
+/// # Errors
+/// When one is in use, or not for this caller to open.
+pub(crate) fn listen(declared: &[Inbound]) -> Result<Vec<(OwnedFd, Inbound)>, Error> {
+    let mut ports = Vec::new();
+    for inbound in declared {
+        let listeners =
+            open(inbound).map_err(|source| Error::Inbound { port: inbound.host_port.number(), source })?;
+        ports.extend(listeners.into_iter().map(|listener| (listener, inbound.clone())));
+    }
+    Ok(ports)
+}
+
+fn open(inbound: &Inbound) -> io::Result<Vec<OwnedFd>> {
+    let at = |address: IpAddr| bind(SocketAddr::new(address, inbound.host_port.number()));
+    let (v4, v6): (IpAddr, IpAddr) = match inbound.is_local() {
+        true => (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
+        // One listener is for both families.
+        false => match at(Ipv6Addr::UNSPECIFIED.into()) {
+            Err(error) if has_no_family(&error) => {
+                return at(Ipv4Addr::UNSPECIFIED.into()).map(|fd| vec![fd]);
+            }
+            both => return both.map(|fd| vec![fd]),
+        },
+    };
+    match (at(v4)?, at(v6)) {
+        (first, Ok(second)) => Ok(vec![first, second]),
+        (only, Err(error)) if has_no_family(&error) => Ok(vec![only]),
+        (_, Err(error)) => Err(error),
+    }
+}
+
+/// Whether an address cannot be had because this machine has no addresses of that family.
+fn has_no_family(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(errno, Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::AFNOSUPPORT))
+}
+
+fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    egress::bind(address).map_err(|error| match error {
+        egress::GateError::Bind { source, .. } => source,
+        other => io::Error::other(other),
+    })
+}
+
+/// What the sidecar is given for them, and init's end of the way inside; nothing where no port is declared.
+///
+/// # Errors
+/// Whatever `socketpair(2)` gives.
+pub(crate) fn inlet(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(InboundPorts, OwnedFd)>> {
+    if ports.is_empty() {
+        return Ok(None);
+    }
+    let (inlet, inside) = Inlet::pair()?;
+    let entrance = Entrance::new(inlet.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
+    Ok(Some((InboundPorts { ports, entrance }, inside)))
+}

@@ -1,0 +1,273 @@
+//! Promise: a companion is reached by its name and its declared ports alone, has rules of its own and no credential, is healthy
+//! before the command begins and gone with it.
+//! S3.6, S3.9, S3.17.
+
+use std::time::Duration;
+
+use lockgate_conformance::{
+    Backend, Bench, Canary, Needs, Run, World, control_groups, processes_named, promised, ready, vanishes,
+    within,
+};
+
+/// A Redis as its packager made it, without files.
+const CACHE: &str = r#"
+[[companion]]
+name = "cache"
+image = "debian"
+command = ["redis-server", "--save", "", "--appendonly", "no"]
+ports = [6379]
+"#;
+
+/// A PostgreSQL whose cluster is made when it starts.
+const DATABASE: &str = r#"
+[[companion]]
+name = "db"
+image = "debian"
+command = ["sh", "-ec", "PATH=/usr/lib/postgresql/15/bin:$PATH; initdb -D /tmp/pg -U app -A trust; exec postgres -D /tmp/pg -k /tmp"]
+ports = [5432]
+health = { command = ["pg_isready", "-h", "127.0.0.1", "-U", "app"] }
+resources = { memory = "512MiB" }
+"#;
+
+/// A Redis that first keeps what a line of shell says, under the key `said`.
+fn cache_that_says(line: &str, more: &str) -> String {
+    let script = format!(
+        "redis-server --save '' --appendonly no --unixsocket /tmp/s & until redis-cli -s /tmp/s ping; do sleep 0.1; done; \
+         ({line}) > /tmp/said 2>&1; redis-cli -s /tmp/s -x set said < /tmp/said; touch /tmp/up; wait"
+    );
+    format!(
+        "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\ncommand = [\"sh\", \"-c\", {}]\n\
+         health = {{ command = [\"test\", \"-e\", \"/tmp/up\"] }}\n{more}\n",
+        toml_text(&script)
+    )
+}
+
+fn toml_text(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn run_with(bench: &Bench, policy: &str) -> Run {
+    let file = bench.file("outside/policy.toml", policy);
+    bench.run(Backend::isolated()).with_images().flags(["--policy", file.to_str().unwrap()])
+}
+
+/// What such a Redis was told to say.
+fn said(run: &Run) -> String {
+    let seen = run.probe(&["tcp", "cache", "6379", "GET said\r\n"]);
+    assert!(seen.done(), "{seen}");
+    seen.text("received").to_owned()
+}
+
+fn here() -> bool {
+    promised("companions") && ready(&[Needs::Linux, Needs::Images])
+}
+
+#[test]
+fn a_database_and_a_cache_serve_their_clients() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let policy = format!("{CACHE}{DATABASE}");
+    let run = run_with(&bench, &policy);
+    let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\n"]);
+    assert!(seen.text("received").starts_with("+OK\r\n"), "{seen}");
+    let records = bench.every_audit_record();
+    let of_cache: Vec<_> = records.iter().filter(|r| r["target"] == "cache:6379").collect();
+    assert_eq!(of_cache.len(), 1, "{records:?}");
+    assert!(of_cache[0]["cap"] == "companion cache" && of_cache[0]["outcome"] == "allowed", "{records:?}");
+
+    // Real clients, which the image has.
+    let file = bench.file("outside/policy.toml", &policy);
+    let real = bench.run(Backend::Container).flags(["--policy", file.to_str().unwrap()]);
+    let ended = real.shell(
+        "redis-cli -h cache set a 1 && redis-cli -h cache incr a && \
+         psql -h db -U app -d postgres -At -c 'create table t(n int); insert into t select generate_series(1,1000); \
+         select sum(n) from t' && seq 1 4 | xargs -P 4 -I{} psql -h db -U app -d postgres -At -c 'select count(*) from t'",
+    );
+    assert!(ended.code == 0 && ended.stdout.contains("500500"), "{ended}");
+    assert_eq!(ended.stdout.lines().filter(|line| *line == "1000").count(), 4, "{ended}");
+}
+
+#[test]
+fn only_its_name_and_its_ports_lead_to_it() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let run = run_with(&bench, CACHE);
+    run.everything_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+    run.nothing_works(&[
+        &["tcp", "cache", "6380", "PING\r\n"],
+        &["tcp", "cache", "22"],
+        &["tcp", "127.0.0.1", "6379", "PING\r\n"],
+        &["tcp", "sidecar", "6379", "PING\r\n"],
+        &["tcp", "cache.example.com", "6379", "PING\r\n"],
+    ]);
+    assert!(run.by_tunnel("cache:6379").number("status") == 200);
+    assert!(run.by_tunnel("cache:6380").number("status") == 403);
+    // Another run has none of that name.
+    let other = bench.run(Backend::isolated());
+    other.nothing_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+    let denied = run_with(&bench, &format!("{CACHE}[[egress.deny]]\nhost = \"cache\"\n"));
+    denied.nothing_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+}
+
+#[test]
+fn it_has_the_commands_rules_or_its_own() {
+    if !here() || !ready(&[Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[&["tcp", "api.example.com", "7777", "hello\n"]]);
+    let ask = "exec 3<>/dev/tcp/api.example.com/7777 && echo hello >&3 && head -n1 <&3";
+    let cache = |more| cache_that_says(&format!("bash -c {}", format_args!("'{ask}'")), more);
+    let allowed = "[[egress.allow]]\nhost = \"api.example.com:7777\"\n";
+
+    let run = run_with(&bench, &format!("{}{allowed}", cache(""))).within(&world);
+    assert!(said(&run).contains("hello"), "{}", said(&run));
+    world.forget();
+    let run = run_with(&bench, &cache("")).within(&world);
+    assert!(!said(&run).contains("\nhello"), "default is deny");
+    let run = run_with(&bench, &format!("{}{allowed}", cache("egress = {}"))).within(&world);
+    let seen = run
+        .probes(&[&["tcp", "cache", "6379", "GET said\r\n"], &["tcp", "api.example.com", "7777", "hello\n"]]);
+    assert!(!seen[0].text("received").contains("hello\r"), "its own rules are none: {}", seen[0]);
+    assert!(seen[1].done(), "{}", seen[1]);
+    assert_eq!(world.reached(":7777").len(), 1, "{:?}", world.records());
+
+    let own = "egress = { allow = [{ host = \"api.example.com:7777\" }] }";
+    let run = run_with(&bench, &cache(own)).within(&world);
+    let seen = run
+        .probes(&[&["tcp", "cache", "6379", "GET said\r\n"], &["tcp", "api.example.com", "7777", "hello\n"]]);
+    assert!(seen[0].text("received").contains("hello"), "{}", seen[0]);
+    assert!(!seen[1].done(), "the command has its rules as well: {}", seen[1]);
+    let records = bench.every_audit_record();
+    assert!(records.iter().any(|r| r["target"] == "api.example.com" && r["outcome"] == "denied"));
+}
+
+#[test]
+fn nothing_of_the_run_or_of_this_machine_is_in_it() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let canary = Canary::draw();
+    bench.file("outside/secret", canary.text());
+    let workspace = bench.workspace().display().to_string();
+    let line = format!(
+        "env; id -u; ls -a {workspace}; cat {}; ls /proc | grep -c '^[0-9]'; cat /proc/self/status; \
+         for p in 9999 8000; do bash -c \": <>/dev/tcp/127.0.0.1/$p\" && echo reached $p; done",
+        bench.outside().join("secret").display()
+    );
+    let policy = format!(
+        "providers = []\n[env]\nset = {{ OWN = \"{}\" }}\n{}",
+        canary.text(),
+        cache_that_says(&line, "")
+    );
+    let told = said(&run_with(&bench, &policy).caller("TOKEN", canary.text()));
+    assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
+    assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
+    assert!(told.contains("Seccomp:\t2") && told.contains("No such file or directory"), "{told}");
+    // And nothing of it is in the command's: not its processes, not its files.
+    let run = run_with(&bench, CACHE);
+    assert!(!run.probe(&["processes"]).to_string().contains("redis"));
+}
+
+#[test]
+fn one_that_is_not_healthy_ends_the_run_and_says_why() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let one = |command: &str, more: &str| {
+        format!(
+            "[[companion]]\nname = \"db\"\nimage = \"debian\"\nports = [5432]\ncommand = [\"sh\", \"-c\", \"{command}\"]\n{more}\n"
+        )
+    };
+    let rows = [
+        (one("echo no configuration >&2; exit 3", ""), "it exited with 3\n  | no configuration"),
+        (one("sleep 60", "health = { within = \"1s\" }"), "port 5432 accepts no connection"),
+        (one("sleep 60", "health = { command = [\"false\"], within = \"1s\" }"), "does not exit with 0"),
+        (one("sleep 60", "health = { command = [\"/none\"], within = \"1s\" }"), "does not exit with 0"),
+        (one("kill -9 $$", ""), "signal 9 ended it"),
+        (CACHE.replace("redis-server\"", "no-such-server\""), "its command cannot be executed"),
+        (CACHE.replace("\"debian\"", "\"none\""), "`none`"),
+    ];
+    for (policy, says) in rows {
+        let ended = run_with(&bench, &policy).shell("touch began");
+        assert!(ended.code == 125 && ended.stderr.contains(says), "{says}: {ended}");
+        assert!(!bench.workspace().join("began").exists(), "{says}: the command began");
+    }
+}
+
+#[test]
+fn one_that_ends_is_told_of_and_the_run_goes_on() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let ended = run_with(&bench, CACHE).shell(&format!(
+        "'{0}' tcp cache 6379 'SHUTDOWN NOSAVE\\r\\n' >/dev/null; sleep 1; '{0}' tcp cache 6379 'PING\\r\\n'; exit 5",
+        bench.probe().display()
+    ));
+    assert!(
+        ended.code == 5 && ended.stderr.contains("companion `cache` has ended: it exited with 0"),
+        "{ended}"
+    );
+    assert!(!ended.stdout.contains("PONG"), "{ended}");
+}
+
+/// The control group of a process, by its own name.
+fn group_of(process: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let (_, after) = text.split_once("lockgate-")?;
+    Some(format!("lockgate-{}", after.split(['\n', '/']).next()?))
+}
+
+#[test]
+fn it_is_gone_with_the_run_however_that_ends() {
+    if !here() {
+        return;
+    }
+    for how in ["exit", "TERM", "KILL", "early"] {
+        let (bench, mark) = (Bench::new(), Canary::draw());
+        let wait = if how == "early" { "health = { command = [\"false\"] }" } else { "" };
+        let policy = cache_that_says(&format!(": {}", mark.text()), "")
+            .replace("health = { command = [\"test\", \"-e\", \"/tmp/up\"] }", wait);
+        let live = run_with(&bench, &policy).start(["sh", "-c", "touch up; exec sleep 3"]);
+        let began = || {
+            if how == "early" {
+                !processes_named(mark.text()).is_empty()
+            } else {
+                bench.workspace().join("up").exists()
+            }
+        };
+        assert!(within(Duration::from_secs(20), began), "{how}: it did not begin: {}", live.wait());
+        let inside = processes_named(mark.text()).into_iter().find_map(|(process, _)| group_of(process));
+        match how {
+            "exit" => {}
+            "early" => live.signal("INT"),
+            signal => live.signal(signal),
+        }
+        let ended = live.wait();
+        let code = match how {
+            "exit" => 0,
+            "TERM" => 143,
+            "KILL" => 137,
+            _ => 130,
+        };
+        assert!(ended.code == code, "{how}: {ended}");
+        assert!(vanishes(mark.text(), Duration::from_secs(5)), "{how}: it goes on");
+        if how == "KILL" {
+            assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
+        }
+        if let Some(group) = inside {
+            assert!(
+                within(Duration::from_secs(5), || control_groups(&group).is_empty()),
+                "{how}: {group} is left"
+            );
+        }
+    }
+}
