@@ -14,13 +14,16 @@ use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy};
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
-use crate::spec::{Backend, Enforcement, Limits, RunSpec, Terminal};
+use crate::spec::{Backend, Enforcement, Limits, RunSpec, Terminal, Wiring};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin, config } = layer;
     let named = origin.to_string();
     if let Some(backend) = &config.backend {
         spec.backend = parse_backend(&named, backend)?;
+    }
+    if let Some(wiring) = &config.wiring {
+        spec.wiring = parse_wiring(&named, wiring)?;
     }
     if let Some(image) = &config.image {
         spec.image = Some(image.clone());
@@ -78,6 +81,17 @@ pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigE
         other => {
             Err(ConfigError::new(origin, "backend", format!("`{other}` is not a backend of this version"))
                 .with_hint("the backends are `linux`, `container`, `docker` and `process`"))
+        }
+    }
+}
+
+pub(crate) fn parse_wiring(origin: &str, text: &str) -> Result<Wiring, ConfigError> {
+    match text {
+        "redirect" => Ok(Wiring::Redirect),
+        "veth" => Ok(Wiring::Veth),
+        other => {
+            Err(ConfigError::new(origin, "wiring", format!("`{other}` is not a wiring of this version"))
+                .with_hint("the wirings are `redirect` and `veth`"))
         }
     }
 }

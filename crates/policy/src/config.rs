@@ -20,6 +20,9 @@ pub struct RunConfig {
     /// The kind of sandbox: `linux` (the default), `container` (the default with an image), `docker` or `process`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// How the sandbox's network reaches the sidecar: `redirect` (the default) or `veth`, which takes root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wiring: Option<String>,
     /// The image whose files are the root, by its name in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 use crate::place::WorkspaceMode;
 use crate::quantity::Span;
 use crate::rule::Policy;
-use crate::spec::{Backend, RunSpec, TIMEOUT_CEILING, Terminal};
+use crate::spec::{Backend, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 
 /// Where a layer came from.
@@ -91,6 +91,7 @@ impl Layers {
     pub fn compile(&self) -> Result<RunSpec, ConfigError> {
         let mut spec = RunSpec {
             backend: Backend::Linux,
+            wiring: Wiring::default(),
             image: None,
             directory: None,
             workspace: None,

@@ -54,5 +54,5 @@ pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};
 pub use rule::{Policy, RuleName, Scrub};
 pub use run_id::{RunId, RunIdError};
-pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal};
+pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
 pub use target::{Authority, Method, Port, Scheme, Target};

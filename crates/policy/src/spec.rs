@@ -46,6 +46,33 @@ impl fmt::Display for Backend {
     }
 }
 
+/// How the network of a sandbox that this kernel makes reaches its sidecar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wiring {
+    /// Inside, every address is local and all TCP goes to one port: there is no link, and it takes no root.
+    #[default]
+    Redirect,
+    /// A pair of links, of which the host's end leads to the sidecar and nowhere else. S2.11
+    Veth,
+}
+
+impl Wiring {
+    /// The name in a policy.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Redirect => "redirect",
+            Self::Veth => "veth",
+        }
+    }
+}
+
+impl fmt::Display for Wiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// What happens where a limit cannot be enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
@@ -107,6 +134,8 @@ pub enum Terminal {
 pub struct RunSpec {
     /// What makes the sandbox.
     pub backend: Backend,
+    /// How its network reaches the sidecar.
+    pub wiring: Wiring,
     /// The image whose files are the root, by its name in the store.
     pub image: Option<String>,
     /// Where the command starts, inside; the workspace if not said.

@@ -1,7 +1,7 @@
 //! The two layers that are not like the others: a project's file, which is untrusted until it is approved, and a managed
 //! policy, which nothing can widen.
 
-use crate::apply::{apply_limits, parse_backend};
+use crate::apply::{apply_limits, parse_backend, parse_wiring};
 use crate::config::{EgressDefault, RunConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::layer::{Layer, Origin};
@@ -45,6 +45,8 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
     let egress = &config.egress;
     let rows = [
         (config.backend.as_deref().is_some_and(|b| !matches!(b, "linux" | "container")), "backend"),
+        // It is made in this machine's own network.
+        (config.wiring.as_deref().is_some_and(|wiring| wiring != "redirect"), "wiring"),
         (workspace, "workspace"),
         (asked.timeout > so_far.timeout, "timeout"),
         (!config.presets.is_empty(), "presets"),
@@ -116,5 +118,46 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
             return Err(ConfigError::new(path, "backend", problem));
         }
     }
+    if let Some(wiring) = &layer.config.wiring {
+        let managed = parse_wiring(path, wiring)?;
+        if managed != spec.wiring {
+            let problem =
+                format!("this machine's policy is `{managed}`, and `{}` was asked for", spec.wiring);
+            return Err(ConfigError::new(path, "wiring", problem));
+        }
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::Layers;
+    use crate::spec::Wiring;
+
+    #[test]
+    fn a_link_is_neither_a_projects_to_ask_for_nor_beyond_a_managed_policy() {
+        let compile = |layers: &[(Origin, &str)]| {
+            let mut all = Layers::default();
+            for (origin, text) in layers {
+                all.push(origin.clone(), toml::from_str(text).unwrap());
+            }
+            all.compile()
+        };
+        let project = |approved| Origin::Project { path: "lockgate.toml".into(), approved };
+        let managed = || Origin::Managed("/etc/policy".into());
+        let (veth, redirect) = ("wiring = \"veth\"", "wiring = \"redirect\"");
+        assert_eq!(compile(&[(project(true), veth)]).unwrap().wiring, Wiring::Veth);
+        assert_eq!(compile(&[(project(false), redirect)]).unwrap().wiring, Wiring::Redirect);
+        assert_eq!(compile(&[(managed(), veth)]).unwrap().wiring, Wiring::Veth);
+        for layers in [
+            [(Origin::Flags, redirect), (project(false), veth)],
+            [(managed(), redirect), (Origin::Flags, veth)],
+            [(managed(), veth), (Origin::Flags, redirect)],
+        ] {
+            let error = compile(&layers).unwrap_err().to_string();
+            assert!(error.contains("wiring"), "{error}");
+        }
+        assert!(compile(&[(Origin::Flags, "wiring = \"tap\"")]).is_err());
+    }
 }

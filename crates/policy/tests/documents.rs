@@ -272,6 +272,7 @@ fn defaults_are_as_said() {
     let limits = &spec.limits;
     let actual = [
         ("backend", spec.backend.to_string()),
+        ("wiring", spec.wiring.to_string()),
         ("timeout", spec.timeout.to_string()),
         ("limits.memory", limits.memory.to_string()),
         ("limits.cpus", limits.cpus.to_string()),

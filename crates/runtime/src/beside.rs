@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use egress::{Entrance, InboundPorts, NameRange};
-use policy::{Backend, Hostname, RunId, RunSpec};
+use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
 
 use crate::engine::{self, Carried};
@@ -86,7 +86,10 @@ impl Beside<'_> {
             identity: self.plan.identity,
             bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
             other_bundle: None,
-            names: NameRange::default(),
+            names: match self.plan.wiring {
+                Wiring::Redirect => NameRange::default(),
+                Wiring::Veth => NameRange::of_ipv4(),
+            },
             audit: append(&self.audit)?,
             key: audit_key(self.state)?,
             link,

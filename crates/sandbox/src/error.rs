@@ -43,6 +43,14 @@ pub enum Error {
     /// A control group could not be made.
     #[error("make the control group: {0}")]
     Cgroup(#[source] io::Error),
+    /// The link to a sandbox could not be made.
+    #[error("wire the sandbox by `veth`: {what}: {source}")]
+    Link {
+        /// What of it.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A process of ours could not be started.
     #[error("start {what}: {source}")]
     Start {
@@ -74,6 +82,9 @@ impl Error {
     pub fn remedy(&self) -> Option<&str> {
         match self {
             Self::Refused { remedy, .. } | Self::Step { remedy, .. } => remedy.as_deref(),
+            Self::Link { .. } => Some(
+                "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",
+            ),
             _ => None,
         }
     }

@@ -40,6 +40,8 @@ pub struct Host {
     pub landlock: Option<u32>,
     /// Whether files in memory can have the attributes that overlayfs needs.
     pub memory_attributes: bool,
+    /// Whether links and packet filters can be made in the network this process is in.
+    pub makes_links: bool,
     /// The bundle of certification authorities that programs here look at, if there is one.
     pub bundle: Option<PathBuf>,
 }
@@ -63,6 +65,7 @@ impl Host {
             limits: Cgroups::detect(),
             landlock: sys::landlock::version(),
             memory_attributes: sys::probe::memory_has_attributes(),
+            makes_links: sys::privilege::may_configure_network(),
             bundle: BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
         }
     }

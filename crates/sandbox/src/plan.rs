@@ -13,7 +13,7 @@ mod linux;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, WorkspaceMode};
+use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, Wiring, WorkspaceMode};
 
 pub use self::companion::plan_companion;
 pub use self::identity::{IdRange, Identity};
@@ -55,6 +55,8 @@ pub struct Plan {
     pub run: RunId,
     /// What makes the sandbox.
     pub backend: Backend,
+    /// How its network reaches the sidecar, where this kernel makes it.
+    pub wiring: Wiring,
     /// The engine, where one does.
     pub engine: Option<EngineRun>,
     /// Who the command is.
@@ -117,6 +119,7 @@ pub fn plan(
     additions: &Additions,
 ) -> Result<Plan, Error> {
     let workspace = workspace(spec, caller)?;
+    refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
     let mut notices = spec.notices.clone();
     for path in &spec.open {
@@ -208,6 +211,7 @@ pub fn plan(
     Ok(Plan {
         run: run.clone(),
         backend: spec.backend,
+        wiring: spec.wiring,
         engine: additions.engine.clone(),
         identity,
         limits,
@@ -259,6 +263,29 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
         });
     }
     Ok(path)
+}
+
+/// A link is made by root, and only a sandbox of this kernel's has a place for its other end.
+fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error> {
+    if spec.wiring == Wiring::Redirect {
+        return Ok(());
+    }
+    let refused = |what: String| Error::Refused {
+        what,
+        remedy: Some("use --wiring redirect, which needs no root and no link".into()),
+    };
+    match spec.backend {
+        Backend::Docker | Backend::Process => {
+            Err(refused(format!("wiring `veth` is of `linux` and `container`, not of `{}`", spec.backend)))
+        }
+        Backend::Linux | Backend::Container if !caller.superuser => {
+            Err(refused("wiring `veth` makes a link in this machine's network, which only root may".into()))
+        }
+        Backend::Linux | Backend::Container if !host.makes_links => Err(refused(
+            "wiring `veth` makes a link in this machine's network, and CAP_NET_ADMIN is missing here".into(),
+        )),
+        Backend::Linux | Backend::Container => Ok(()),
+    }
 }
 
 fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
@@ -389,8 +416,14 @@ mod tests {
         let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
         let system =
             vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
-        let host =
-            Host { system, limits: Err(missing), landlock: Some(7), memory_attributes: true, bundle: None };
+        let host = Host {
+            system,
+            limits: Err(missing),
+            landlock: Some(7),
+            memory_attributes: true,
+            makes_links: true,
+            bundle: None,
+        };
         let run = "abcdefghjkmn".parse().unwrap();
         plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
     }
@@ -508,6 +541,54 @@ note: every file of the image belongs to the command's own user, the one id ther
         assert_eq!(value("HTTPS_PROXY"), Some("http://sidecar:8081")); // S0.16
         assert_eq!(value("SIDECAR_URL"), Some("http://sidecar:8080")); // S0.17
         assert!(value("PATH").unwrap().starts_with("/usr/bin:/opt/x/bin:"));
+    }
+
+    #[test]
+    fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
+        let compile = |config: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Flags, toml::from_str(config).unwrap());
+            layers.compile().unwrap()
+        };
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: true,
+            home: None,
+            directory: "/srv/project".into(),
+            environment: Vec::new(),
+        };
+        let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
+        let host = Host {
+            system: Vec::new(),
+            limits: Err(missing),
+            landlock: None,
+            memory_attributes: true,
+            makes_links: true,
+            bundle: None,
+        };
+        let run = "abcdefghjkmn".parse().unwrap();
+        let planned = |config: &str, caller: &Caller, host: &Host| {
+            plan(&compile(config), &run, caller, host, &Additions::default())
+        };
+        let text = planned("wiring = \"veth\"", &caller, &host).unwrap().to_string();
+        assert!(text.contains("lead the network over a link") && !text.contains("redirect"), "{text}");
+        let nobody = Caller { superuser: false, ..caller.clone() };
+        let without = Host { makes_links: false, ..host.clone() };
+        for (config, caller, host, why) in [
+            ("wiring = \"veth\"", &nobody, &host, "only root"),
+            ("wiring = \"veth\"", &caller, &without, "CAP_NET_ADMIN"),
+            ("wiring = \"veth\"\nbackend = \"process\"", &caller, &host, "not of `process`"),
+            ("wiring = \"veth\"\nimage = \"x\"\nbackend = \"docker\"", &caller, &host, "not of `docker`"),
+        ] {
+            match planned(config, caller, host) {
+                Err(Error::Refused { what, remedy }) => {
+                    assert!(what.contains("wiring `veth`") && what.contains(why), "{what}");
+                    assert!(remedy.is_some_and(|remedy| remedy.contains("--wiring redirect")));
+                }
+                other => panic!("{config}: {other:?}"),
+            }
+        }
     }
 
     #[test]

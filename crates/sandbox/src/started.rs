@@ -59,6 +59,8 @@ const UNDER_WAY: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) enum Ending {
     /// Init is killed, and the kernel ends every process with it.
     Kill,
+    /// The same, and what stands around the sandbox may be given back only after it.
+    Outlived,
     /// Init is hung up on, ends every process below it, and then itself.
     HangUp,
     /// The same, and what it takes away is waited for.
@@ -72,6 +74,8 @@ pub struct Started {
     pub(crate) control: OwnedFd,
     pub(crate) group: Option<Group>,
     pub(crate) held: Option<Held>,
+    /// What keeps others from taking down what stands around its link, until this is dropped.
+    pub(crate) wall: Option<OwnedFd>,
     pub(crate) ending: Ending,
 }
 
@@ -109,7 +113,7 @@ impl Started {
     /// Ends init, and with it every process of the sandbox.
     pub fn kill(&self) {
         let _ = match self.ending {
-            Ending::Kill => self.init.signal(Signal::KILL),
+            Ending::Kill | Ending::Outlived => self.init.signal(Signal::KILL),
             Ending::HangUp | Ending::TakeAway => {
                 rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both).map_err(Into::into)
             }
@@ -119,7 +123,7 @@ impl Started {
     /// Whether the sandbox holds something that can be given back only when its init is gone.
     #[must_use]
     pub fn outlives_its_end(&self) -> bool {
-        self.group.is_some() || self.ending == Ending::TakeAway
+        self.group.is_some() || matches!(self.ending, Ending::Outlived | Ending::TakeAway)
     }
 
     /// Waits until init is gone. One that takes things away may hang with whoever has them: it is ended after a while.

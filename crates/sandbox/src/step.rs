@@ -133,6 +133,8 @@ pub enum Step {
     SetHostname,
     /// Makes every address local, redirects TCP, and binds the listeners.
     WireNetwork,
+    /// Leads everything over a link of the run's own to the host's end, where the listeners are.
+    JoinLink,
     /// Gives up identities and capabilities for good.
     DropPrivileges,
     /// Restricts file access by Landlock.
@@ -193,6 +195,7 @@ impl fmt::Display for Step {
             Self::EnterRoot => f.write_str("enter the private root"),
             Self::SetHostname => f.write_str("set the host name"),
             Self::WireNetwork => f.write_str("redirect the network to the sidecar"),
+            Self::JoinLink => f.write_str("lead the network over a link to the sidecar"),
             Self::DropPrivileges => f.write_str("drop privileges"),
             Self::Landlock => f.write_str("restrict files by Landlock"),
             Self::Seccomp => f.write_str("install the system-call filter"),

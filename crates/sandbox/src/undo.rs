@@ -21,6 +21,10 @@ pub enum Undo {
     Placeholder(PathBuf),
     /// Remove what was written over an image.
     Written(PathBuf),
+    /// Remove the wall around the link of a run.
+    Wall(RunId),
+    /// Remove the link of a run.
+    Link(RunId),
     /// Remove what the engine at a socket has of a run.
     Engine(PathBuf, RunId),
 }
@@ -31,6 +35,8 @@ impl Undo {
             Self::Group(path) => format!("group {}\n", path.display()),
             Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
             Self::Written(path) => format!("written {}\n", path.display()),
+            Self::Wall(run) => format!("wall {run}\n"),
+            Self::Link(run) => format!("link {run}\n"),
             Self::Engine(socket, run) => format!("engine {run} {}\n", socket.display()),
         }
     }
@@ -41,6 +47,8 @@ impl Undo {
             "group" => Some(Self::Group(path.into())),
             "placeholder" => Some(Self::Placeholder(path.into())),
             "written" => Some(Self::Written(path.into())),
+            "wall" => path.parse().ok().map(Self::Wall),
+            "link" => path.parse().ok().map(Self::Link),
             "engine" => {
                 let (run, socket) = path.split_once(' ')?;
                 Some(Self::Engine(socket.into(), run.parse().ok()?))
@@ -58,6 +66,8 @@ impl Undo {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
             },
+            Self::Wall(run) => crate::linux::link::remove_wall(run),
+            Self::Link(run) => crate::linux::link::remove_link(run),
             Self::Engine(socket, run) => crate::docker::remove(socket, run),
         }
     }
@@ -85,13 +95,24 @@ fn remove_group(directory: &Path) -> io::Result<()> {
 pub struct UndoLog {
     entries: Vec<Undo>,
     file: Option<File>,
+    whose: Whose,
+}
+
+/// Whose things are given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Whose {
+    /// Those of a run whose end this process has seen, or made.
+    #[default]
+    Own,
+    /// Those of a run whose process was killed.
+    Dead,
 }
 
 impl UndoLog {
     /// A log that is kept in a file as well.
     #[must_use]
     pub fn in_file(file: File) -> Self {
-        Self { entries: Vec::new(), file: Some(file) }
+        Self { file: Some(file), ..Self::default() }
     }
 
     /// A log that dies with the process.
@@ -123,9 +144,13 @@ impl UndoLog {
     fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
         let mut problems = Vec::new();
         while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
+            if matches!(undo, Undo::Link(_)) && self.whose == Whose::Own {
+                // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
+                continue;
+            }
             if let Err(error) = undo.perform() {
                 problems.push(format!("{}: {error}", undo.line().trim_end()));
-                if matches!(undo, Undo::Engine(..)) {
+                if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
                     // The command may still run there: what was acquired before it keeps holding it.
                     self.entries.push(undo);
                     break;
@@ -138,7 +163,8 @@ impl UndoLog {
     /// Reads a log that a dead run left.
     #[must_use]
     pub fn recover(text: &str) -> Self {
-        Self { entries: text.lines().filter_map(Undo::parse).collect(), file: None }
+        let entries = text.lines().filter_map(Undo::parse).collect();
+        Self { entries, file: None, whose: Whose::Dead }
     }
 }
 
@@ -151,7 +177,10 @@ mod tests {
         let paths = ["/sys/fs/cgroup/x y", "/a/.git", "/a/b"].map(PathBuf::from);
         let [group, placeholder, written] = paths;
         let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
-        for undo in [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written), engine] {
+        let run = || "abcdefghjkmn".parse().unwrap();
+        let link = [Undo::Wall(run()), Undo::Link(run())];
+        let others = [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written), engine];
+        for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);

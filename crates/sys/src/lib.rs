@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod descriptor;
 pub mod environment;
 pub mod landlock;
+pub mod link;
 pub mod listener;
 pub mod mount;
 mod netlink;

@@ -53,8 +53,29 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
+    /// Sends a question and gives the message it is answered with, without its header.
+    pub(crate) fn ask(self, protocol: Protocol) -> io::Result<Vec<u8>> {
+        let socket = open(protocol)?;
+        sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let mut buffer = [0u8; 8192];
+        let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+        read_acknowledgements(&buffer[..length])?;
+        Ok(buffer[..length].get(HEADER..).unwrap_or_default().to_vec())
+    }
+
+    /// What would be sent.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Sends the buffer as one datagram and reads an acknowledgement for each message that asked for one.
     pub(crate) fn send(self, protocol: Protocol) -> io::Result<()> {
+        self.send_and_keep(protocol).map(drop)
+    }
+
+    /// The same, and gives the socket: what it made may be its own.
+    pub(crate) fn send_and_keep(self, protocol: Protocol) -> io::Result<OwnedFd> {
         let socket = open(protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut buffer = [0u8; 8192];
@@ -63,7 +84,7 @@ impl Batch {
             let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
             acknowledged += read_acknowledgements(&buffer[..length])?;
         }
-        Ok(())
+        Ok(socket)
     }
 }
 
@@ -124,6 +145,12 @@ impl Attributes<'_> {
     /// A number in network order, as nftables wants them.
     pub(crate) fn be32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
+    }
+
+    /// What stands in front of the attributes of an attribute that is a message of its own.
+    pub(crate) fn fixed(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+        pad(self.0);
     }
 
     /// Attributes inside an attribute.

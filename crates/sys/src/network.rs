@@ -5,18 +5,18 @@ use std::io;
 use crate::netlink::{ACK, Batch, CREATE, EXCLUSIVE, Protocol};
 
 /// linux/rtnetlink.h and linux/if.h.
-const RTM_NEWLINK: u16 = 16;
-const RTM_NEWROUTE: u16 = 24;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const IFF_UP: u32 = 1;
+pub(crate) const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_NEWROUTE: u16 = 24;
+pub(crate) const RTA_DST: u16 = 1;
+pub(crate) const RTA_OIF: u16 = 4;
+pub(crate) const IFF_UP: u32 = 1;
 const RT_TABLE_LOCAL: u8 = 255;
-const RTPROT_BOOT: u8 = 3;
+pub(crate) const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_HOST: u8 = 254;
-const RT_SCOPE_UNIVERSE: u8 = 0;
+pub(crate) const RT_SCOPE_UNIVERSE: u8 = 0;
 const RTN_LOCAL: u8 = 2;
 /// The loopback link is the first of every namespace.
-const LOOPBACK: u32 = 1;
+pub(crate) const LOOPBACK: u32 = 1;
 
 /// Brings the loopback link up and routes every IPv4 and IPv6 address to it: `local default dev lo`. A connection to
 /// anywhere then arrives in this namespace; there is no link by which it could leave.
@@ -35,7 +35,6 @@ pub fn make_every_address_local() -> io::Result<()> {
     batch.send(Protocol::Route)
 }
 
-/// `struct ifinfomsg`: family, pad, type, index, flags, change mask.
 /// Makes blocks of IPv4 addresses local to this namespace, as if each were an address of its own: it answers for them on
 /// every link. A block is its first address and its prefix length.
 ///
@@ -66,7 +65,8 @@ pub fn make_local(blocks: &[(std::net::Ipv4Addr, u8)]) -> io::Result<()> {
     batch.send(Protocol::Route)
 }
 
-fn link(index: u32, flags: u32) -> [u8; 16] {
+/// `struct ifinfomsg`: family, pad, type, index, flags, change mask.
+pub(crate) fn link(index: u32, flags: u32) -> [u8; 16] {
     let mut message = [0; 16];
     message[4..8].copy_from_slice(&index.to_ne_bytes());
     message[8..12].copy_from_slice(&flags.to_ne_bytes());

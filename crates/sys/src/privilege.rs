@@ -44,6 +44,13 @@ pub fn drop_capabilities() -> io::Result<()> {
     }
 }
 
+/// Whether this process may change links, routes and packet filters of the network it is in.
+#[must_use]
+pub fn may_configure_network() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
 /// No exec from here on can raise privileges.
 ///
 /// # Errors

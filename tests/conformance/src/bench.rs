@@ -26,7 +26,9 @@ const USER: u32 = 1000;
 pub enum Backend {
     /// Namespaces, seccomp, limits: the default.
     Linux,
-    /// The same, with an image as its root.
+    /// The same, with a link to the sidecar, which only root makes.
+    Veth,
+    /// As the first, with an image as its root.
     Container,
     /// A container of the caller's docker engine.
     Docker,
@@ -42,9 +44,10 @@ impl Backend {
         *NAMED.get_or_init(|| {
             let own = std::env::current_exe().unwrap_or_default();
             let name = own.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let is_named =
-                |backend: &Self| name.strip_prefix(backend.name()).is_some_and(|rest| rest.starts_with('-'));
-            [Self::Container, Self::Docker].into_iter().find(is_named).unwrap_or(Self::Linux)
+            let is_named = |backend: &Self| {
+                name.strip_prefix(backend.program()).is_some_and(|rest| rest.starts_with('-'))
+            };
+            [Self::Veth, Self::Container, Self::Docker].into_iter().find(is_named).unwrap_or(Self::Linux)
         })
     }
 
@@ -67,11 +70,16 @@ impl Backend {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Linux => "linux",
+            Self::Linux | Self::Veth => "linux",
             Self::Container => "container",
             Self::Docker => "docker",
             Self::Process => "process",
         }
+    }
+
+    /// The program that tests its promises.
+    fn program(self) -> &'static str {
+        if self == Self::Veth { "veth" } else { self.name() }
     }
 }
 
@@ -131,7 +139,7 @@ impl Bench {
                 hand_over(&self.workspace());
                 environment.push(("DOCKER_HOST", engine::shared().into()));
             }
-            Backend::Linux | Backend::Process => {}
+            Backend::Linux | Backend::Veth | Backend::Process => {}
         }
         environment
     }

@@ -39,6 +39,7 @@ pub fn ready(needs: &[Needs]) -> bool {
         .and_then(|_| match Backend::isolated() {
             Backend::Container => image::store().map(drop),
             Backend::Docker => have(Needs::Engine),
+            Backend::Veth => have(Needs::Root),
             Backend::Linux | Backend::Process => Ok(()),
         })
         .and_then(|_| needs.iter().try_for_each(|need| have(*need)));

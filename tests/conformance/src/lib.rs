@@ -10,6 +10,7 @@ mod engine;
 mod host;
 mod image;
 mod inventory;
+mod network;
 mod program;
 mod promises;
 mod run;
@@ -24,6 +25,7 @@ pub use host::{Needs, is_root, program_path, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };
+pub use network::Network;
 pub use program::{Ended, Live, run};
 pub use promises::{PROMISES, Promise, promised};
 pub use run::Run;

@@ -17,9 +17,15 @@ pub struct Promise {
 }
 
 const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker];
+/// Those and the other wiring, for what the network has to do with.
+const WIRED: &[Backend] = &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker];
+/// Those with a link of their own, where root starts them.
+const LINKED: &[Backend] = &[Backend::Veth, Backend::Container];
 /// Those whose root is made by our own init.
 const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
 const ALL: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Process];
+const EVERY: &[Backend] =
+    &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Process];
 
 const fn promise(
     id: &'static str,
@@ -48,7 +54,7 @@ pub const PROMISES: &[Promise] = &[
 
     promise("host_processes", ISOLATED, "Processes of the host are neither seen, signalled nor looked into.", "S2.4"),
     promise("init", ISOLATED, "The sandbox's own init cannot be read, traced, stopped or killed from inside.", "S3.14"),
-    promise("siblings", ISOLATED, "Two runs cannot see or reach each other.", "S0.36 S3.9 C17"),
+    promise("siblings", WIRED, "Two runs cannot see or reach each other.", "S0.36 S3.9 C17"),
 
     promise("privileges", ISOLATED, "No capabilities, no way to new ones, an allowlist of system calls, nobody's root.", "S2.7 S2.8 S3.13"),
     promise("user_namespaces", ISOLATED, "No nested user namespace.", "S2.7"),
@@ -57,21 +63,22 @@ pub const PROMISES: &[Promise] = &[
     promise("terminal", ISOLATED, "Keystrokes cannot be pushed into the caller's terminal; an interactive run has one of its own.", "DESIGN §4"),
     promise("environment", ALL, "Nothing of the caller's environment enters but what is named.", "S0.16 S0.22 S1.12 S1.13 C14"),
 
-    promise("allowed_host", ALL, "An allowed host works unchanged: on every plane, or by the proxy of `process`.", "S0.28 S0.30 S4.24 S4.67 E08"),
-    promise("denied_host", ALL, "A host that is not allowed gets 403 naming its guard at the proxy, and a fast refusal elsewhere.", "S0.37 S0.38 S4.66 E02 E20"),
-    promise("default_deny", ISOLATED, "Without a policy nothing gets out, not even a question for a name.", "S4.2 E01 E02"),
-    promise("dns", ISOLATED, "Only allowed names resolve, and no question of the agent's leaves the machine.", "S2.14 S4.23 E04"),
-    promise("raw_addresses", ISOLATED, "An address is no way around a name, in either family, on any plane.", "S0.37 C02 C03 E07 E10"),
-    promise("server_names", ISOLATED, "A TLS server name must be the name that was resolved; none, another or a broken one is refused.", "S4.67 C03 E03 E13"),
-    promise("private_addresses", ALL, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
-    promise("ports", ISOLATED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
+    promise("allowed_host", EVERY, "An allowed host works unchanged: on every plane, or by the proxy of `process`.", "S0.28 S0.30 S4.24 S4.67 E08"),
+    promise("denied_host", EVERY, "A host that is not allowed gets 403 naming its guard at the proxy, and a fast refusal elsewhere.", "S0.37 S0.38 S4.66 E02 E20"),
+    promise("default_deny", WIRED, "Without a policy nothing gets out, not even a question for a name.", "S4.2 E01 E02"),
+    promise("dns", WIRED, "Only allowed names resolve, and no question of the agent's leaves the machine.", "S2.14 S4.23 E04"),
+    promise("raw_addresses", WIRED, "An address is no way around a name, in either family, on any plane.", "S0.37 C02 C03 E07 E10"),
+    promise("server_names", WIRED, "A TLS server name must be the name that was resolved; none, another or a broken one is refused.", "S4.67 C03 E03 E13"),
+    promise("private_addresses", EVERY, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
+    promise("ports", WIRED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
     promise("companions", OF_KERNEL, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
     promise("inbound", OF_KERNEL, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
-    promise("datagrams", ISOLATED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),
-    promise("netlink_writes", ISOLATED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
-    promise("unix_sockets", ISOLATED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
-    promise("sidecar_death", ISOLATED, "A run ends with its sidecar: closed, not open.", "E19"),
-    promise("audit", ALL, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
+    promise("datagrams", WIRED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),
+    promise("netlink_writes", WIRED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
+    promise("links", LINKED, "With `wiring = \"veth\"`, a sandbox's link leads to its sidecar and nowhere else, nothing leads to it, and it goes with the run.", "S2.11 S2.12 S2.13 S2.14"),
+    promise("unix_sockets", WIRED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
+    promise("sidecar_death", WIRED, "A run ends with its sidecar: closed, not open.", "E19"),
+    promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
     promise("canary", ISOLATED, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
 
     promise("memory_limit", ISOLATED, "A memory bomb ends inside its limit, named.", "S1.30 S2.9 L06"),
@@ -85,7 +92,7 @@ pub const PROMISES: &[Promise] = &[
     promise("descendants", ALL, "When the command or the command line ends, everything it started ends.", "L02"),
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
-    promise("leftovers", ISOLATED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
+    promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
 ];
 
 /// Whether the backend that this program tests makes a promise: one that it does not make is not tried.

@@ -10,6 +10,7 @@ use crate::bench::{Backend, Bench, hand_over};
 use crate::engine;
 use crate::host::binary;
 use crate::image;
+use crate::network::Network;
 use crate::program::{Ended, Live};
 use crate::seen::Seen;
 use crate::world::World;
@@ -25,6 +26,8 @@ pub struct Run {
     before: Vec<OsString>,
     /// Whether what it is behind starts an engine for it.
     brings_engine: bool,
+    /// Whether it makes a link, and so needs a network that is not the machine's.
+    linked: bool,
 }
 
 impl Run {
@@ -40,7 +43,7 @@ impl Run {
             let store = image::store().expect("`ready` was asked first");
             environment.push(("XDG_DATA_HOME".into(), store.into()));
         }
-        Self {
+        let run = Self {
             backend,
             workspace,
             state: bench.state(),
@@ -48,7 +51,17 @@ impl Run {
             environment,
             before: Vec::new(),
             brings_engine: false,
-        }
+            linked: false,
+        };
+        if backend == Backend::Veth { run.by_link() } else { run }
+    }
+
+    /// Wires it by a link, in the network that this program has for that.
+    #[must_use]
+    pub fn by_link(self) -> Self {
+        let mut run = self.flags(["--wiring", "veth"]);
+        run.linked = true;
+        run
     }
 
     /// Adds flags of `lockgate run`.
@@ -93,6 +106,7 @@ impl Run {
     pub fn within(self, world: &World) -> Self {
         let mut wrapper = world.wrapper();
         let mut run = self;
+        run.linked = false; // it is made in the small internet
         if run.backend == Backend::Docker {
             wrapper.extend(engine::wrapper().expect("`ready` was asked first"));
             run.brings_engine = true;
@@ -106,7 +120,8 @@ impl Run {
     /// When `lockgate` is not built; `ready` says so first.
     #[must_use]
     pub fn words<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Vec<OsString> {
-        let mut words = self.before.clone();
+        let mut words = if self.linked { Network::shared().enter() } else { Vec::new() };
+        words.extend(self.before.iter().cloned());
         words.push(binary("lockgate").expect("`ready` was asked first").into());
         words.push("run".into());
         words.extend(self.flags.iter().cloned());

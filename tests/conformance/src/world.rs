@@ -69,6 +69,12 @@ impl World {
         run(Command::new(&wrapper[0]).args(&wrapper[1..]).args(words).current_dir(&self.workspace))
     }
 
+    /// The words by which a command is run on the world's host, for one that needs more than that.
+    #[must_use]
+    pub fn command_of(&self, words: &[OsString]) -> Vec<OsString> {
+        self.wrapper().into_iter().chain(words.iter().cloned()).collect()
+    }
+
     /// Everything the world's servers saw since the last [`World::forget`].
     ///
     /// # Panics

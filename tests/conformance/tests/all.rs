@@ -23,6 +23,7 @@ mod inbound;
 mod init;
 mod kernel_files;
 mod leftovers;
+mod links;
 mod memory_limit;
 mod mount_sources;
 mod mounts;

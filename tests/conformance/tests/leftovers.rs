@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Live, Needs, control_groups, files_under, mount_points, objects, processes_named,
-    ready, vanishes, within,
+    Backend, Bench, Canary, Live, Needs, Network, control_groups, files_under, mount_points, objects,
+    processes_named, ready, vanishes, within,
 };
 
 /// Starts a run that says its id, and waits until it has.
@@ -31,8 +31,10 @@ fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
     left.extend(mount_points(id));
     left.extend(mount_points(bench.workspace().to_str().unwrap()));
     left.extend(control_groups(id).into_iter().map(|path| path.display().to_string()));
-    if Backend::isolated() == Backend::Docker {
-        left.extend(objects(id));
+    match Backend::isolated() {
+        Backend::Docker => left.extend(objects(id)),
+        Backend::Veth => left.extend(Network::shared().made(id)),
+        _ => {}
     }
     let known = ["probe", "id"].map(PathBuf::from);
     let workspace = files_under(&bench.workspace()).into_iter().filter(|path| !known.contains(path));

@@ -28,6 +28,9 @@ pub(crate) struct Spec {
     /// What makes the sandbox: linux, container, docker or process
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
+    /// How the sandbox's network reaches the sidecar: redirect, or veth, which takes root [default: redirect]
+    #[arg(long, value_name = "WIRING")]
+    pub(crate) wiring: Option<String>,
     /// An image whose files are the root, in place of this machine's
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,

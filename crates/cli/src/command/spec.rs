@@ -19,6 +19,7 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     let mut config = RunConfig {
         backend: spec.backend.clone(),
+        wiring: spec.wiring.clone(),
         image: spec.image.clone(),
         workdir: spec.workdir.clone(),
         workspace: workspace(spec),

@@ -21,6 +21,12 @@ pub struct NameRange {
 }
 
 impl NameRange {
+    /// The usual addresses of IPv4 alone: over a link, which knows no other family.
+    #[must_use]
+    pub fn of_ipv4() -> Self {
+        Self::after(V4_BASE.into(), MOST)
+    }
+
     /// A range of IPv4 alone: the sidecar's address, and as many for names after it.
     #[must_use]
     pub fn after(sidecar: Ipv4Addr, names: u32) -> Self {

@@ -229,6 +229,7 @@ mod tests {
         Plan {
             run: "abcdefghjkmn".parse().unwrap(),
             backend: Backend::Docker,
+            wiring: policy::Wiring::Redirect,
             engine: None,
             identity: Identity { uid: (1000, 1000), gid: (1001, 1001), own: false, range: None },
             limits: LimitsPlan::Engine(Limits::default()),

@@ -201,7 +201,7 @@ pub fn start(
         }
     })
     .map_err(|source| Error::Start { what: "the keeper", source })?;
-    let started = Started { init, control, group: None, held, ending: Ending::TakeAway };
+    let started = Started { init, control, group: None, held, wall: None, ending: Ending::TakeAway };
     match begin_sidecar(plan, sidecar, &hand) {
         Ok(()) => Ok(started),
         Err(error) => {

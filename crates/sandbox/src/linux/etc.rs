@@ -8,30 +8,31 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use policy::Wiring;
 use rustix::fs::{AtFlags, OFlags};
 use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, relative};
-use crate::plan::{HOME, Identity, Plan};
+use crate::plan::{HOME, Plan};
 use crate::source;
 
 /// The sidecar's address inside: the first of those it hands out for names, and never one of them.
 const SIDECAR: &str = "198.18.0.0";
-/// The resolver is the sidecar, whatever address is asked.
-const RESOLVER: &str = "# Answered by the sidecar, at this and every other address.\nnameserver 127.0.0.1\n";
+/// Where every address is local, so is that of the resolver. Over a link it must be one that leads there.
+const LOCAL_RESOLVER: &str = "127.0.0.1";
 /// The largest of an image's files that is read.
 const LARGEST: u64 = 1 << 20;
 /// Where our files lie, out of the way.
 pub(super) const OURS: &str = "/.lockgate-etc";
 
 /// Shows the host's `/etc` with our files over its own.
-pub(super) fn show(root: &Root, identity: Identity) -> io::Result<()> {
-    let (uid, gid) = (identity.uid.0, identity.gid.0);
+pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
+    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
     root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
         ("hosts", hosts()),
-        ("resolv.conf", RESOLVER.to_owned()),
+        ("resolv.conf", resolver(plan.wiring)),
         (
             "nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned(),
@@ -51,13 +52,22 @@ fn hosts() -> String {
     format!("127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n")
 }
 
+/// The resolver is the sidecar, whatever address is asked.
+fn resolver(wiring: Wiring) -> String {
+    let address = match wiring {
+        Wiring::Redirect => LOCAL_RESOLVER,
+        Wiring::Veth => SIDECAR,
+    };
+    format!("# Answered by the sidecar, at this and every other address.\nnameserver {address}\n")
+}
+
 /// Writes what of an image's `/etc` must speak of the sandbox. All of it is the command's own, and may be changed by it:
 /// nothing depends on these files but what the command itself believes.
 pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
     root.directory(Path::new(OURS), 0o755)?;
     root.directory(Path::new("/etc"), 0o755)?;
     replace(root, "hosts", hosts().as_bytes())?;
-    replace(root, "resolv.conf", RESOLVER.as_bytes())?;
+    replace(root, "resolv.conf", resolver(plan.wiring).as_bytes())?;
     let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
     let user = format!("agent:x:{uid}:{gid}:agent:{}:/bin/sh\n", plan.home.display());
     add_account(root, "passwd", uid, &user)?;

@@ -1,18 +1,24 @@
 //! What the parent hands to init while init is already at work: word that the ids are mapped, the doors of the control
-//! group, and the trees whose owners only root can map.
+//! group, the trees whose owners only root can map, and the sockets at the host's end of a link. For that one init hands its
+//! network over first.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sys::cgroup::Group;
 use sys::descriptor;
 
-/// The messages: the ids are mapped; doors of the group; one tree; the certificate of the run's authority, which follows its
-/// letter; nothing more comes.
+use super::block::Block;
+use super::link::Laid;
+
+/// The messages: the ids are mapped; init's network; doors of the group; one tree; the certificate of the run's authority, and
+/// the host's address on a link, which follow their letters; nothing more comes.
 const MAPPED: &[u8] = b"m";
+const NETWORK: &[u8] = b"n";
 const DOORS: &[u8] = b"d";
 const TREE: &[u8] = b"t";
 const AUTHORITY: u8 = b'a';
+const LINK: u8 = b'l';
 const END: &[u8] = b".";
 
 /// The largest message.
@@ -23,12 +29,27 @@ pub(super) fn maps_written(hand: &OwnedFd) -> io::Result<()> {
     descriptor::send(hand, MAPPED, &[])
 }
 
+/// Init's side: the network it has made.
+pub(super) fn offer_network(hand: &OwnedFd, network: BorrowedFd<'_>) -> io::Result<()> {
+    descriptor::send(hand, NETWORK, &[network])
+}
+
+/// The parent's side: waits for that network.
+pub(super) fn take_network(hand: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut buffer = [0; 1];
+    match descriptor::receive(hand, &mut buffer)? {
+        (NETWORK, mut networks) => networks.pop().ok_or(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 /// The parent's side: everything else.
 pub(super) fn give(
     hand: &OwnedFd,
     group: Option<&Group>,
     trees: &[OwnedFd],
     authority: Option<&[u8]>,
+    laid: Option<&Laid>,
 ) -> io::Result<()> {
     let doors = group.map(Group::doors).unwrap_or_default();
     if !doors.is_empty() {
@@ -39,6 +60,10 @@ pub(super) fn give(
     }
     if let Some(authority) = authority {
         descriptor::send(hand, &[&[AUTHORITY][..], authority].concat(), &[])?;
+    }
+    if let Some(Laid { block, sockets }) = laid {
+        let message = [&[LINK][..], &block.host().octets()].concat();
+        descriptor::send(hand, &message, &sockets.each_ref().map(AsFd::as_fd))?;
     }
     descriptor::send(hand, END, &[])
 }
@@ -52,7 +77,7 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<()> {
 }
 
 /// What init was handed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Handed {
     /// The group's doors; empty where init was born in it, or there is none.
     pub(super) doors: Vec<OwnedFd>,
@@ -60,6 +85,8 @@ pub(super) struct Handed {
     pub(super) trees: Vec<OwnedFd>,
     /// The certificate of the run's authority.
     pub(super) authority: Option<Vec<u8>>,
+    /// The host's end of the link, where there is one.
+    pub(super) laid: Option<Laid>,
 }
 
 /// Init's side: waits for everything else.
@@ -72,8 +99,15 @@ pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
             DOORS => handed.doors = descriptors,
             TREE => handed.trees.extend(descriptors),
             [AUTHORITY, certificate @ ..] => handed.authority = Some(certificate.to_vec()),
+            [LINK, host @ ..] => handed.laid = Some(laid(host, descriptors)?),
             END => return Ok(handed),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
+}
+
+fn laid(host: &[u8], sockets: Vec<OwnedFd>) -> io::Result<Laid> {
+    let host = <[u8; 4]>::try_from(host).map_err(|_| io::ErrorKind::InvalidData)?;
+    let sockets = sockets.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(Laid { block: Block::holding(host.into()), sockets })
 }

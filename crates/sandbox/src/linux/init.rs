@@ -7,13 +7,14 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use policy::MountMode;
+use policy::{MountMode, Wiring};
 use sys::landlock::Right;
 use sys::privilege::{self, IdMap};
 use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount};
 
 use super::image::Written;
+use super::link::{self, Laid};
 use super::root::Root;
 use super::{Inherited, etc, handover, trust, wire};
 use crate::plan::{LimitsPlan, Plan};
@@ -54,6 +55,9 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
     // After the identity is taken: a change of it would clear this.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
     process::unshare(Namespaces::REST).map_err(fail("make namespaces"))?;
+    if inherited.plan.wiring == Wiring::Veth {
+        link::offer_network(&inherited.hand).map_err(fail("offer the network to the parent"))?;
+    }
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
     // The plan says each mode; the command gets the caller's mask back.
@@ -64,6 +68,7 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
         notices: Vec::new(),
         terminal: None,
         authority: None,
+        laid: None,
         taken_over: false,
     };
     for step in &inherited.plan.steps {
@@ -108,7 +113,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
         | Step::Show(_)
         | Step::ShowUnder { .. }
         | Step::Copy(..) => plan.identity.own,
-        Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork => true,
+        Step::Protect | Step::TrustAuthority(_) | Step::WireNetwork | Step::JoinLink => true,
         _ => false,
     }
 }
@@ -133,6 +138,8 @@ struct Maker<'a> {
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
     authority: Option<Vec<u8>>,
+    /// The host's end of the link, where there is one.
+    laid: Option<Laid>,
     taken_over: bool,
 }
 
@@ -146,12 +153,12 @@ impl Maker<'_> {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
             // Only now, so that the sandbox's own group is the root it sees.
             process::unshare(Namespaces::CGROUP)?;
-            Ok((handed.trees, handed.authority))
+            Ok((handed.trees, handed.authority, handed.laid))
         });
-        let (trees, authority) =
+        let (trees, authority, laid) =
             handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
         self.root.receive(trees);
-        self.authority = authority;
+        (self.authority, self.laid) = (authority, laid);
         Ok(())
     }
 
@@ -172,7 +179,7 @@ impl Maker<'_> {
             Step::Link(path, to) => self.root.link(path, to).map_err(text),
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode).map_err(text),
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
-            Step::ShowEtc => etc::show(&self.root, self.inherited.plan.identity).map_err(text),
+            Step::ShowEtc => etc::show(&self.root, self.inherited.plan).map_err(text),
             Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),
             Step::TrustAuthority(bundle) => {
                 let authority = self.authority.as_deref().ok_or("the sidecar made no authority")?;
@@ -205,6 +212,10 @@ impl Maker<'_> {
             Step::EnterRoot => self.root.enter().map_err(text),
             Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(|e| text(e.into())),
             Step::WireNetwork => wire::wire(self.inherited.sidecar.as_fd()).map_err(text),
+            Step::JoinLink => {
+                let laid = self.laid.take().ok_or("the parent made no link")?;
+                link::join(&self.inherited.plan.run, laid, self.inherited.sidecar.as_fd()).map_err(text)
+            }
             Step::DropPrivileges => drop_privileges().map_err(text),
             Step::Landlock => self.landlock(),
             Step::Seccomp => sys::seccomp::install(&seccomp::AGENT).map_err(text),

@@ -12,11 +12,13 @@
 //! Init is the cloned child itself, never a second exec. It is PID 1 of the sandbox: when it goes, the kernel ends
 //! every process in it.
 
+mod block;
 mod etc;
 mod handover;
 mod image;
 mod init;
 mod java;
+pub(crate) mod link;
 mod overlay;
 mod owners;
 mod root;
@@ -28,7 +30,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use policy::{MountMode, WorkspaceMode};
+use policy::{MountMode, Wiring, WorkspaceMode};
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
 use sys::privilege::IdMap;
@@ -83,7 +85,7 @@ pub fn start(
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))
         .map_err(|source| Error::Start { what: "the sandbox", source })?;
-    let mut started = Started { init, control, group, held: None, ending: Ending::Kill };
+    let mut started = Started { init, control, group, held: None, wall: None, ending: Ending::Kill };
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
@@ -131,7 +133,18 @@ fn meanwhile(
     } else {
         None
     };
-    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref()).map_err(handshake)?;
+    let laid = match plan.wiring {
+        Wiring::Redirect => None,
+        Wiring::Veth => {
+            // Its wall stays until there is nobody at the other end.
+            started.ending = Ending::Outlived;
+            let (laid, key) = link::lay(hand, &plan.run, undo)?;
+            started.wall = key;
+            Some(laid)
+        }
+    };
+    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref(), laid.as_ref())
+        .map_err(handshake)?;
     if opens { Ok(()) } else { sidecar.start() }
 }
 

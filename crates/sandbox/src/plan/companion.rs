@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::{Backend, RunId, RunSpec};
+use policy::{Backend, RunId, RunSpec, Wiring};
 
 use super::identity::Identity;
 use super::{
@@ -36,7 +36,8 @@ pub fn plan_companion(
     let home = home(Backend::Container, caller, Some(image));
     let root = (image, home.as_path(), additions.written.as_deref());
     let mut steps = container::root(spec, host, root, &mut notices)?;
-    linux::finish(&mut steps, host);
+    // It has no link, whatever the run has: only its sidecar and the command's reach it.
+    linux::finish(&mut steps, Wiring::Redirect, host);
     if additions.opens_tls {
         trust_authority(&mut steps, None);
     }
@@ -50,6 +51,7 @@ pub fn plan_companion(
     Ok(Plan {
         run: run.clone(),
         backend: Backend::Container,
+        wiring: Wiring::Redirect,
         engine: None,
         identity,
         limits,

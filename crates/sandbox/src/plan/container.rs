@@ -23,7 +23,7 @@ pub(super) fn steps(
 ) -> Result<Vec<Step>, Error> {
     let mut steps = root(spec, host, image, notices)?;
     show_places(&mut steps, spec, caller, places, tools)?;
-    finish(&mut steps, host);
+    finish(&mut steps, spec.wiring, host);
     Ok(steps)
 }
 

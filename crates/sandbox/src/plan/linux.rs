@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{ByteSize, RunSpec, WorkspaceMode};
+use policy::{ByteSize, RunSpec, Wiring, WorkspaceMode};
 
 use super::{HOME, inodes};
 use crate::caller::Caller;
@@ -32,7 +32,7 @@ pub(super) fn steps(
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
     steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
     show_places(&mut steps, spec, caller, places, tools)?;
-    finish(&mut steps, host);
+    finish(&mut steps, spec.wiring, host);
     Ok(steps)
 }
 
@@ -70,8 +70,12 @@ pub(super) fn show_places(
 }
 
 /// What every sandbox ends with: its root, its network, its walls.
-pub(super) fn finish(steps: &mut Vec<Step>, host: &Host) {
-    steps.extend([Step::EnterRoot, Step::SetHostname, Step::WireNetwork, Step::DropPrivileges]);
+pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
+    let network = match wiring {
+        Wiring::Redirect => Step::WireNetwork,
+        Wiring::Veth => Step::JoinLink,
+    };
+    steps.extend([Step::EnterRoot, Step::SetHostname, network, Step::DropPrivileges]);
     if host.landlock.is_some() {
         steps.push(Step::Landlock);
     }

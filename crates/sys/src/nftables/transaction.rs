@@ -1,0 +1,264 @@
+//! One table as the messages that make it: chains, rules, and the expressions of a rule. All of it holds, or none.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::netlink::{ACK, APPEND, Attributes, Batch, CREATE, EXCLUSIVE, Protocol};
+
+/// Message types: nfnetlink batch marks, and `NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_…`.
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEWTABLE: u16 = 0xa00;
+const DELTABLE: u16 = 0xa02;
+const NEWCHAIN: u16 = 0xa03;
+const NEWRULE: u16 = 0xa06;
+/// `struct nfgenmsg`: family, version, resource id in network order (10: the nftables subsystem).
+const SUBSYSTEM: [u8; 4] = [0, 0, 0, 10];
+/// The same of a message about a table of `NFPROTO_INET`.
+const INET: [u8; 4] = [1, 0, 0, 0];
+/// `NFT_TABLE_F_OWNER`, and `NFT_TABLE_F_PERSIST`: it outlives its owner. Linux 6.9.
+const OWNED: u32 = 2;
+const PERSISTENT: u32 = 4;
+/// Registers, comparisons, bases: linux/netfilter/nf_tables.h.
+const VERDICT: u32 = 0;
+const REGISTER: u32 = 1;
+const EQUAL: u32 = 0;
+const UNEQUAL: u32 = 1;
+pub(super) const META_IIFNAME: u32 = 6;
+pub(super) const META_OIFNAME: u32 = 7;
+pub(super) const META_NFPROTO: u32 = 15;
+pub(super) const META_L4PROTO: u32 = 16;
+pub(super) const CT_STATE: u32 = 0;
+pub(super) const CT_STATUS: u32 = 2;
+pub(super) const NETWORK_HEADER: u32 = 1;
+pub(super) const TRANSPORT_HEADER: u32 = 2;
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+const GOTO: u32 = -4i32 as u32;
+const RETURN: u32 = -5i32 as u32;
+/// `NF_NAT_RANGE_PROTO_SPECIFIED`.
+const RANGE_PORT: u32 = 2;
+/// `NFT_CONNLIMIT_F_INV`: it is for what is beyond the number.
+const BEYOND: u32 = 1;
+/// A link's name is compared as the kernel keeps it. `IFNAMSIZ`
+const LINK_NAME: usize = 16;
+
+/// Where a chain is hooked into the way of a packet: its kind, its place, and its order among others there.
+pub(super) struct Chain {
+    pub(super) kind: Kind,
+    pub(super) hook: Hook,
+    pub(super) priority: i32,
+}
+
+/// What a chain may do.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Nat,
+    Filter,
+}
+
+/// `NF_INET_…`, linux/netfilter.h.
+#[derive(Clone, Copy)]
+pub(super) enum Hook {
+    PreRouting = 0,
+    Input = 1,
+    Forward = 2,
+    Output = 3,
+}
+
+/// A transaction that makes a table.
+pub(super) struct Table<'a> {
+    batch: Batch,
+    name: &'a str,
+}
+
+impl<'a> Table<'a> {
+    /// A table that anybody who may configure this namespace may change.
+    pub(super) fn begin(name: &'a str) -> Self {
+        Self::begin_with(name, 0)
+    }
+
+    /// One that only the socket which made it may change, for as long as it is open.
+    pub(super) fn begin_owned(name: &'a str) -> Self {
+        Self::begin_with(name, OWNED | PERSISTENT)
+    }
+
+    fn begin_with(name: &'a str, flags: u32) -> Self {
+        let mut batch = Batch::default();
+        batch.message(BATCH_BEGIN, 0, &SUBSYSTEM, |_| {});
+        batch.message(NEWTABLE, ACK | CREATE | EXCLUSIVE, &INET, |a| {
+            a.text(1, name);
+            a.be32(2, flags);
+        });
+        Self { batch, name }
+    }
+
+    /// A chain; without a place, one that others go to.
+    pub(super) fn chain(&mut self, chain: &str, place: Option<Chain>) {
+        let name = self.name;
+        self.batch.message(NEWCHAIN, ACK | CREATE, &INET, |a| {
+            a.text(1, name);
+            a.text(3, chain);
+            let Some(Chain { kind, hook, priority }) = place else { return };
+            a.text(7, if matches!(kind, Kind::Nat) { "nat" } else { "filter" });
+            a.nest(4, |place| {
+                place.be32(1, hook as u32);
+                place.be32(2, priority as u32);
+            });
+        });
+    }
+
+    pub(super) fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Expressions<'_, '_>)) {
+        let name = self.name;
+        self.batch.message(NEWRULE, ACK | CREATE | APPEND, &INET, |a| {
+            a.text(1, name);
+            a.text(2, chain);
+            a.nest(4, |list| expressions(&mut Expressions(list)));
+        });
+    }
+
+    pub(super) fn commit(self) -> io::Result<()> {
+        commit(self.batch).map(drop)
+    }
+
+    /// The same, and gives the socket.
+    pub(super) fn commit_owned(self) -> io::Result<OwnedFd> {
+        commit(self.batch)
+    }
+
+    /// What would be committed.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.batch.bytes()
+    }
+}
+
+/// Takes a table away, with all that is in it.
+pub(super) fn remove(name: &str) -> io::Result<()> {
+    let mut batch = Batch::default();
+    batch.message(BATCH_BEGIN, 0, &SUBSYSTEM, |_| {});
+    batch.message(DELTABLE, ACK, &INET, |a| a.text(1, name));
+    commit(batch).map(drop)
+}
+
+fn commit(mut batch: Batch) -> io::Result<OwnedFd> {
+    batch.message(BATCH_END, 0, &SUBSYSTEM, |_| {});
+    batch.send_and_keep(Protocol::Netfilter)
+}
+
+/// The expressions of one rule, each working on the one register.
+pub(super) struct Expressions<'a, 'b>(&'a mut Attributes<'b>);
+
+impl Expressions<'_, '_> {
+    fn one(&mut self, name: &str, data: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
+        self.0.nest(1, |element| {
+            element.text(1, name);
+            element.nest(2, data);
+        });
+        self
+    }
+
+    pub(super) fn meta(&mut self, key: u32) -> &mut Self {
+        self.one("meta", |d| {
+            d.be32(2, key);
+            d.be32(1, REGISTER);
+        })
+    }
+
+    pub(super) fn payload(&mut self, base: u32, offset: u32, length: u32) -> &mut Self {
+        self.one("payload", |d| {
+            d.be32(1, REGISTER);
+            d.be32(2, base);
+            d.be32(3, offset);
+            d.be32(4, length);
+        })
+    }
+
+    /// Of what the kernel knows of a connection, the bits of a mask.
+    pub(super) fn connection(&mut self, key: u32, mask: u32) -> &mut Self {
+        self.one("ct", |d| {
+            d.be32(1, REGISTER);
+            d.be32(2, key);
+        })
+        .one("bitwise", |d| {
+            d.be32(1, REGISTER);
+            d.be32(2, REGISTER);
+            d.be32(3, size_of::<u32>() as u32);
+            d.nest(4, |v| v.bytes(1, &mask.to_ne_bytes()));
+            d.nest(5, |v| v.bytes(1, &[0; 4]));
+        })
+    }
+
+    /// Goes on where this rule has seen more connections than a number, all of which are there still.
+    pub(super) fn more_connections_than(&mut self, number: u32) -> &mut Self {
+        self.one("connlimit", |d| {
+            d.be32(1, number);
+            d.be32(2, BEYOND);
+        })
+    }
+
+    /// The name of the link a packet comes by, or leaves by.
+    pub(super) fn link(&mut self, key: u32, name: &str) -> &mut Self {
+        let mut octets = [0; LINK_NAME];
+        let length = name.len().min(LINK_NAME - 1);
+        octets[..length].copy_from_slice(&name.as_bytes()[..length]);
+        self.meta(key).equals(&octets)
+    }
+
+    pub(super) fn equals(&mut self, value: &[u8]) -> &mut Self {
+        self.compare(EQUAL, value)
+    }
+
+    pub(super) fn differs(&mut self, value: &[u8]) -> &mut Self {
+        self.compare(UNEQUAL, value)
+    }
+
+    fn compare(&mut self, how: u32, value: &[u8]) -> &mut Self {
+        self.one("cmp", |d| {
+            d.be32(1, REGISTER);
+            d.be32(2, how);
+            d.nest(3, |v| v.bytes(1, value));
+        })
+    }
+
+    pub(super) fn return_from_chain(&mut self) -> &mut Self {
+        self.verdict(RETURN, None)
+    }
+
+    pub(super) fn accept(&mut self) -> &mut Self {
+        self.verdict(ACCEPT, None)
+    }
+
+    pub(super) fn drop(&mut self) -> &mut Self {
+        self.verdict(DROP, None)
+    }
+
+    pub(super) fn go_to(&mut self, chain: &str) -> &mut Self {
+        self.verdict(GOTO, Some(chain))
+    }
+
+    fn verdict(&mut self, code: u32, chain: Option<&str>) -> &mut Self {
+        self.one("immediate", |d| {
+            d.be32(1, VERDICT);
+            d.nest(2, |v| {
+                v.nest(2, |verdict| {
+                    verdict.be32(1, code);
+                    if let Some(chain) = chain {
+                        verdict.text(2, chain);
+                    }
+                });
+            });
+        })
+    }
+
+    pub(super) fn redirect(&mut self, port: u16) -> &mut Self {
+        self.one("immediate", |d| {
+            d.be32(1, REGISTER);
+            d.nest(2, |v| v.bytes(1, &port.to_be_bytes()));
+        })
+        .one("redir", |d| {
+            d.be32(1, REGISTER);
+            d.be32(3, RANGE_PORT);
+        })
+    }
+}
