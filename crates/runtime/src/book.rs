@@ -80,13 +80,17 @@ impl Book {
             lived.sandbox.release();
             // A command that ended by itself took every other process with it, and init's own end needs nobody. What
             // was ended from outside is waited for.
-            if !matches!(lived.end, End::Ended(_)) {
-                lived.sandbox.wait();
-            }
+            let mut took_away = match lived.end {
+                End::Ended(_) => None,
+                _ => Some(lived.sandbox.wait()),
+            };
             problems = self.undo.unwind_names();
-            if lived.sandbox.outlives_its_end() {
+            if took_away.is_none() && lived.sandbox.outlives_its_end() {
                 lived.sandbox.kill();
-                lived.sandbox.wait();
+                took_away = Some(lived.sandbox.wait());
+            }
+            if took_away == Some(true) {
+                self.undo.engine_is_done();
             }
         });
         problems.extend(self.undo.unwind());

@@ -126,8 +126,9 @@ impl Started {
         self.group.is_some() || matches!(self.ending, Ending::Outlived | Ending::TakeAway)
     }
 
-    /// Waits until init is gone. One that takes things away may hang with whoever has them: it is ended after a while.
-    pub fn wait(&self) {
+    /// Waits until init is gone, and says whether it has taken away all that was its own to take. One that takes things away may
+    /// hang with whoever has them: it is ended after a while.
+    pub fn wait(&self) -> bool {
         if self.ending == Ending::TakeAway {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
             let _ = rustix::event::poll(&mut gone, Some(&LONGEST_TAKING));
@@ -138,6 +139,7 @@ impl Started {
             // What it asked for last may still be made: whoever takes it away now looks after that.
             std::thread::sleep(UNDER_WAY);
         }
+        self.ending == Ending::TakeAway && matches!(ended, Ok(Exit::Code(0)))
     }
 
     /// What the sandbox has used.

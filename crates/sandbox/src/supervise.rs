@@ -69,6 +69,7 @@ impl Supervised<'_> {
 }
 
 /// A step that failed, in words for the parent.
+#[derive(Clone)]
 pub(crate) struct Failure {
     pub(crate) step: String,
     pub(crate) cause: String,

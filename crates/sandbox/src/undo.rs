@@ -136,6 +136,11 @@ impl UndoLog {
         self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
     }
 
+    /// Strikes out what an engine had of the run: whoever made it has taken it away, and an engine need not be asked.
+    pub fn engine_is_done(&mut self) {
+        self.entries.retain(|undo| !matches!(undo, Undo::Engine(..)));
+    }
+
     /// Gives everything back, last first, and says what could not be.
     pub fn unwind(&mut self) -> Vec<String> {
         self.unwind_while(|_| true)

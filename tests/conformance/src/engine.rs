@@ -78,6 +78,36 @@ pub fn kill_containers(words: &[&str]) -> usize {
         .count()
 }
 
+/// Asks the API of the shared engine: the status of its answer, and what it says.
+///
+/// # Panics
+/// When the engine does not answer.
+#[must_use]
+pub fn ask_engine(method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let (status, text) = put(method, path, &body).expect("an answer of the engine");
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// Sends octets to the standard input of a container of the shared engine that runs.
+///
+/// # Panics
+/// When the engine does not take them.
+pub fn say_to_container(id: &str, octets: &[u8]) {
+    let mut stream = connect().expect("the engine");
+    let path = format!("/containers/{id}/attach?stream=1&stdin=1");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("a request");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("an answer of the engine");
+    assert!(&answer == b"HTTP/1.1 101", "{}", String::from_utf8_lossy(&answer));
+    stream.write_all(octets).expect("octets to be taken");
+    // The engine closes the input of the container when this connection is: not before it has handed them on.
+    std::thread::sleep(Duration::from_millis(500));
+}
+
 fn list(path: &str) -> std::io::Result<Vec<String>> {
     let body: Value = serde_json::from_str(&ask("GET", path)?)?;
     // Volumes are a list in an object.
@@ -87,12 +117,27 @@ fn list(path: &str) -> std::io::Result<Vec<String>> {
 
 /// The body of an answer of the API.
 fn ask(method: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(shared().trim_start_matches("unix://"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Length: 0\r\n\r\n")?;
+    put(method, path, "").map(|(_, text)| text)
+}
+
+/// The status and the body of an answer of the API.
+fn put(method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = connect()?;
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Ok((status, answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())))
+}
+
+fn connect() -> std::io::Result<UnixStream> {
+    let stream = UnixStream::connect(shared().trim_start_matches("unix://"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 fn start() -> Result<(String, Child), String> {

@@ -31,6 +31,7 @@ mod netlink_writes;
 mod open_files;
 mod overlay_workspace;
 mod pipes;
+mod pool;
 mod ports;
 mod private_addresses;
 mod private_directories;

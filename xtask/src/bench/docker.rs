@@ -1,14 +1,15 @@
 //! A start of `/bin/true` by backend `docker`, beside the same done by hand with docker's own client: a network of the run's
 //! own, a sidecar on it that waits, the command, and nothing left of them. Both have one daemon do it, the bench's own.
 //!
-//! Every start is cold: nothing of the one before is there but images, and what the product makes once for an engine.
+//! Cold, nothing of the one before is there but images, and what the product makes once for an engine. Warm, a sidecar waits on a
+//! network of its own, which by hand is made beforehand, and by the product behind the run before; neither is measured.
 
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Bench;
 use super::containers::COMMAND;
@@ -23,15 +24,31 @@ const TARGET: f64 = 0.6;
 const OWNER: u32 = 65534;
 const NETWORK: &str = "bench-network";
 const SIDECAR: &str = "bench-sidecar";
-/// By hand: what is made and started, and how it is taken away.
-const MADE: [&[&str]; 4] = [
-    &["network", "create", "--internal", NETWORK],
-    // As long as a server of the bench's.
-    &["run", "-d", "--name", SIDECAR, SMALL, "sleep", "900"],
+const POOL: &str = "bench-pool";
+/// By hand: the sidecar, which lives as long as a server of the bench's, alone or in a pool.
+const COLD: &[&str] = &["run", "-d", "--name", SIDECAR, SMALL, "sleep", "900"];
+const WARM: &[&str] = &["run", "-d", "--name", SIDECAR, "--network", POOL, SMALL, "sleep", "900"];
+/// What is made and started around it, and how all of it is taken away.
+const NETWORKED: &[&str] = &["network", "create", "--internal", NETWORK];
+const STARTED: [&[&str]; 2] = [
     &["network", "connect", "--alias", "sidecar", NETWORK, SIDECAR],
     &["run", "--rm", "--network", NETWORK, SMALL, COMMAND],
 ];
 const TAKEN_AWAY: [&[&str]; 2] = [&["rm", "-f", SIDECAR], &["network", "rm", NETWORK]];
+/// How many sidecars wait where one does, and none.
+const POOL_SIZE: &str = "SIDECAR_POOL_SIZE";
+/// Who of the product's waits.
+const WAITS: &[&str] =
+    &["ps", "--quiet", "--filter", "network=lockgate-sidecar-pool", "--filter", "status=running"];
+/// How long it may take until one does.
+const FILLED: Duration = Duration::from_secs(30);
+
+/// Whether a sidecar waits before the start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Cold,
+    Warm,
+}
 
 /// The rows, as root: nobody else can start a daemon.
 pub(crate) fn measure(bench: &Bench) -> Result<Section> {
@@ -53,28 +70,34 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     };
     section.about = about(&engine);
     let starts = Starts::prepare(bench, engine)?;
-    // Not measured: the product makes the sidecar's image and the network of sidecars, once for an engine.
-    starts.ours()?;
-    let mut subjects = vec![Series::new("lockgate", Role::Ours)];
-    match starts.by_hand() {
-        Ok(_) => subjects.push(Series::new("docker", Role::Peer)),
-        Err(error) => section.skipped.push(format!("{error:#}")),
+    for (kind, name) in [(Kind::Cold, "cold"), (Kind::Warm, "a sidecar waits")] {
+        // Not measured: the product makes the sidecar's image and its networks, once for an engine.
+        starts.ours(kind)?;
+        let mut subjects = vec![Series::new("lockgate", Role::Ours)];
+        match starts.by_hand(kind) {
+            Ok(_) => subjects.push(Series::new("docker", Role::Peer)),
+            Err(error) => section.skipped.push(format!("{error:#}")),
+        }
+        let series = sample::in_turns(subjects, bench.pace.engine_starts, |index| {
+            let took = if index == 0 { starts.ours(kind)? } else { starts.by_hand(kind)? };
+            Ok(took.as_secs_f64() * 1000.0)
+        })?;
+        let what = |part: &str| format!("{}, {name}, one after the other, {part}", person.name);
+        let target = Some(TARGET);
+        let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
+        let fastest = row.at(0.0, &what("min"));
+        section.rows.extend([row, fastest]);
     }
-    let series = sample::in_turns(subjects, bench.pace.engine_starts, |index| {
-        let took = if index == 0 { starts.ours()? } else { starts.by_hand()? };
-        Ok(took.as_secs_f64() * 1000.0)
-    })?;
-    let what = |part: &str| format!("{}, cold, one after the other, {part}", person.name);
-    let target = Some(TARGET);
-    let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
-    let fastest = row.at(0.0, &what("min"));
-    section.rows.extend([row, fastest]);
     Ok(section)
 }
 
 fn about(engine: &Engine) -> Vec<String> {
-    let steps: Vec<String> =
-        MADE.iter().chain(&TAKEN_AWAY).map(|args| format!("`docker {}`", args.join(" "))).collect();
+    let steps: Vec<String> = [NETWORKED, COLD]
+        .iter()
+        .chain(&STARTED)
+        .chain(&TAKEN_AWAY)
+        .map(|args| format!("`docker {}`", args.join(" ")))
+        .collect();
     vec![
         format!(
             "From fork to the end of the starting program, which is `lockgate run --backend docker --image {SMALL} -- \
@@ -84,6 +107,11 @@ fn about(engine: &Engine) -> Vec<String> {
         format!(
             "By hand, from the first fork to the end of the last: {}. That sidecar only waits.",
             steps.join(", ")
+        ),
+        format!(
+            "Where a sidecar waits, it was started before, by hand as `docker {}` and by the product behind another run \
+             ({POOL_SIZE}=1); it is taken, used once and taken away, and the next one is not measured. Cold is {POOL_SIZE}=0.",
+            WARM.join(" ")
         ),
         format!(
             "Both have docker {} do it, a daemon of the bench's own in a network namespace of its own.",
@@ -110,16 +138,46 @@ impl<'a> Starts<'a> {
         Ok(Self { engine, lockgate: bench.lockgate.clone(), workspace, complaint })
     }
 
-    fn ours(&self) -> Result<Duration> {
+    fn ours(&self, kind: Kind) -> Result<Duration> {
+        self.settle(kind)?;
+        let size = if kind == Kind::Warm { "1" } else { "0" };
+        let words = ["run", "--backend", "docker", "--image", SMALL, "--", COMMAND];
         let began = Instant::now();
-        self.step(&self.lockgate, &["run", "--backend", "docker", "--image", SMALL, "--", COMMAND])?;
+        self.step(&self.lockgate, &words, size)?;
         Ok(began.elapsed())
     }
 
-    fn by_hand(&self) -> Result<Duration> {
-        let docker = |args: &&[&str]| self.step(&self.engine.docker, args);
+    /// Waits until one waits; where none will, a run that is not measured makes it.
+    fn settle(&self, kind: Kind) -> Result<()> {
+        let deadline = Instant::now() + FILLED;
+        let mut asked = false;
+        while kind == Kind::Warm && self.engine.ask(WAITS)?.trim().is_empty() {
+            ensure!(Instant::now() < deadline, "no sidecar waits in the pool");
+            if !asked && Instant::now() + FILLED / 2 > deadline {
+                asked = true;
+                self.step(
+                    &self.lockgate,
+                    &["run", "--backend", "docker", "--image", SMALL, "--", COMMAND],
+                    "1",
+                )?;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn by_hand(&self, kind: Kind) -> Result<Duration> {
+        // What the product does behind its own run is not measured with this one.
+        self.settle(kind)?;
+        let docker = |args: &&[&str]| self.step(&self.engine.docker, args, "0");
+        if kind == Kind::Warm {
+            // From the first time on it is there.
+            let _ = docker(&&["network", "create", "--internal", POOL][..]);
+            docker(&WARM)?;
+        }
         let began = Instant::now();
-        let made = MADE.iter().try_for_each(docker);
+        let cold = Some(COLD).filter(|_| kind == Kind::Cold);
+        let made = [NETWORKED].iter().chain(&cold).chain(&STARTED).try_for_each(docker);
         // Also where something failed: a daemon waits for containers that are left.
         let taken_away = TAKEN_AWAY.iter().try_for_each(docker);
         let took = began.elapsed();
@@ -127,9 +185,10 @@ impl<'a> Starts<'a> {
     }
 
     /// One program to its end; its failure is told with its own words.
-    fn step(&self, program: &Path, args: &[&str]) -> Result<()> {
+    fn step(&self, program: &Path, args: &[&str], pool: &str) -> Result<()> {
         let mut command = self.engine.person.command(program, &owned(args));
         command.current_dir(&self.workspace).env("DOCKER_HOST", self.engine.host());
+        command.env(POOL_SIZE, pool);
         command.stderr(File::create(&self.complaint)?);
         let status = command.spawn().and_then(|mut child| child.wait());
         let status = status.with_context(|| format!("failed to start {}", program.display()))?;

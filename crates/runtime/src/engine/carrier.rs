@@ -170,6 +170,7 @@ impl Carrier<'_> {
                     }
                 }
                 Channel::Alive => {}
+                Channel::Stop => return Ok(false),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }

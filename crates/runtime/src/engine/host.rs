@@ -1,4 +1,4 @@
-//! The first process of a sidecar's container: it reads the letter, wires the network of the run, starts the sidecar as in any
+//! The first process of a sidecar's container: it waits for the letter, in a pool perhaps, wires the network of the run, starts the sidecar as in any
 //! run, and carries between it and the line. It is trusted, and has given up everything but its descriptors before the sidecar
 //! has read one octet of the agent's.
 
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use credential::Secret;
 use egress::NameRange;
@@ -21,6 +21,8 @@ use crate::error::{Error, plumbing};
 use crate::proxy_url;
 use crate::sidecar::{self, Errand, Purse};
 
+/// How long one that was spoken to waits for its letter: the engine makes the agent's container meanwhile.
+const UNTOLD: Duration = Duration::from_secs(120);
 /// Nobody's ids, which the sidecar takes: also an engine without root has as many.
 const NOBODY: u32 = 65_534;
 
@@ -55,19 +57,31 @@ fn live() -> Result<(), Error> {
         .map_err(plumbing("carry for the sidecar"))
 }
 
-/// Waits for the first frame; nothing where nobody is there any more.
+/// Waits for the letter; nothing where nobody is there any more, or nobody comes. Whoever says that it is there is told the same.
 fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
     let input = io::stdin();
-    let mut buffer = [0; CHUNK];
+    let mut buffer = zeroize::Zeroizing::new([0; CHUNK]);
+    let mut until = Instant::now() + sandbox::UNTAKEN;
     loop {
         match frames.next_frame()? {
             Some((Channel::Begin, text)) => return Ok(Some(serde_json::from_slice(text)?)),
             Some((Channel::Stop, _)) => return Ok(None),
-            Some((Channel::Alive, _)) => continue,
+            Some((Channel::Alive, _)) => {
+                until = Instant::now() + UNTOLD;
+                say(&mut io::stdout(), Channel::Alive, &[])?;
+                continue;
+            }
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
-        match rustix::io::read(&input, &mut buffer) {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+        match rustix::event::poll(&mut [PollFd::new(&input, PollFlags::IN)], left.as_ref()) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::io::read(&input, &mut buffer[..]) {
             Ok(0) => return Ok(None),
             Ok(length) => frames.feed(&buffer[..length]),
             Err(rustix::io::Errno::INTR) => {}
@@ -209,7 +223,8 @@ impl Host<'_> {
                 self.say(Channel::Alive, &[])?;
             }
         }
-        Ok(())
+        // Nobody waits for the engine to notice that this container has ended.
+        self.say(Channel::Stop, &[])
     }
 
     fn hear(&mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
@@ -252,9 +267,13 @@ impl Host<'_> {
     }
 
     fn say(&mut self, channel: Channel, payload: &[u8]) -> io::Result<()> {
-        self.output.write_all(&frame(channel, payload))?;
-        self.output.flush()
+        say(&mut self.output, channel, payload)
     }
+}
+
+fn say(output: &mut impl Write, channel: Channel, payload: &[u8]) -> io::Result<()> {
+    output.write_all(&frame(channel, payload))?;
+    output.flush()
 }
 
 fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {

@@ -54,9 +54,11 @@ pub(super) async fn next_output(output: &mut Output, complaint: &mut String) -> 
     }
 }
 
-/// Carries the line of the sidecar's container to its process on this machine and back, until one of them lets go; the answer
-/// is what the container said on its standard error, and the line, which is to be let go of only when that has been told.
-pub(super) async fn carry(attached: Attached, line: UnixStream) -> (String, (OwnedReadHalf, OwnedWriteHalf)) {
+/// What a container said on its standard error, and a line that is to be let go of only when that has been told.
+pub(super) type Ended = (String, (OwnedReadHalf, OwnedWriteHalf));
+
+/// Carries the line of the sidecar's container to its process on this machine and back, until one of them lets go.
+pub(super) async fn carry(attached: Attached, line: UnixStream) -> Ended {
     let Attached { mut output, mut input } = attached;
     let (mut from, mut to) = line.into_split();
     let mut complaint = String::new();

@@ -10,11 +10,12 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountType, NetworkingConfig, ResourcesUlimits,
 };
-use policy::{ByteSize, MountMode, WorkspaceMode};
+use policy::{ByteSize, MountMode, RunId, WorkspaceMode};
 
 use super::Protected;
-use super::engine::{EGRESS, endpoint, labels, network_name};
+use super::engine::{EGRESS, LABEL_VERSION, endpoint, labels, network_name};
 use super::network::RunNetwork;
+use super::pool;
 use crate::plan::{LimitsPlan, Plan};
 use crate::step::{Source, Step, Visible};
 
@@ -63,13 +64,30 @@ pub(super) fn agent(
         working_dir: Some("/".into()),
         networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
         host_config: Some(host),
-        ..body(plan)
+        ..body(labels(&plan.run))
     }
 }
 
-/// The sidecar's container. What it needs of capabilities it needs before it has read anything of the agent's: addresses, low
+/// The container of a sidecar that waits for a run: the same but for where it is, and that nobody has to take it away.
+pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
+    let labels = [(pool::LABEL, "1"), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut member = any_sidecar(image, volume, labels);
+    if let Some(host) = &mut member.host_config {
+        host.network_mode = Some(pool::NETWORK.into());
+        host.auto_remove = Some(true);
+    }
+    member
+}
+
+/// The sidecar's container.
+pub(super) fn sidecar(run: &RunId, image: &str, volume: &str) -> ContainerCreateBody {
+    any_sidecar(image, volume, labels(run))
+}
+
+/// What it needs of capabilities it needs before it has read anything of the agent's: addresses, low
 /// ports and another identity. It gives all of them up before it serves.
-pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str) -> ContainerCreateBody {
+fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> ContainerCreateBody {
     let mut host = walls();
     host.network_mode = Some(EGRESS.into());
     host.cap_add = Some(["NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"].map(String::from).to_vec());
@@ -86,12 +104,12 @@ pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str) -> ContainerCreate
         entrypoint: Some(vec![BINARY.into()]),
         cmd: Some(vec![INSIDE_SIDECAR.into()]),
         host_config: Some(host),
-        ..body(plan)
+        ..body(labels)
     }
 }
 
 /// What both have: streams that go to whoever made them, and nowhere else.
-fn body(plan: &Plan) -> ContainerCreateBody {
+fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
         hostname: Some("lockgate".into()),
         open_stdin: Some(true),
@@ -103,7 +121,7 @@ fn body(plan: &Plan) -> ContainerCreateBody {
         env: Some(Vec::new()),
         // An image's own would be run beside our init, outside its walls.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
-        labels: Some(labels(&plan.run)),
+        labels: Some(labels),
         ..ContainerCreateBody::default()
     }
 }
@@ -287,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_sidecars_container_is_no_router_and_shows_nothing_of_the_machines() {
-        let body = sidecar(&plan(), "lockgate-sidecar:1", "volume");
+        let body = sidecar(&plan().run, "lockgate-sidecar:1", "volume");
         let host = body.host_config.unwrap();
         assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
         assert_eq!(host.sysctls.unwrap()["net.ipv4.ip_forward"], "0");
@@ -295,5 +313,16 @@ mod tests {
         let mounts = host.mounts.unwrap();
         assert!(mounts.iter().all(|mount| mount.typ == Some(MountType::VOLUME)), "{mounts:?}");
         assert_eq!((body.env, body.user), (Some(Vec::new()), None));
+    }
+
+    #[test]
+    fn one_that_waits_is_any_sidecar_and_nobodys() {
+        let (mut waits, run) = (member("i", "v"), sidecar(&plan().run, "i", "v"));
+        let labels = waits.labels.take().unwrap();
+        assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::engine::LABEL_RUN));
+        let host = waits.host_config.as_mut().unwrap();
+        assert_eq!(host.network_mode.replace(EGRESS.into()).as_deref(), Some(pool::NETWORK)); // S0.43
+        assert_eq!(host.auto_remove.replace(false), Some(true));
+        assert_eq!(waits, ContainerCreateBody { labels: None, ..run });
     }
 }

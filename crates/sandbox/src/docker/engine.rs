@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bollard::models::{
     ContainerCreateBody, EndpointIpamConfig, EndpointSettings, Ipam, IpamConfig, NetworkConnectRequest,
@@ -10,9 +11,10 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
-    RemoveContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
 };
 use bollard::{ClientVersion, Docker};
+use futures_util::StreamExt;
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,8 @@ pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
 pub(crate) const EGRESS: &str = "lockgate-egress";
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
 const PATIENCE: u64 = 60;
+/// How long an engine may take over what it takes away by itself.
+const REMOVAL: Duration = Duration::from_secs(5);
 /// The longest text of an engine's that is told.
 const LONGEST_TOLD: usize = 500;
 /// A conflict, a thing that is not there, and a network that still has somebody.
@@ -127,23 +131,29 @@ impl Engine {
 
     /// The network by which sidecars reach the outside; they do not reach each other there.
     pub(super) async fn make_egress(&self) -> Result<(), String> {
-        if self.api.inspect_network(EGRESS, None).await.is_ok() {
-            return Ok(());
-        }
         let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
-        let request = NetworkCreateRequest {
+        self.make_once(NetworkCreateRequest {
             name: EGRESS.into(),
             driver: Some("bridge".into()),
             ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
             options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
             labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
             ..NetworkCreateRequest::default()
-        };
+        })
+        .await
+    }
+
+    /// Makes a network that an engine has once, if it has not.
+    pub(super) async fn make_once(&self, request: NetworkCreateRequest) -> Result<(), String> {
+        let name = request.name.clone();
+        if self.api.inspect_network(&name, None).await.is_ok() {
+            return Ok(());
+        }
         match self.api.create_network(request).await {
             Ok(_) => Ok(()),
             // Another run was first: of two networks with the same addresses an engine makes one.
             Err(error) if status(&error) == Some(CONFLICT) || is_overlap(&error) => {
-                self.await_network(EGRESS).await.map_err(|_| told(&error))
+                self.await_network(&name).await.map_err(|_| told(&error))
             }
             Err(error) => Err(told(&error)),
         }
@@ -155,7 +165,7 @@ impl Engine {
             if self.api.inspect_network(name, None).await.is_ok() {
                 return Ok(());
             }
-            tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         self.api.inspect_network(name, None).await.map(drop)
     }
@@ -183,12 +193,24 @@ impl Engine {
         self.api.start_container(name, None).await.map_err(|e| told(&e))
     }
 
-    /// Takes a container away, whatever it does. One that is gone is no error.
+    /// Takes a container away, whatever it does. One that is gone is no error, and one that the engine is taking away by itself is
+    /// waited for.
     pub(super) async fn remove_container(&self, name: &str) -> Result<(), String> {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         match self.api.remove_container(name, Some(options)).await {
-            Err(error) if !matches!(status(&error), Some(NOT_FOUND | CONFLICT)) => Err(told(&error)),
+            Err(error) if status(&error) == Some(CONFLICT) => self.await_removal(name).await,
+            Err(error) if status(&error) != Some(NOT_FOUND) => Err(told(&error)),
             _ => Ok(()),
+        }
+    }
+
+    async fn await_removal(&self, name: &str) -> Result<(), String> {
+        let options = WaitContainerOptionsBuilder::default().condition("removed").build();
+        let mut gone = self.api.wait_container(name, Some(options));
+        // Also how it ended is told as an error, and that it is gone already.
+        match tokio::time::timeout(REMOVAL, gone.next()).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!("{name} is still being taken away")),
         }
     }
 
@@ -202,12 +224,13 @@ impl Engine {
                 Err(error) if matches!(status(&error), Some(FORBIDDEN | CONFLICT)) => last = told(&error),
                 Err(error) => return Err(told(&error)),
             }
-            tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         Err(last)
     }
 
-    /// What an engine has of a run: containers and networks, by their ids.
+    /// What an engine has of a run: containers and networks, by their ids; also a sidecar out of the pool, whose labels are the
+    /// pool's.
     pub(super) async fn objects(
         &self,
         run: &RunId,
@@ -215,9 +238,12 @@ impl Engine {
         let filter = HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])]);
         let containers = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
         let networks = ListNetworksOptionsBuilder::default().filters(&filter).build();
-        let (containers, networks) =
-            tokio::join!(self.api.list_containers(Some(containers)), self.api.list_networks(Some(networks)));
-        let containers = containers?.into_iter().filter_map(|container| container.id).collect();
+        let (containers, networks, taken) = tokio::join!(
+            self.api.list_containers(Some(containers)),
+            self.api.list_networks(Some(networks)),
+            self.taken_by(run)
+        );
+        let containers = containers?.into_iter().filter_map(|container| container.id).chain(taken?).collect();
         Ok((containers, networks?.into_iter().filter_map(|network| network.id).collect()))
     }
 
@@ -249,15 +275,20 @@ pub(crate) fn network_name(run: &RunId) -> String {
     format!("lockgate-exec-{run}")
 }
 
+/// An endpoint under further names, at an address of the engine's choosing.
+pub(super) fn endpoint_named(aliases: &[&str]) -> EndpointSettings {
+    let aliases = Some(aliases.iter().map(|alias| (*alias).to_owned()).collect());
+    EndpointSettings { aliases, ..EndpointSettings::default() }
+}
+
 /// An endpoint at an address of our choosing.
 pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> EndpointSettings {
     EndpointSettings {
-        aliases: Some(aliases.iter().map(|alias| (*alias).to_owned()).collect()),
         ipam_config: Some(EndpointIpamConfig {
             ipv4_address: Some(address.to_string()),
             ..EndpointIpamConfig::default()
         }),
-        ..EndpointSettings::default()
+        ..endpoint_named(aliases)
     }
 }
 

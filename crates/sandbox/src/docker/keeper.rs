@@ -8,22 +8,27 @@
 //! ```
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::{FutureExt, TryFutureExt};
 use policy::{MountMode, WorkspaceMode};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 
 use super::Protected;
-use super::attached::{Attached, carry};
+use super::acquire::{Carried, Held, Sidecar};
+use super::attached::Attached;
 use super::container::{self, COPIES};
 use super::engine::{Engine, EngineAt, network_name, told};
 use super::inside::{Brief, Shown};
 use super::network::{RunNetwork, send_line};
 use super::prepare;
+use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
 use super::talk::Talk;
 use crate::handshake::Event;
@@ -48,6 +53,8 @@ pub(super) struct Given<'a> {
     /// To the sidecar's process on this machine.
     pub(super) link: OwnedFd,
     pub(super) engine: &'a EngineAt,
+    /// How many sidecars may wait there for later runs.
+    pub(super) pool: usize,
     pub(super) image: &'a str,
     /// What is shown, and what it must be.
     pub(super) shown: Vec<Shown>,
@@ -59,27 +66,29 @@ pub(super) struct Given<'a> {
     pub(super) hand: OwnedFd,
 }
 
-/// The names of a run's containers. S1.6, S1.7
-pub(super) fn names(plan: &Plan) -> [String; 2] {
-    ["agent", "sidecar"].map(|which| format!("lockgate-{which}-{}", plan.run))
+/// The name of a run's container. S1.6
+fn agent_name(plan: &Plan) -> String {
+    format!("lockgate-agent-{}", plan.run)
 }
 
 /// The life of a keeper, and the status it ends with.
 pub(super) fn live(given: Given<'_>) -> i32 {
+    // A pool that nobody fills is an empty one.
+    let filler = Filler::start(given.engine, given.pool).ok().flatten();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return 1 };
-    let kept = runtime.block_on(keep(given));
+    let kept = runtime.block_on(keep(given, filler.as_ref()));
     // Threads that wait for somebody else's streams are not waited for.
     runtime.shutdown_background();
     i32::from(kept.is_err())
 }
 
 /// Makes, watches, takes away. What could not be made is taken away as well.
-async fn keep(given: Given<'_>) -> Result<(), Failure> {
+async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
     let run = given.plan.run.clone();
     let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
-    let [agent, sidecar] = names(given.plan);
+    let held = Held::default();
     let (words, heard) = channel(WAITING);
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
     let (Ok(link), Ok(control)) = (link, control) else {
@@ -88,9 +97,9 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
     let told = control.try_clone();
     streams::hear_parent(control, words.clone());
     let kept = async {
-        let made = make(&given, &engine).await?;
+        let made = make(&given, &engine, &held).await?;
         streams::hear_sidecar(link, words.clone());
-        watch(given, &engine, made, words, heard).await
+        watch(given, &engine, made, filler, words, heard).await
     };
     let kept = kept.await;
     if let (Err(Failure { step, cause }), Ok(control)) = (&kept, told) {
@@ -98,74 +107,87 @@ async fn keep(given: Given<'_>) -> Result<(), Failure> {
         let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
     }
     // The link is closed by now, so the sidecar has been told that the run is over.
-    let network = network_name(&run);
+    let (network, held) = (network_name(&run), held.into_inner());
     let removed = async {
         tokio::join!(
-            engine.remove_container(&agent),
-            engine.remove_container(&sidecar),
-            // Tried again until the engine has let go of both.
+            futures_util::future::join_all(held.iter().map(|container| engine.remove_container(container))),
+            // Tried again until the engine has let go of all of them.
             engine.remove_network(&network)
         )
     };
-    let _ = tokio::time::timeout(TAKING, removed).await;
     // What is left is found by its label: by the parent, at once, and by the next start.
-    kept
+    let (containers, network) = match tokio::time::timeout(TAKING, removed).await {
+        Ok((containers, network)) => (containers.into_iter().collect::<Result<(), String>>(), network),
+        Err(late) => (Err(late.to_string()), Ok(())),
+    };
+    kept.and(containers.and(network).map_err(|cause| fail("take everything away", cause)))
 }
 
 /// What was made at the engine.
 struct Made {
-    network: RunNetwork,
     agent: Attached,
-    sidecar: Attached,
+    sidecar: Carried,
+    /// The sidecar's container, by its name or its id.
+    container: String,
 }
 
-/// Makes the network and both containers, and starts neither.
-async fn make(given: &Given<'_>, engine: &Engine) -> Result<Made, Failure> {
+/// Makes the network and both containers, and starts them: the agent's waits for the word to begin, the sidecar's for its letter.
+async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
     let plan = given.plan;
-    let [agent, sidecar] = names(plan);
+    let agent = agent_name(plan);
     // Any number will do that is not every run's first choice.
     let first =
         plan.run.as_str().bytes().fold(0u32, |sum, octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
     let own = prepare::own(engine).await.map_err(fail("make the sidecar's image"))?;
-    let (network, egress) = tokio::join!(engine.make_network(&plan.run, first), async {
-        engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
-        let body = container::sidecar(plan, &own.image, &own.volume);
-        engine.make_container(&sidecar, body).await.map_err(fail("make the sidecar's container"))
-    });
-    let network = network.map_err(fail("make the run's network"))?;
-    egress?;
-    let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
-    let (joined, made) = tokio::join!(
-        engine.join(&plan.run, &sidecar, network.sidecar()),
-        engine.make_container(&agent, body)
+    let network = engine.make_network(&plan.run, first).map_err(fail("make the run's network")).shared();
+    held.borrow_mut().push(agent.clone());
+    let (filled, is_filled) = oneshot::channel();
+    // One thing after the other within each of the two, which wait for the network, and for our own binary in its volume.
+    let (sidecar, made) = tokio::join!(
+        async {
+            let (network, sidecar) =
+                tokio::join!(network.clone(), Sidecar::acquire(plan, engine, &own, held, filled));
+            let (network, sidecar) = (network?, sidecar?);
+            sidecar.join(plan, engine, &own, held, network, || hand_line(given.link.as_fd(), network)).await
+        },
+        async {
+            let (network, filled) = tokio::join!(network.clone(), is_filled);
+            let network = network?;
+            filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
+            let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
+            engine.make_container(&agent, body).await.map_err(fail("make the agent's container"))?;
+            let attached = Attached::to(engine, &agent).await;
+            let attached = attached.map_err(fail("attach to the agent's container"))?;
+            engine.start(&agent).await.map_err(fail("start the agent's container"))?;
+            Ok(attached)
+        }
     );
-    joined.map_err(fail("join the sidecar to the run's network"))?;
-    made.map_err(fail("make the agent's container"))?;
-    let (ours, theirs) = tokio::join!(Attached::to(engine, &agent), Attached::to(engine, &sidecar));
-    let ours = ours.map_err(fail("attach to the agent's container"))?;
-    let theirs = theirs.map_err(fail("attach to the sidecar's container"))?;
-    Ok(Made { network, agent: ours, sidecar: theirs })
+    let (container, sidecar) = sidecar?;
+    Ok(Made { sidecar, container, agent: made? })
 }
 
-/// Starts both containers, and passes on what is said until one of them, or the parent, has ended.
+/// Gives the sidecar's process on this machine the other end of a line, and tells it the network.
+fn hand_line(link: BorrowedFd<'_>, network: RunNetwork) -> io::Result<UnixStream> {
+    let (ours, line) = StdStream::pair()?;
+    send_line(link, &line.into(), network)?;
+    ours.set_nonblocking(true)?;
+    UnixStream::from_std(ours)
+}
+
+/// Passes on what is said until one of them, or the parent, has ended.
 async fn watch(
     given: Given<'_>,
     engine: &Engine,
     made: Made,
+    filler: Option<&Filler>,
     words: Sender<Word>,
     heard: Receiver<Word>,
 ) -> Result<(), Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let plumbing = |e: std::io::Error| fail("start the keeper", e.to_string());
     let Given { plan, command, stdio, control, link, shown, hand, notices, .. } = given;
-    let [agent, sidecar] = names(plan);
-    let Made { network, agent: attached, sidecar: theirs } = made;
-    let (ours, line) = StdStream::pair().map_err(plumbing)?;
-    send_line(link.as_fd(), &line.into(), network).map_err(plumbing)?;
-    ours.set_nonblocking(true).map_err(plumbing)?;
-    let carried = carry(theirs, UnixStream::from_std(ours).map_err(plumbing)?);
-    tokio::pin!(carried);
+    let agent = agent_name(plan);
+    let Made { agent: attached, sidecar: mut carried, container } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     if opens {
@@ -181,33 +203,21 @@ async fn watch(
         notices,
     };
     let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
-    let started = async { tokio::join!(engine.start(&sidecar), engine.start(&agent)) };
-    tokio::pin!(started);
-    let mut starting = true;
+    let mut begun = false;
     let mut last_words = None;
     let ended = loop {
         tokio::select! {
-            outcome = &mut started, if starting => {
-                starting = false;
-                has_started(outcome)?;
-            }
             said = &mut carried => {
-                if starting {
-                    // Why a container could not be started is told by the one that was asked to.
-                    has_started((&mut started).await)?;
-                }
-                last_words = Some(said);
+                last_words = Some(said.ok());
                 break Ended::SidecarGone;
             }
-            turn = talk.turn() => match turn {
-                Ok(None) => {}
-                Ok(Some(ended)) => break ended,
-                Err(failure) => {
-                    if starting {
-                        has_started((&mut started).await)?;
-                    }
-                    return Err(failure);
+            turn = talk.turn() => match turn? {
+                None if talk.has_begun() && !begun => {
+                    begun = true;
+                    filler.inspect(|filler| filler.has_begun());
                 }
+                None => {}
+                Some(ended) => break ended,
             },
         }
     };
@@ -220,26 +230,25 @@ async fn watch(
         match last_words {
             None => {
                 let said = tokio::time::timeout(LAST_WORD, &mut carried).await;
-                said.map(|(said, _)| said).unwrap_or_default()
+                said.ok().and_then(Result::ok).map(|(said, _)| said).unwrap_or_default()
             }
-            Some((said, _)) => said,
+            Some(said) => said.map(|(said, _)| said).unwrap_or_default(),
         }
     };
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
-    let (_, said) = tokio::join!(engine.remove_container(&agent), last_words);
+    let (_, said) = tokio::join!(engine.remove_container(&agent), async {
+        let said = last_words.await;
+        if ended == Ended::Command {
+            let _ = engine.remove_container(&container).await;
+        }
+        said
+    });
     if ended == Ended::SidecarGone {
         let cause =
             if said.is_empty() { "its container ended, or the engine let go of it".into() } else { said };
         return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
     }
     Ok(())
-}
-
-/// Whether both containers could be started.
-fn has_started((sidecar, agent): (Result<(), String>, Result<(), String>)) -> Result<(), Failure> {
-    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    sidecar.map_err(|cause| fail("start the sidecar's container", cause))?;
-    agent.map_err(|cause| fail("start the agent's container", cause))
 }
 
 /// Why the keeper stops watching.

@@ -54,7 +54,7 @@ pub enum Channel {
     Platform = b'p',
     /// To the sidecar: what says that a credential changed.
     Generation = b'g',
-    /// To the sidecar: the run is over.
+    /// To the sidecar: the run is over; from it: it has told everything.
     Stop = b'x',
 }
 

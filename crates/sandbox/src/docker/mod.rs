@@ -8,8 +8,9 @@
 //! ```
 //! Names that are allowed get addresses of the run's network, all of which are the sidecar's: so whatever a program speaks comes
 //! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
-//! keeper talks to it over their standard streams.
+//! keeper talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
 
+mod acquire;
 mod apart;
 mod attached;
 mod container;
@@ -18,8 +19,10 @@ mod inside;
 mod keeper;
 mod line;
 mod network;
+mod pool;
 mod prepare;
 mod relay;
+mod replenish;
 mod streams;
 mod talk;
 mod wire;
@@ -44,6 +47,7 @@ pub use self::inside::live_inside;
 use self::keeper::Given;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::network::{RunNetwork, receive_line};
+pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
@@ -75,20 +79,23 @@ pub struct EngineRun {
     pub config: EngineImage,
     /// Who the workspace belongs to: user and group.
     pub owner: (u32, u32),
+    /// How many sidecars may wait there for later runs; with none, none of them is taken either.
+    pub pool: usize,
 }
 
 /// Finds the caller's engine and an image there, before anything is planned.
 ///
 /// # Errors
-/// When there is no engine, it is too old, or it has no such image.
+/// When there is no engine, it is too old, or it has no such image, and when the size of the pool is none.
 pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<EngineRun, Error> {
+    let pool = pool::size(caller)?;
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
     apart(|| async {
         let look = |engine: Engine| async move { prepare::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
-            Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner }),
+            Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner, pool }),
             Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
                 what: format!("the engine has no image `{image}`"),
                 remedy: Some(format!("docker pull {image}, or build it there")),
@@ -182,6 +189,7 @@ pub fn start(
         control: control_inside,
         link,
         engine: &engine.at,
+        pool: engine.pool,
         image: &engine.image,
         shown,
         protected,

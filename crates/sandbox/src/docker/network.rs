@@ -10,8 +10,8 @@ use sys::descriptor;
 
 /// 198.18.0.0/15, in networks of 256.
 const RANGE: u32 = 0xc612_0000;
-/// How many there are for runs; the last one of all is that of sidecars.
-pub(crate) const NETWORKS: u32 = 511;
+/// How many there are for runs. Of the two behind them one is that of sidecars that wait, the other that of all sidecars.
+pub(crate) const NETWORKS: u32 = 510;
 const GATEWAY: u32 = 1;
 const AGENT: u32 = 2;
 const SIDECAR: u32 = 3;
@@ -30,6 +30,11 @@ impl RunNetwork {
     /// The network by which sidecars reach the outside. An engine refuses a second one of these addresses, where of the same
     /// name it makes several.
     pub(crate) fn of_sidecars() -> Self {
+        Self(NETWORKS as u16 + 1)
+    }
+
+    /// The network of sidecars that wait for a run.
+    pub(crate) fn of_pool() -> Self {
         Self(NETWORKS as u16)
     }
 
@@ -92,6 +97,7 @@ mod tests {
         let network = RunNetwork::numbered(NETWORKS + 7);
         assert_eq!(network.subnet(), "198.18.7.0/24");
         assert_eq!(RunNetwork::of_sidecars().subnet(), "198.19.255.0/24");
+        assert_eq!(RunNetwork::of_pool().subnet(), "198.19.254.0/24");
         let inside = |address: Ipv4Addr| {
             network.blocks().any(|(first, length)| {
                 u32::from(address) >> (32 - length) == u32::from(first) >> (32 - length)

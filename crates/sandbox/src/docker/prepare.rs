@@ -24,6 +24,8 @@ const BLOCK: usize = 512;
 pub(super) struct Own {
     pub(super) image: String,
     pub(super) volume: String,
+    /// What the engine knows the image by, where it was there before.
+    pub(super) id: Option<String>,
 }
 
 /// The names of this binary's image and volume; the image is made where it is not there.
@@ -32,9 +34,9 @@ pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
     let about = binary.metadata().map_err(|e| format!("this program's own file: {e}"))?;
     let mark = mark(about.len(), about.mtime(), about.mtime_nsec());
     let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
-    let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}") };
+    let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
     match engine.api.inspect_image(&own.image).await {
-        Ok(_) => Ok(own),
+        Ok(about) => Ok(Own { id: about.id, ..own }),
         Err(error) if status(&error) == Some(NOT_FOUND) => {
             import(engine, &tag, binary, about.len()).await?;
             Ok(own)

@@ -17,14 +17,17 @@ use crate::handshake::{self, Event};
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+/// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A keeper that goes closes the
+/// line, also then.
+const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 /// How much may wait to be taken by the keeper before no more is read of the command's.
 const MOST_WAITING: usize = 4 * CHUNK;
 
-/// Waits until there is something to read, as long as a keeper that lives lets nobody wait.
+/// Waits until there is something to read of a keeper that has given no word to begin yet.
 pub(super) fn await_readable(input: &OwnedFd) -> io::Result<()> {
     let mut ready = [PollFd::new(input, PollFlags::IN)];
     loop {
-        match rustix::event::poll(&mut ready, Some(&PATIENCE)) {
+        match rustix::event::poll(&mut ready, Some(&FIRST_WORD)) {
             Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}

@@ -1,0 +1,107 @@
+//! The sidecar of a run at an engine: a member of the pool, which runs and waits for its letter, or where there is none a
+//! container of the run's own, which is started with the agent's. A container that is not started yet joins a network for nothing:
+//! so what is made for this run is started last.
+
+use std::cell::RefCell;
+use std::io;
+
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::attached::{Attached, Ended, carry};
+use super::container;
+use super::engine::Engine;
+use super::network::RunNetwork;
+use super::prepare::Own;
+use crate::plan::Plan;
+use crate::supervise::Failure;
+
+/// The containers of a run, by name or by id: all that is to be taken away at its end.
+pub(super) type Held = RefCell<Vec<String>>;
+
+/// What becomes of the line of a sidecar.
+pub(super) type Carried = JoinHandle<Ended>;
+
+/// A sidecar's container.
+pub(super) enum Sidecar {
+    /// Out of the pool, which it has left: it runs.
+    Taken { id: String, attached: Attached },
+    /// Of the run's own: it does not run.
+    Made { name: String },
+}
+
+impl Sidecar {
+    /// Drains the pool first; nothing that is wrong there is a reason to fail. S0.40
+    ///
+    /// The first container of an image that is made fills the volume with our own binary: `filled` hears when that is done.
+    pub(super) async fn acquire(
+        plan: &Plan,
+        engine: &Engine,
+        own: &Own,
+        held: &Held,
+        filled: oneshot::Sender<()>,
+    ) -> Result<Self, Failure> {
+        let mut filled = Some(filled);
+        let mut tell = move || {
+            // Nobody listens any more where the run's network could not be made.
+            let _ = filled.take().map(|filled| filled.send(()));
+        };
+        let taken = |id: &str| {
+            held.borrow_mut().push(id.to_owned());
+            tell();
+        };
+        if plan.engine.as_ref().is_some_and(|it| it.pool > 0)
+            && let Some((id, attached)) = engine.take_member(&plan.run, own, taken).await
+        {
+            return Ok(Self::Taken { id, attached });
+        }
+        let name = make(plan, engine, own, held).await?;
+        tell();
+        Ok(Self::Made { name })
+    }
+
+    /// Joins the network of the run. A member of the pool that cannot makes room for one that is made for this run. What it says and hears from now on is carried to the other end of `line`.
+    pub(super) async fn join(
+        self,
+        plan: &Plan,
+        engine: &Engine,
+        own: &Own,
+        held: &Held,
+        network: RunNetwork,
+        line: impl FnOnce() -> io::Result<UnixStream>,
+    ) -> Result<(String, Carried), Failure> {
+        let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+        let plumbing = |error: io::Error| fail("start the keeper")(error.to_string());
+        let name = match self {
+            Self::Taken { id, attached } => {
+                if engine.join(&plan.run, &id, network.sidecar()).await.is_ok() {
+                    let carried = tokio::spawn(carry(attached, line().map_err(plumbing)?));
+                    return Ok((id, carried));
+                }
+                let _ = engine.remove_container(&id).await;
+                make(plan, engine, own, held).await?
+            }
+            Self::Made { name } => name,
+        };
+        let joined = engine.join(&plan.run, &name, network.sidecar()).await;
+        joined.map_err(fail("join the sidecar to the run's network"))?;
+        let attached = Attached::to(engine, &name).await;
+        let attached = attached.map_err(fail("attach to the sidecar's container"))?;
+        // Before it is started, so that its letter is there when it looks for it.
+        let carried = tokio::spawn(carry(attached, line().map_err(plumbing)?));
+        engine.start(&name).await.map_err(fail("start the sidecar's container"))?;
+        Ok((name, carried))
+    }
+}
+
+/// Makes a container for the sidecar of this run alone. S1.7
+async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<String, Failure> {
+    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let name = format!("lockgate-sidecar-{}", plan.run);
+    engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
+    held.borrow_mut().push(name.clone());
+    let body = container::sidecar(&plan.run, &own.image, &own.volume);
+    engine.make_container(&name, body).await.map_err(fail("make the sidecar's container"))?;
+    Ok(name)
+}

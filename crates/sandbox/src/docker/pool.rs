@@ -1,0 +1,259 @@
+//! The pool: containers of sidecars that were started beforehand, by runs that came earlier, for runs that come later. A member
+//! holds nothing, listens on nothing and knows no run; it waits for a letter, as any sidecar does, and ends by itself
+//! where none comes. It serves one run, and is destroyed with it.
+//!
+//! ```text
+//! made ──► waits on lockgate-sidecar-pool ──► taken: on lockgate-egress, under the run's name ──► awake ──► the run's
+//!                       │ ten minutes                                                                  └─ removed
+//!                       └──► ends, and the engine takes it away
+//! ```
+//! A member is taken by being put on the network of sidecars, which it has to be on anyway: an engine does that once for a
+//! container and refuses the second one who asks, whoever that is. The name it is given there is the run's, so
+//! that there is no moment at which a member is taken and nobody can tell by whom.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bollard::models::{
+    ContainerSummary, ContainerSummaryStateEnum as State, Ipam, IpamConfig, NetworkConnectRequest,
+    NetworkCreateRequest, NetworkDisconnectRequest,
+};
+use bollard::query_parameters::ListContainersOptionsBuilder;
+use policy::RunId;
+use tokio::io::AsyncWriteExt;
+
+use super::attached::{Attached, next_output};
+use super::engine::{EGRESS, Engine, LABEL_VERSION, endpoint_named, told};
+use super::line::{Channel, Frames, frame};
+use super::network::RunNetwork;
+use super::prepare::Own;
+use crate::caller::Caller;
+use crate::error::Error;
+
+/// What a member is labelled with.
+pub(super) const LABEL: &str = "dev.lockgate.pool";
+/// Where members are until they are taken. S0.43
+pub(super) const NETWORK: &str = "lockgate-sidecar-pool";
+/// Who says how many there are to be. S0.42
+const VARIABLE: &str = "SIDECAR_POOL_SIZE";
+const DEFAULT: usize = 2;
+/// Each is a container: what is more than this is a mistake.
+const MOST: usize = 32;
+
+/// How long a member waits for its letter before it ends by itself.
+pub const UNTAKEN: Duration = Duration::from_secs(600);
+/// The oldest that is taken: it has time left to be told of its run.
+const OLDEST: i64 = 540;
+/// How old one is that should have ended by itself and has not, and one that was never started.
+const OVERDUE: i64 = 660;
+const HALF_MADE: i64 = 60;
+/// How long a member that was taken may take over its first word.
+const AWAKE: Duration = Duration::from_secs(3);
+
+/// How many sidecars the caller wants to wait for later runs.
+pub(super) fn size(caller: &Caller) -> Result<usize, Error> {
+    let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(DEFAULT) };
+    let number = text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    number.filter(|size| *size <= MOST).ok_or_else(|| Error::Refused {
+        what: format!("{VARIABLE} is `{}`, which is no number from 0 to {MOST}", text.escape_debug()),
+        remedy: Some(format!(
+            "set it to how many sidecars may wait for later runs, 0 for none, or unset it for {DEFAULT}"
+        )),
+    })
+}
+
+/// One container of the pool, taken or not.
+pub(super) struct Member {
+    pub(super) id: String,
+    image: String,
+    state: Option<State>,
+    /// In seconds.
+    age: i64,
+    networks: Vec<String>,
+}
+
+impl Member {
+    fn of(summary: ContainerSummary, now: i64) -> Option<Self> {
+        let networks = summary.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
+        Some(Self {
+            id: summary.id?,
+            image: summary.image_id?,
+            state: summary.state,
+            age: now.saturating_sub(summary.created?),
+            networks: networks.into_keys().collect(),
+        })
+    }
+
+    /// Whether no run has it yet.
+    pub(super) fn is_untaken(&self) -> bool {
+        self.networks.iter().all(|name| name == NETWORK)
+    }
+
+    /// Whether it is of this very build.
+    pub(super) fn is_of(&self, own: &Own) -> bool {
+        own.id.as_ref() == Some(&self.image)
+    }
+
+    fn can_be_taken(&self, own: &Own) -> bool {
+        self.is_of(own)
+            && self.is_untaken()
+            && self.state == Some(State::RUNNING)
+            && (0..=OLDEST).contains(&self.age)
+    }
+
+    /// Whether it is what somebody left half-made, or should have ended by itself.
+    pub(super) fn is_left_over(&self) -> bool {
+        let runs = self.state == Some(State::RUNNING);
+        self.is_untaken() && self.age > if runs { OVERDUE } else { HALF_MADE }
+    }
+}
+
+impl Engine {
+    /// All that are there.
+    pub(super) async fn members(&self) -> Result<Vec<Member>, bollard::errors::Error> {
+        let filter = HashMap::from([("label", vec![LABEL])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let found = self.api.list_containers(Some(options)).await?;
+        Ok(found.into_iter().filter_map(|summary| Member::of(summary, now)).collect())
+    }
+
+    /// Those that a run has taken, by their ids.
+    pub(super) async fn taken_by(&self, run: &RunId) -> Result<Vec<String>, bollard::errors::Error> {
+        let mut taken = Vec::new();
+        for member in self.members().await?.into_iter().filter(|member| !member.is_untaken()) {
+            // One that is gone by now needs nobody.
+            let Ok(about) = self.api.inspect_container(&member.id, None).await else { continue };
+            let networks = about.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
+            let names = networks.get(EGRESS).and_then(|endpoint| endpoint.aliases.as_ref());
+            if names.is_some_and(|names| names.iter().any(|name| name == run.as_str())) {
+                taken.push(member.id);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes a member for a run, if there is one that answers and leaves the pool; whatever is wrong with them, there is none. Each
+    /// that was taken is told to `taken`, also one that then does not answer.
+    pub(super) async fn take_member(
+        &self,
+        run: &RunId,
+        own: &Own,
+        mut taken: impl FnMut(&str),
+    ) -> Option<(String, Attached)> {
+        let members = self.members().await.ok()?;
+        let mut ids: Vec<String> =
+            members.into_iter().filter(|member| member.can_be_taken(own)).map(|member| member.id).collect();
+        // Runs that begin at once do not all ask for the same one first.
+        let turn = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
+        ids.rotate_left(turn);
+        for id in ids {
+            if !self.take(&id, run).await {
+                continue;
+            }
+            taken(&id);
+            match self.wake(&id).await {
+                Some(attached) if self.leave_pool(&id).await.is_ok() => return Some((id, attached)),
+                _ => drop(self.remove_container(&id).await),
+            }
+        }
+        None
+    }
+
+    /// Whether the member is this run's from now on: of all who ask, one is told so.
+    async fn take(&self, id: &str, run: &RunId) -> bool {
+        let endpoint_config = Some(endpoint_named(&[run.as_str()]));
+        let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config };
+        self.api.connect_network(EGRESS, request).await.is_ok()
+    }
+
+    /// Attaches to a member, and hears that it is alive.
+    async fn wake(&self, id: &str) -> Option<Attached> {
+        let mut attached = Attached::to(self, id).await.ok()?;
+        let (mut frames, mut complaint) = (Frames::default(), String::new());
+        let answered = async {
+            attached.input.write_all(&frame(Channel::Alive, &[])).await.ok()?;
+            attached.input.flush().await.ok()?;
+            while frames.next_frame().ok()?.is_none_or(|(channel, _)| channel != Channel::Alive) {
+                frames.feed(&next_output(&mut attached.output, &mut complaint).await?);
+            }
+            Some(())
+        };
+        tokio::time::timeout(AWAKE, answered).await.ok()??;
+        Some(attached)
+    }
+
+    /// Takes a member off the network of those that wait.
+    async fn leave_pool(&self, id: &str) -> Result<(), String> {
+        let request = NetworkDisconnectRequest { container: id.to_owned(), force: Some(true) };
+        self.api.disconnect_network(NETWORK, request).await.map_err(|error| told(&error))
+    }
+
+    /// Makes the network of those that wait: nothing on it reaches this machine, others, or each other.
+    pub(super) async fn make_pool_network(&self) -> Result<(), String> {
+        let subnet = IpamConfig { subnet: Some(RunNetwork::of_pool().subnet()), ..IpamConfig::default() };
+        let option =
+            |name: &str, value: &str| (format!("com.docker.network.bridge.{name}"), value.to_owned());
+        self.make_once(NetworkCreateRequest {
+            name: NETWORK.into(),
+            driver: Some("bridge".into()),
+            internal: Some(true),
+            enable_ipv6: Some(false),
+            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
+            options: Some(HashMap::from([option("inhibit_ipv4", "true"), option("enable_icc", "false")])),
+            labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
+            ..NetworkCreateRequest::default()
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(value: Option<&str>) -> Caller {
+        let environment = value.map(|value| (VARIABLE.into(), value.into())).into_iter().collect();
+        Caller { uid: 1, gid: 1, superuser: false, home: None, directory: "/".into(), environment }
+    }
+
+    #[test]
+    fn the_size_is_two_or_what_is_said_and_nothing_else_is_understood() {
+        for (said, size) in [(None, 2), (Some(""), 2), (Some("0"), 0), (Some("7"), 7), (Some("32"), 32)] {
+            assert_eq!(super::size(&caller(said)).unwrap(), size, "{said:?}");
+        }
+        for said in ["33", "-1", "+1", "two", " 2", "2 ", "1e1", "99999999999999999999999"] {
+            let error = super::size(&caller(Some(said))).unwrap_err();
+            assert!(error.to_string().contains(VARIABLE), "{error}");
+            assert!(error.remedy().is_some_and(|remedy| remedy.contains("0 for none")), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_young_one_of_this_build_that_nobody_has_is_taken() {
+        let own = Own { image: "i:1".into(), volume: "v".into(), id: Some("sha256:1".into()) };
+        let member = |image: &str, state, age, networks: &[&str]| Member {
+            id: "1".into(),
+            image: image.into(),
+            state: Some(state),
+            age,
+            networks: networks.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert!(member("sha256:1", State::RUNNING, 539, &[NETWORK]).can_be_taken(&own));
+        for other in [
+            member("sha256:2", State::RUNNING, 1, &[NETWORK]),
+            member("sha256:1", State::CREATED, 1, &[NETWORK]),
+            member("sha256:1", State::RUNNING, 541, &[NETWORK]),
+            member("sha256:1", State::RUNNING, -1, &[NETWORK]),
+            member("sha256:1", State::RUNNING, 1, &[NETWORK, EGRESS]),
+            member("sha256:1", State::RUNNING, 1, &[EGRESS, "lockgate-exec-x"]),
+        ] {
+            assert!(!other.can_be_taken(&own));
+        }
+        assert!(member("sha256:2", State::CREATED, 61, &[NETWORK]).is_left_over());
+        assert!(member("sha256:2", State::RUNNING, 661, &[NETWORK]).is_left_over());
+        // What a run has is taken away with the run.
+        assert!(!member("sha256:1", State::EXITED, 9999, &[EGRESS]).is_left_over());
+        assert!(!member("sha256:1", State::CREATED, 59, &[NETWORK]).is_left_over());
+    }
+}

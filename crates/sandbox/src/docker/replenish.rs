@@ -1,0 +1,145 @@
+//! Fills the pool up, in a process of its own that neither the start nor the end of a run waits for: it begins once the run
+//! is over, or has gone on for a while. What it began it finishes, also when the run is over, and what it could not finish it
+//! takes away; what is left where it is killed itself is taken away by the next one.
+//!
+//! ```text
+//! keeper ── fork ──► waits ── the command begins, then: a while or the end ──► fills ──► ends
+//!                      └──── the end, and no command has begun ──────────────────────────┘
+//! ```
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use sys::process::{self, Namespaces};
+use sys::{descriptor, privilege};
+
+use super::container;
+use super::engine::{Engine, EngineAt};
+use super::pool::Member;
+use super::prepare::{self, Own};
+
+/// How long a run goes on before the pool is filled beside it.
+const WHILE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+/// What a run that is over is left for its last words.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long filling may take.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long one waits for another who fills at the same time, at most, and how often.
+const PAUSE: u64 = 500;
+const PAUSES: usize = 8;
+
+/// Whoever fills the pool when it is told to, or when the run is over.
+pub(super) struct Filler(OwnedFd);
+
+impl Filler {
+    /// Starts the process; with a pool of none there is none. This one has a single thread still.
+    pub(super) fn start(at: &EngineAt, size: usize) -> io::Result<Option<Self>> {
+        if size == 0 {
+            return Ok(None);
+        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        process::clone(Namespaces::NONE, None, || {
+            let shut = shut_off(&read);
+            i32::from(shut.is_err() || live(&read, at, size).is_none())
+        })?;
+        Ok(Some(Self(write)))
+    }
+
+    /// Says that the command has begun.
+    pub(super) fn has_begun(&self) {
+        let _ = rustix::io::write(&self.0, b"b");
+    }
+}
+
+/// Lets go of all that is the run's: whoever reads what the command writes would wait for this process as well.
+fn shut_off(word: &OwnedFd) -> io::Result<()> {
+    privilege::undumpable()?;
+    descriptor::close_all_but(&[word.as_fd()])?;
+    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    dup2_stderr(&nothing)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+fn live(word: &OwnedFd, at: &EngineAt, size: usize) -> Option<()> {
+    if rustix::io::retry_on_intr(|| rustix::io::read(word, &mut [0; 1])).ok()? == 0 {
+        return Some(());
+    }
+    let over = rustix::event::poll(&mut [PollFd::new(word, PollFlags::IN)], Some(&WHILE));
+    if over != Ok(0) {
+        std::thread::sleep(LAST_WORDS);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(async {
+        let engine = Engine::at(at).ok()?;
+        tokio::time::timeout(LONGEST, fill(&engine, size)).await.ok()?
+    })
+}
+
+/// Makes members until there are as many as there may be, and no more than that at any time: of several who fill at once, the one
+/// who sees too many takes its own away, before it was started.
+async fn fill(engine: &Engine, size: usize) -> Option<()> {
+    let own = prepare::own(engine).await.ok()?;
+    let own = if own.id.is_none() { prepare::own(engine).await.ok()? } else { own };
+    engine.make_pool_network().await.ok()?;
+    for member in engine.members().await.ok()?.iter().filter(|member| member.is_left_over()) {
+        let _ = engine.remove_container(&member.id).await;
+    }
+    let mut pauses = 0;
+    while waiting(engine, &own).await? < size {
+        let name = format!("lockgate-sidecar-pool-{}", uuid().ok()?); // S1.7
+        engine.make_container(&name, container::member(&own.image, &own.volume)).await.ok()?;
+        let started = match waiting(engine, &own).await {
+            Some(count) if count <= size => engine.start(&name).await.ok(),
+            _ => None,
+        };
+        if started.is_none() {
+            let _ = engine.remove_container(&name).await;
+            pauses += 1;
+            if pauses > PAUSES {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(random().ok()? % PAUSE)).await;
+        }
+    }
+    Some(())
+}
+
+/// How many of this build no run has yet, those included that are being made.
+async fn waiting(engine: &Engine, own: &Own) -> Option<usize> {
+    let counts = |member: &&Member| member.is_of(own) && member.is_untaken();
+    Some(engine.members().await.ok()?.iter().filter(counts).count())
+}
+
+/// A random one, version 4 of RFC 9562.
+fn uuid() -> io::Result<String> {
+    let number = (u128::from(random()?) << 64) | u128::from(random()?);
+    let number = number & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
+    let text = format!("{number:032x}");
+    Ok([&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-"))
+}
+
+fn random() -> io::Result<u64> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(random))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_name_is_a_uuid_of_version_four() {
+        let name = super::uuid().unwrap();
+        let lengths: Vec<usize> = name.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{name}");
+        assert_eq!(name.as_bytes()[14], b'4', "{name}");
+        assert!(b"89ab".contains(&name.as_bytes()[19]), "{name}");
+        assert_ne!(name, super::uuid().unwrap());
+    }
+}
