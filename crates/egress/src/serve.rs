@@ -186,11 +186,10 @@ async fn run(
     }
     if let Some(InboundPorts { ports, entrance }) = inbound {
         let entrance = Rc::new(entrance);
-        let places = Rc::new(Semaphore::new(MOST_INBOUND));
         for (fd, inbound) in ports {
-            let door = Door { places: Rc::clone(&places), ..Door::open(fd, None)? };
+            let door = Door { places: Rc::new(Semaphore::new(MOST_INBOUND)), ..Door::open(fd, None)? };
             let (gate, entrance) = (Rc::clone(&gate), Rc::clone(&entrance));
-            start(Box::pin(tunnel::serve_inbound(gate, door, Rc::new(inbound), entrance)));
+            start(Box::pin(tunnel::serve_inbound(gate, door, inbound, entrance)));
         }
     }
     let stop = std::os::unix::net::UnixStream::from(stop);
@@ -206,8 +205,8 @@ async fn run(
 /// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this
 /// bounds its memory.
 const MOST_CONNECTIONS: usize = 1024;
-/// The same of connections from outside, which take none of the command's own places.
-const MOST_INBOUND: usize = 256;
+/// The same of connections from outside to one port, which take no place of the command's or of another port.
+const MOST_INBOUND: usize = 128;
 
 thread_local! {
     static PLACES: Rc<Semaphore> = Rc::new(Semaphore::new(MOST_CONNECTIONS));

@@ -12,6 +12,7 @@ use crate::decide::Carriage;
 use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
 use crate::hostname::{Host, Hostname};
+use crate::inbound::refuse_unservable;
 use crate::layer::Origin;
 use crate::pattern::is_reserved;
 use crate::quantity::Span;
@@ -176,6 +177,7 @@ impl Companion {
             return Err(at.error("ports", "name at least one: a companion is reached by its ports alone"));
         }
         let ports = compile_ports(&at, &config.ports)?;
+        ports.iter().try_for_each(|port| refuse_unservable(&at, "ports", *port))?;
         let health = config.health.clone().unwrap_or_default();
         for (field, command) in [("command", &config.command), ("health.command", &health.command)] {
             let wrong =
@@ -219,7 +221,8 @@ fn name(text: &str) -> Result<Hostname, String> {
             "`{text}` must be one label of lower-case letters, digits and `-`, at most {LONGEST_NAME}"
         ));
     }
-    if is_reserved(&name) {
+    // The last is what a sandbox calls itself.
+    if is_reserved(&name) || name.as_str() == "lockgate" {
         return Err(format!("`{text}` already means something in a sandbox"));
     }
     Ok(name)
@@ -367,6 +370,9 @@ mod tests {
             (DB.replace("\"db\"", "\"localhost\""), "companion[0].name"),
             (DB.replace("5432", ""), "companion[0].ports"),
             (DB.replace("5432", "0"), "companion[0].ports"),
+            (DB.replace("5432", "80"), "companion[0].ports"),
+            (DB.replace("5432", "41999"), "companion[0].ports"),
+            (DB.replace("\"db\"", "\"lockgate\""), "companion[0].name"),
             (DB.replace("postgres", ""), "companion[0].image"),
             (format!("{DB}command = []\n"), "companion[0].command"),
             (format!("{DB}health = {{ command = [\"\"] }}\n"), "companion[0].health.command"),

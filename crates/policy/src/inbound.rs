@@ -55,6 +55,7 @@ impl Inbound {
         let at = At { origin, field: &field, width: Width::AsWritten };
         let port = |field: &str, number| Port::new(number).ok_or_else(|| at.error(field, "0 is not a port"));
         let container_port = port("container_port", config.container_port)?;
+        refuse_unservable(&at, "container_port", container_port)?;
         let host_port = port("host_port", config.host_port.unwrap_or(config.container_port))?;
         let sources = match &config.allowed_sources {
             Some(list) if list.is_empty() => {
@@ -88,6 +89,25 @@ impl Inbound {
             IpAddr::V4(first) => first.is_loopback() && range.bits >= 8,
             IpAddr::V6(first) => first.is_loopback() && range.bits == 128,
         })
+    }
+}
+
+/// Refuses a port on which nothing inside can listen: nobody there has the right to one below 1024, and one is taken.
+pub(crate) fn refuse_unservable(at: &At<'_>, field: &str, port: Port) -> Result<(), ConfigError> {
+    const REDIRECTED: u16 = 41_999;
+    match port.number() {
+        ..1024 => Err(at
+            .error(
+                field,
+                format!(
+                    "nothing inside can listen on {port}: ports below 1024 take a right that nobody there has"
+                ),
+            )
+            .with_hint("have the server listen on another, such as 8080")),
+        REDIRECTED => {
+            Err(at.error(field, format!("{port} is taken inside by what everything is redirected to")))
+        }
+        _ => Ok(()),
     }
 }
 

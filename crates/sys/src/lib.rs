@@ -4,6 +4,7 @@
 //! Every `unsafe` line of the project stands in this crate, each with its reason. Nothing here knows what a run, a
 //! policy or a sandbox is: the functions are verbs, and what they are good for is decided above.
 
+pub mod arguments;
 pub mod cgroup;
 pub mod descriptor;
 pub mod environment;

@@ -104,6 +104,9 @@ fn only_its_name_and_its_ports_lead_to_it() {
         &["tcp", "sidecar", "6379", "PING\r\n"],
         &["tcp", "cache.example.com", "6379", "PING\r\n"],
     ]);
+    // What looks like requests of another protocol is the companion's own to judge.
+    let spoken = run.probe(&["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\n"]);
+    assert!(spoken.text("received").starts_with("-ERR unknown command"), "{spoken}");
     assert!(run.by_tunnel("cache:6379").number("status") == 200);
     assert!(run.by_tunnel("cache:6380").number("status") == 403);
     // Another run has none of that name.
@@ -157,7 +160,7 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     bench.file("outside/secret", canary.text());
     let workspace = bench.workspace().display().to_string();
     let line = format!(
-        "env; id -u; ls -a {workspace}; cat {}; ls /proc | grep -c '^[0-9]'; cat /proc/self/status; \
+        "tr '\\0' ' ' < /proc/1/cmdline; env; id -u; ls -a {workspace}; cat {}; ls /proc | grep -c '^[0-9]'; cat /proc/self/status; \
          for p in 9999 8000; do bash -c \": <>/dev/tcp/127.0.0.1/$p\" && echo reached $p; done",
         bench.outside().join("secret").display()
     );
@@ -166,7 +169,9 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
         canary.text(),
         cache_that_says(&line, "")
     );
-    let told = said(&run_with(&bench, &policy).caller("TOKEN", canary.text()));
+    let run = run_with(&bench, &policy).caller("TOKEN", canary.text());
+    let told = said(&run.flags(["--env", &format!("GIVEN={}", canary.text())]));
+    assert!(told.contains("lockgate-init"), "{told}");
     assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
     assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
     assert!(told.contains("Seccomp:\t2") && told.contains("No such file or directory"), "{told}");

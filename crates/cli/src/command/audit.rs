@@ -119,9 +119,13 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         chains.push((String::new(), run.into()));
     } else {
         let run = find(state, run)?;
+        refuse_others(&state.audit(&run), &run)?;
         chains.push((String::new(), state.audit(&run)));
         let named = |(name, path)| (format!("companion {name}: "), path);
-        chains.extend(state.companion_audits(&run).into_iter().map(named));
+        for (name, path) in state.companion_audits(&run) {
+            refuse_others(&path, &run)?;
+            chains.push(named((name, path)));
+        }
     }
     let key = match key {
         Some(key) => key,
@@ -131,6 +135,18 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         verify_chain(&whose, &path, key.trim(), form)?;
     }
     Ok(0)
+}
+
+/// A chain that holds may still be another run's.
+fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
+    let first = open(path)?.lines().next().transpose()?.unwrap_or_default();
+    let entry: Entry = serde_json::from_str(&first)
+        .map_err(|error| anyhow::anyhow!("the audit does not hold: {}: {error}", path.display()))?;
+    if entry.run == run.as_str() {
+        Ok(())
+    } else {
+        Err(anyhow::anyhow!("the audit does not hold: {} is of run {}", path.display(), entry.run))
+    }
 }
 
 fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), anyhow::Error> {

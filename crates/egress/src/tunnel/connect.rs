@@ -134,6 +134,10 @@ async fn carry_both(
     upstream: Dialled,
     idle: Duration,
 ) -> io::Result<()> {
+    if exchange.grant().is_companion() {
+        // No neighbour could be named in what it carries, and no credential is bound to it.
+        return copy::both_ways(exchange, agent, upstream, idle).await;
+    }
     let only_tls = exchange.grant().carriage() == Carriage::Tls;
     let carried = tokio::select! {
         biased;

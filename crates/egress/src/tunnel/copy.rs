@@ -19,6 +19,8 @@ use crate::upstream::Dialled;
 const BUFFER: usize = 64 * 1024;
 /// How many full buffers in a row make a connection busy.
 const BUSY: u32 = 4;
+/// How long the other side of a connection may rest when one has ended: it would hold its place for nobody.
+const HALF_CLOSED: Duration = Duration::from_secs(600);
 /// How much a pipe may hold.
 const PIPE: usize = 1 << 20;
 
@@ -87,6 +89,19 @@ pub(super) async fn between(
             )
         } => outcome.map(drop),
         () = rest(moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+        () = rest_after_end(moved, &ended) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Ends when one side has ended and nothing has moved since for [`HALF_CLOSED`].
+async fn rest_after_end(moved: &Cell<Instant>, ended: &Cell<bool>) {
+    loop {
+        rest(moved, HALF_CLOSED).await;
+        if ended.get() {
+            return;
+        }
+        // Both are there and say nothing: that may last.
+        tokio::time::sleep(HALF_CLOSED).await;
     }
 }
 
@@ -150,6 +165,7 @@ async fn one_way(
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
     }
+    moved.set(Instant::now());
     if ended.replace(true) {
         return Ok(()); // both ways have: the connections are closed now
     }

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,56 +19,70 @@ use crate::upstream::Entrance;
 /// How long a connection may be idle.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// How many connections that are refused are recorded: whoever can reach the port makes them, and nobody asked for them.
+const MOST_REFUSED: u32 = 1000;
+
+/// One declared port, and how often it was refused.
+struct Port {
+    inbound: Inbound,
+    entrance: Rc<Entrance>,
+    refused: Cell<u32>,
+}
+
 /// Serves one declared port until its listener fails.
 pub(crate) async fn serve_inbound(
     gate: Rc<Gate>,
     door: Door,
-    inbound: Rc<Inbound>,
+    inbound: Inbound,
     entrance: Rc<Entrance>,
 ) -> io::Result<()> {
+    let port = Rc::new(Port { inbound, entrance, refused: Cell::new(0) });
     loop {
         let (stream, place) = door.accept().await?;
-        let (gate, inbound, entrance) = (Rc::clone(&gate), Rc::clone(&inbound), Rc::clone(&entrance));
+        let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
         tokio::task::spawn_local(async move {
-            let _ = serve_one(&gate, stream, &inbound, &entrance).await;
+            let _ = port.serve(&gate, stream).await;
             drop(place);
         });
     }
 }
 
-async fn serve_one(
-    gate: &Rc<Gate>,
-    outside: TcpStream,
-    inbound: &Inbound,
-    entrance: &Entrance,
-) -> io::Result<()> {
-    let source = outside.peer_addr()?;
-    let source = SocketAddr::new(source.ip().to_canonical(), source.port());
-    let target = format!("port {} from {source}", inbound.container_port);
-    let mut record = Record::begin(gate, Plane::Inbound, "TCP", target);
-    record.rule(&inbound.to_string());
-    if gate.audit().borrow().is_broken() {
-        record.deny(Denial::new(Guard::Audit, "the audit cannot be written"));
-        return outside.set_zero_linger();
-    }
-    if !inbound.admits(source.ip()) {
-        let reason =
-            format!("{} is not among the allowed sources of port {}", source.ip(), inbound.host_port);
-        record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));
-        return outside.set_zero_linger();
-    }
-    let inside = match entrance.connect(inbound.container_port).await {
-        Ok(inside) => inside,
-        Err(error) => {
-            record.fail(&error.to_string());
+impl Port {
+    async fn serve(&self, gate: &Rc<Gate>, outside: TcpStream) -> io::Result<()> {
+        let inbound = &self.inbound;
+        let source = outside.peer_addr()?.ip().to_canonical();
+        let admitted = inbound.admits(source);
+        if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) > MOST_REFUSED {
             return outside.set_zero_linger();
         }
-    };
-    record.reached_inside(inbound.container_port);
-    outside.set_nodelay(true)?;
-    let (received, sent) = (Cell::new(0), Cell::new(0));
-    let moved = Cell::new(Instant::now());
-    let outcome = copy::between(&outside, &inside, (&received, &sent), &moved, IDLE).await;
-    record.count(sent.get(), received.get());
-    outcome
+        // Without the source's port: each source is told of once.
+        let target = format!("port {} from {source}", inbound.container_port);
+        let mut record = Record::begin(gate, Plane::Inbound, "TCP", target);
+        record.rule(&inbound.to_string());
+        if gate.audit().borrow().is_broken() {
+            record.deny(Denial::new(Guard::Audit, "the audit cannot be written"));
+            return outside.set_zero_linger();
+        }
+        if !admitted {
+            let more = if self.refused.get() > MOST_REFUSED { "; more of them are not recorded" } else { "" };
+            let reason =
+                format!("{source} is not among the allowed sources of port {}{more}", inbound.host_port);
+            record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));
+            return outside.set_zero_linger();
+        }
+        let inside = match self.entrance.connect(inbound.container_port).await {
+            Ok(inside) => inside,
+            Err(error) => {
+                record.fail(&error.to_string());
+                return outside.set_zero_linger();
+            }
+        };
+        record.reached_inside(inbound.container_port);
+        outside.set_nodelay(true)?;
+        let (received, sent) = (Cell::new(0), Cell::new(0));
+        let moved = Cell::new(Instant::now());
+        let outcome = copy::between(&outside, &inside, (&received, &sent), &moved, IDLE).await;
+        record.count(sent.get(), received.get());
+        outcome
+    }
 }

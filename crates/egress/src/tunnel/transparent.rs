@@ -53,8 +53,13 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let asked = policy::Asked::connection(Plane::Transparent, host.clone(), port, View::Opaque);
     let mut agent = Buffered::new(stream);
     // The answer to the plain question tells whether to look at the first octets before anything else.
-    let must_look = CLIENT_FIRST.contains(&port.number())
-        || gate.policy().decide(&asked).is_ok_and(|grant| grant.carriage() != Carriage::Any);
+    let decided = gate.policy().decide(&asked);
+    let must_look = match &decided {
+        // Its ports alone decide, whatever is spoken there.
+        Ok(grant) if grant.is_companion() => false,
+        Ok(grant) => CLIENT_FIRST.contains(&port.number()) || grant.carriage() != Carriage::Any,
+        Err(_) => CLIENT_FIRST.contains(&port.number()),
+    };
     let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
         return match exchange.pin(&gate).await {

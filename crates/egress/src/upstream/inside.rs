@@ -63,6 +63,10 @@ impl Entrance {
         let stream = tokio::time::timeout(CONNECT, connecting)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        if stream.local_addr()? == stream.peer_addr()? {
+            // Where nobody listens, a socket that was given that very port reaches itself.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         stream.set_nodelay(true)?;
         Ok(stream)
     }

@@ -100,6 +100,13 @@ fn accepts(inlet: &Inlet, port: Port) -> bool {
 }
 
 fn connects(socket: &OwnedFd, address: SocketAddr) -> bool {
+    let other = || rustix::net::getpeername(socket).ok()?.map(SocketAddr::try_from)?.ok();
+    let own = || SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok();
+    // Where nobody listens, a socket that was given that very port reaches itself.
+    is_connected(socket, address) && own().zip(other()).is_some_and(|(own, other)| own != other)
+}
+
+fn is_connected(socket: &OwnedFd, address: SocketAddr) -> bool {
     match rustix::net::connect(socket, &address) {
         Ok(()) => true,
         Err(rustix::io::Errno::INPROGRESS) => {

@@ -297,6 +297,8 @@ impl Running {
             rustix::net::recv(&self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
             if let Some(Told::Denied(mut notice)) = Told::parse(&buffer[..length]) {
+                // What would allow it is not the command's to change.
+                notice.hint = None;
                 notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
                 report(Report::Denied(&notice));
             }

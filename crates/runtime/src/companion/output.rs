@@ -68,7 +68,9 @@ impl Output {
 }
 
 fn plain(line: &str) -> String {
-    line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(300).collect()
+    // Letters, and what is plain to see: not what turns the direction, hides, or takes no room.
+    let shown = |c: char| c.is_alphanumeric() || c == ' ' || c.is_ascii_graphic();
+    line.chars().map(|c| if shown(c) { c } else { '\u{fffd}' }).take(300).collect()
 }
 
 #[cfg(test)]
@@ -82,11 +84,11 @@ mod tests {
             rustix::io::write(&writer, format!("line {number}\n").as_bytes()).unwrap();
             output.read();
         }
-        rustix::io::write(&writer, b"\x1b[2Jbad\n").unwrap();
+        rustix::io::write(&writer, "\u{1b}[2Jb\u{202e}ad\n".as_bytes()).unwrap();
         output.read();
         assert!(output.last.len() <= KEPT);
         let told = output.told();
-        assert!(told.ends_with("line 1999\n  | \u{fffd}[2Jbad"), "{told}");
+        assert!(told.ends_with("line 1999\n  | \u{fffd}[2Jb\u{fffd}ad"), "{told}");
         assert_eq!(told.lines().count(), 6);
     }
 

@@ -49,6 +49,8 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
         let step = step.to_owned();
         move |error: std::io::Error| Failure { step, cause: error.to_string() }
     };
+    // Everybody inside may read them: they are the caller's, with what the caller said in them.
+    sys::arguments::replace("lockgate-init");
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
     let _ = rustix::process::setsid();
     take_identity(inherited).map_err(fail("map the identity"))?;

@@ -1,0 +1,50 @@
+//! The words that this process was started with, which everybody who sees a process forked from it can read: proc_pid_cmdline(5).
+
+use std::ffi::c_char;
+use std::os::unix::ffi::OsStrExt;
+
+unsafe extern "C" {
+    /// glibc's pointer to the first of them.
+    static program_invocation_name: *mut c_char;
+}
+
+/// Overwrites them with a name of this process's own, as far as there is room. For a process that has one thread and has read
+/// them already.
+pub fn replace(name: &str) {
+    // The kernel lays them one behind the other, each with its end: execve(2).
+    let room: usize = std::env::args_os().map(|word| word.as_bytes().len() + 1).sum();
+    // SAFETY: the pointer is to the first word, behind which the others follow; all of it belongs to this process and may
+    // be written. No other thread reads it: there is none. What is written ends in NUL, as the last word did.
+    unsafe {
+        let first = program_invocation_name;
+        if first.is_null() || room == 0 {
+            return;
+        }
+        std::ptr::write_bytes(first, 0, room);
+        let length = name.len().min(room - 1);
+        std::ptr::copy_nonoverlapping(name.as_ptr().cast(), first, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process;
+
+    #[test]
+    fn a_process_that_was_forked_has_the_name_it_took() {
+        let own = || std::fs::read("/proc/self/cmdline").unwrap();
+        let before = own();
+        assert!(before.len() > 8 && !before.starts_with(b"taken"));
+        let child = process::fork(|| {
+            replace("taken");
+            let now = own();
+            i32::from(!(now.starts_with(b"taken\0") && now[5..].iter().all(|octet| *octet == 0)))
+        });
+        // A test has threads, where no such fork is made.
+        if let Ok(child) = child {
+            assert!(matches!(child.wait(), Ok(process::Exit::Code(0))));
+            assert_eq!(own(), before);
+        }
+    }
+}
