@@ -143,6 +143,8 @@ pub struct Companion {
     pub patience: Span,
     /// What it may use up.
     pub limits: Limits,
+    /// Whether that was asked for, so that a host that cannot hold it refuses the run.
+    pub limits_asked: bool,
     /// Where its own requests may go.
     pub policy: Policy,
     /// Whether it has rules of its own.
@@ -207,6 +209,7 @@ impl Companion {
             probe: health.command,
             patience,
             limits: limits_of(origin, &format!("{field}.resources"), &config.resources.as_limits())?,
+            limits_asked: !config.resources.is_empty(),
             own_rules: rules.is_some(),
             policy: rules.unwrap_or_default(),
         })

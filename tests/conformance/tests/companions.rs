@@ -53,7 +53,7 @@ fn run_with(bench: &Bench, policy: &str) -> Run {
 
 /// What such a Redis was told to say.
 fn said(run: &Run) -> String {
-    let seen = run.probe(&["tcp", "cache", "6379", "GET said\r\n"]);
+    let seen = run.probe(&["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"]);
     assert!(seen.done(), "{seen}");
     seen.text("received").to_owned()
 }
@@ -69,8 +69,9 @@ fn a_database_and_a_cache_serve_their_clients() {
     }
     let bench = Bench::new();
     let policy = format!("{CACHE}{DATABASE}");
-    let run = run_with(&bench, &policy);
-    let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\n"]);
+    // It asks for a limit, which not every user can have held.
+    let run = run_with(&bench, &policy).flags(["--limits", "best-effort"]);
+    let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\nQUIT\r\n"]);
     assert!(seen.text("received").starts_with("+OK\r\n"), "{seen}");
     let records = bench.every_audit_record();
     let of_cache: Vec<_> = records.iter().filter(|r| r["target"] == "cache:6379").collect();
@@ -80,6 +81,7 @@ fn a_database_and_a_cache_serve_their_clients() {
     // Real clients, which the image has.
     let file = bench.file("outside/policy.toml", &policy);
     let real = bench.run(Backend::Container).flags(["--policy", file.to_str().unwrap()]);
+    let real = real.flags(["--limits", "best-effort"]);
     let ended = real.shell(
         "redis-cli -h cache set a 1 && redis-cli -h cache incr a && \
          psql -h db -U app -d postgres -At -c 'create table t(n int); insert into t select generate_series(1,1000); \
@@ -96,24 +98,24 @@ fn only_its_name_and_its_ports_lead_to_it() {
     }
     let bench = Bench::new();
     let run = run_with(&bench, CACHE);
-    run.everything_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+    run.everything_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
     run.nothing_works(&[
-        &["tcp", "cache", "6380", "PING\r\n"],
+        &["tcp", "cache", "6380", "PING\r\nQUIT\r\n"],
         &["tcp", "cache", "22"],
-        &["tcp", "127.0.0.1", "6379", "PING\r\n"],
-        &["tcp", "sidecar", "6379", "PING\r\n"],
-        &["tcp", "cache.example.com", "6379", "PING\r\n"],
+        &["tcp", "127.0.0.1", "6379", "PING\r\nQUIT\r\n"],
+        &["tcp", "sidecar", "6379", "PING\r\nQUIT\r\n"],
+        &["tcp", "cache.example.com", "6379", "PING\r\nQUIT\r\n"],
     ]);
     // What looks like requests of another protocol is the companion's own to judge.
-    let spoken = run.probe(&["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\n"]);
+    let spoken = run.probe(&["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\nQUIT\\r\\n"]);
     assert!(spoken.text("received").starts_with("-ERR unknown command"), "{spoken}");
     assert!(run.by_tunnel("cache:6379").number("status") == 200);
     assert!(run.by_tunnel("cache:6380").number("status") == 403);
     // Another run has none of that name.
     let other = bench.run(Backend::isolated());
-    other.nothing_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+    other.nothing_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
     let denied = run_with(&bench, &format!("{CACHE}[[egress.deny]]\nhost = \"cache\"\n"));
-    denied.nothing_works(&[&["tcp", "cache", "6379", "PING\r\n"]]);
+    denied.nothing_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
 }
 
 #[test]
@@ -134,16 +136,20 @@ fn it_has_the_commands_rules_or_its_own() {
     let run = run_with(&bench, &cache("")).within(&world);
     assert!(!said(&run).contains("\nhello"), "default is deny");
     let run = run_with(&bench, &format!("{}{allowed}", cache("egress = {}"))).within(&world);
-    let seen = run
-        .probes(&[&["tcp", "cache", "6379", "GET said\r\n"], &["tcp", "api.example.com", "7777", "hello\n"]]);
+    let seen = run.probes(&[
+        &["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"],
+        &["tcp", "api.example.com", "7777", "hello\n"],
+    ]);
     assert!(!seen[0].text("received").contains("hello\r"), "its own rules are none: {}", seen[0]);
     assert!(seen[1].done(), "{}", seen[1]);
     assert_eq!(world.reached(":7777").len(), 1, "{:?}", world.records());
 
     let own = "egress = { allow = [{ host = \"api.example.com:7777\" }] }";
     let run = run_with(&bench, &cache(own)).within(&world);
-    let seen = run
-        .probes(&[&["tcp", "cache", "6379", "GET said\r\n"], &["tcp", "api.example.com", "7777", "hello\n"]]);
+    let seen = run.probes(&[
+        &["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"],
+        &["tcp", "api.example.com", "7777", "hello\n"],
+    ]);
     assert!(seen[0].text("received").contains("hello"), "{}", seen[0]);
     assert!(!seen[1].done(), "the command has its rules as well: {}", seen[1]);
     let records = bench.every_audit_record();

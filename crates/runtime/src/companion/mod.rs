@@ -83,7 +83,7 @@ fn ready(
         image: Some(companion.image.clone()),
         directory: None,
         limits: companion.limits.clone(),
-        limits_asked: true,
+        limits_asked: companion.limits_asked,
         env: EnvSpec { set: companion.env.clone(), pass: Vec::new() },
         terminal: Terminal::Never,
         policy: companion.policy.clone(),
@@ -151,6 +151,9 @@ impl Companions {
     ) -> Result<Self, Error> {
         let mut companions = Self::default();
         for ready in prepared.0 {
+            for notice in &ready.plan.notices {
+                report(Report::Notice(&format!("companion `{}`: {notice}", ready.companion.name)));
+            }
             let entrances = companions.entrances()?;
             let began = begin(ready, common, entrances, undo)?;
             companions.0.push(began);
