@@ -101,7 +101,12 @@ fn judged(site: &Site, answer: &Value) -> Answer {
         received.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok());
     let records = fs::read_to_string(site.world().folder().join("records.jsonl")).unwrap_or_default();
     let number = |key: &str| usize::try_from(answer[key].as_u64().expect("an offset")).expect("a small file");
-    let seen = records[number("from")..number("to")]
+    // A record that was being written when an offset was taken belongs to what came before it.
+    let whole = |at: usize| match records[..at].ends_with('\n') || at == 0 {
+        true => at,
+        false => records[at..].find('\n').map_or(records.len(), |left| at + left + 1),
+    };
+    let seen = records[whole(number("from"))..whole(number("to"))]
         .lines()
         .map(|line| serde_json::from_str(line).expect("a record"));
     let resolvers = ["resolver", "other-resolver"];
