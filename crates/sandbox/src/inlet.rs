@@ -168,12 +168,14 @@ impl Inlets {
                 self.lines.extend(inner);
                 self.give(line, wish, outer)
             }
-            PROBE => match (self.probe, start_probe()) {
-                (None, Ok(pid)) => {
+            // One at a time: a second one would be nobody's to end.
+            PROBE if self.probe.is_some() => descriptor::send(&self.lines[line], &[PROBE, 0], &[]),
+            PROBE => match start_probe() {
+                Ok(pid) => {
                     self.probe = Some((pid, line));
                     Ok(())
                 }
-                _ => descriptor::send(&self.lines[line], &[PROBE, 0], &[]),
+                Err(_) => descriptor::send(&self.lines[line], &[PROBE, 0], &[]),
             },
             STOP => {
                 if let Some((pid, _)) = self.probe {
@@ -270,6 +272,9 @@ mod tests {
         for healthy in [true, false] {
             outer.begin_probe().unwrap();
             inlets.answer(0, || Ok(pid));
+            outer.begin_probe().unwrap();
+            inlets.answer(0, || unreachable!("one is under way"));
+            assert!(!outer.probed().unwrap());
             inlets.ended(Pid::from_raw(1).unwrap(), !healthy);
             inlets.ended(pid, healthy);
             assert_eq!(outer.probed().unwrap(), healthy);

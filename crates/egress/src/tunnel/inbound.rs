@@ -1,5 +1,5 @@
 //! Connections from outside to a port of the command's, where one was declared: nothing is read of one before its source was
-//! judged, and there is one record of each.
+//! judged. There is one record of each that is let in, and of as many that are refused as are worth it.
 
 use std::cell::Cell;
 use std::io;

@@ -123,7 +123,7 @@ struct Running {
     notices: OwnedFd,
     inlet: Inlet,
     output: Output,
-    /// How it ended, once it has.
+    /// Whether it has ended.
     ended: bool,
     /// Its files must be there as long as it is.
     _image: KeptImage,
