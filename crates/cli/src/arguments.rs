@@ -5,10 +5,11 @@ mod image;
 mod spec;
 
 use std::ffi::OsString;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use credentials::{Creds, Keys, ValueFlags};
 pub(crate) use image::Image;
@@ -30,11 +31,15 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Whether the command line of this process begins with `run`.
+    pub(crate) fn begin_a_run() -> bool {
+        std::env::args_os().nth(1).is_some_and(|word| word == "run")
+    }
+
     /// Reads the command line of this process, and ends it where that is wrong or asks for help.
     pub(crate) fn read() -> Self {
-        if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
-            let RunAlone { command: OnlyRun::Run(run) } = RunAlone::parse();
-            return Self { command: Command::Run(run) };
+        if Self::begin_a_run() {
+            return Self { command: Command::Run(RunAlone::read()) };
         }
         Self::parse()
     }
@@ -47,6 +52,20 @@ impl Arguments {
 struct RunAlone {
     #[command(subcommand)]
     command: OnlyRun,
+}
+
+impl RunAlone {
+    /// As `parse` does, but for what was described: to take that apart again would cost each start more than to leave it.
+    fn read() -> Box<Run> {
+        let mut described = ManuallyDrop::new(Self::command());
+        let read = described
+            .try_get_matches_from_mut(std::env::args_os())
+            .and_then(|matches| Self::from_arg_matches_mut(&mut ManuallyDrop::new(matches)));
+        match read {
+            Ok(Self { command: OnlyRun::Run(run) }) => run,
+            Err(error) => error.format(&mut described).exit(),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,14 +6,18 @@ mod exit;
 mod output;
 mod progress;
 
+use sandbox::Ahead;
+
 use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
+    // The dearest part of a sandbox is made while the rest is still read.
+    let ahead = Arguments::begin_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
     let done = match arguments.command {
         Command::EngineAgent => return exit::status(sandbox::live_inside()),
         Command::EngineSidecar => return exit::status(runtime::live_engine_sidecar()),
-        Command::Run(run) => command::run::run(*run),
+        Command::Run(run) => command::run::run(*run, ahead),
         Command::Demo => command::demo::demo(),
         Command::DemoAgent => command::demo_agent::agent(),
         Command::DemoUpstream => command::demo::upstream(),

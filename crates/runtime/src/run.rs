@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
 use policy::{Backend, Inbound, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Caller, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
+use sandbox::{Additions, Ahead, Caller, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
@@ -42,6 +42,8 @@ pub struct RunRequest {
     pub caller: Caller,
     /// Where it is recorded.
     pub state: StateDirectory,
+    /// Namespaces for its sandbox, where whoever asks began them early.
+    pub ahead: Option<Ahead>,
 }
 
 /// What is told while a run goes on.
@@ -69,7 +71,7 @@ pub struct Finished {
 /// # Errors
 /// When the sandbox or its sidecar could not be made or kept. Nothing half-made is left.
 pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Finished, Error> {
-    let RunRequest { mut spec, command, mut caller, state } = request;
+    let RunRequest { mut spec, command, mut caller, state, ahead } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
@@ -105,7 +107,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         report(Report::Notice(notice));
     }
     let beside = (prepared, ports);
-    let supplied = Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, beside };
+    let supplied =
+        Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, beside, ahead };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -126,6 +129,7 @@ struct Supplied<'a> {
     proxy: Option<(String, String)>,
     /// The services beside the command, and the ports by which it is reached.
     beside: (Prepared, Vec<(OwnedFd, Inbound)>),
+    ahead: Option<Ahead>,
 }
 
 /// Makes the placeholders, and gets ready what the sidecar's questions for what they stand for are answered from.
@@ -224,7 +228,7 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, desk, proxy, beside: (prepared, ports) } = supplied;
+    let Supplied { spec, command, caller, purse, desk, proxy, beside: (prepared, ports), ahead } = supplied;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let state = book.state.clone();
     let common = Common { run: &plan.run, caller, state: &state, host, signals: &signals };
@@ -265,7 +269,7 @@ fn live(
         Backend::Docker => sandbox::start_docker,
         Backend::Process => sandbox::start_process,
     };
-    let lines = Lines { stdio, link, inlet };
+    let lines = Lines { stdio, link, inlet, ahead };
     let started = start(plan, host, command, lines, &mut beside, &mut book.undo);
     let Beside { sidecar, platform, failed, .. } = beside;
     let (mut sandbox, sidecar) = match (started, sidecar) {

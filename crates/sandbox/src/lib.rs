@@ -45,7 +45,7 @@ pub use handshake::{Ended, Event, ListenerSet, await_ready, receive_listeners, r
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use inlet::{Inlet, ask_for_socket, take_socket};
-pub use linux::start as start_linux;
+pub use linux::{Ahead, start as start_linux};
 pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_companion};
 pub use process::start as start_process;
 pub use reap::reap;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use policy::MountMode;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
@@ -31,6 +31,9 @@ enum WhenAbsent {
     Leave,
 }
 
+/// How one can tell a placeholder: nobody may write to it.
+const DIRECTORY_MODE: u32 = 0o500;
+const FILE_MODE: u32 = 0o400;
 /// What a file that holds a name says: in `.git/commondir`, that the repository is its own.
 const DOT: &[u8] = b".\n";
 
@@ -88,46 +91,48 @@ pub(crate) struct Held(
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Held, Error> {
     let root = source::open(workspace)?;
-    let (mut held, mut names) = (Vec::new(), Vec::new());
+    let mut free: Vec<Row> = Vec::new();
     for row in rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave) {
-        let fail = |errno: Errno| Error::Source {
-            path: workspace.join(&row.path),
-            why: format!("its name could not be held: {}", std::io::Error::from(errno)),
-        };
         // A placeholder's own children need none: it cannot be written into.
-        if row.path.parent().is_some_and(|parent| names.iter().any(|name| name == parent)) {
-            continue;
-        }
-        if let Some(lock) = hold(root.as_fd(), &row, workspace, undo).map_err(fail)? {
-            held.push(lock);
-            names.push(row.path);
+        let below = |above: &Row| row.path.parent() == Some(&above.path);
+        if !free.iter().any(below) && is_free(root.as_fd(), &row.path) {
+            free.push(row);
         }
     }
+    // Before any of them is made.
+    undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(&row.path))));
+    let owner = owner_to_be(root.as_fd());
+    let mut held = Vec::new();
+    for row in free {
+        let locked = hold(root.as_fd(), &row, owner).map_err(|errno| Error::Source {
+            path: workspace.join(&row.path),
+            why: format!("its name could not be held: {}", std::io::Error::from(errno)),
+        });
+        held.extend(locked?);
+    }
     Ok(Held(held))
+}
+
+/// Whether a name is not there, or another run holds it.
+fn is_free(root: BorrowedFd<'_>, path: &Path) -> bool {
+    match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => matches!(stat.st_mode & 0o777, DIRECTORY_MODE | FILE_MODE) && is_placeholder(root, path),
+        Err(_) => true,
+    }
 }
 
 /// How often a name is tried for that other runs in the workspace let go of at the same moment.
 const TRIES: usize = 64;
 
-/// Holds one name; nothing where it is there, or nobody can make it. Its undo is noted before it is made.
-fn hold(
-    root: BorrowedFd<'_>,
-    row: &Row,
-    workspace: &Path,
-    undo: &mut UndoLog,
-) -> rustix::io::Result<Option<OwnedFd>> {
-    let mut noted = false;
+/// Holds one name; nothing where it is there, or nobody can make it.
+fn hold(root: BorrowedFd<'_>, row: &Row, owner: Option<(Uid, Gid)>) -> rustix::io::Result<Option<OwnedFd>> {
     for _ in 0..TRIES {
-        if !noted {
-            undo.push(Undo::Placeholder(workspace.join(&row.path)));
-            noted = true;
-        }
         let made = match row.when_absent {
             WhenAbsent::HoldByFile => make_dot(root, &row.path),
-            _ => rustix::fs::mkdirat(root, &row.path, Mode::RUSR | Mode::XUSR),
+            _ => rustix::fs::mkdirat(root, &row.path, Mode::from_raw_mode(DIRECTORY_MODE)),
         };
         let locked = match made {
-            Ok(()) => give_to_owner(root, &row.path).and_then(|()| lock(root, &row.path)),
+            Ok(()) => give(root, &row.path, owner).and_then(|()| lock(root, &row.path)),
             Err(Errno::EXIST) if is_placeholder(root, &row.path) => lock(root, &row.path),
             // It is there, or its parent is not, or nobody can write here: then the agent cannot make it either.
             Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
@@ -145,20 +150,23 @@ fn hold(
     Err(Errno::BUSY)
 }
 
-/// What root makes in somebody's folder belongs to them, and so to the run.
-fn give_to_owner(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let (uid, gid) = source::owner(root)?;
-    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-    rustix::fs::chownat(root, path, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+/// Who is to own what root makes in somebody's folder: they, and so the run. Nobody where it is theirs anyway.
+fn owner_to_be(root: BorrowedFd<'_>) -> Option<(Uid, Gid)> {
+    let (uid, gid) = source::owner(root).ok()?;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let own = (rustix::process::geteuid(), rustix::process::getegid());
+    (own.0.is_root() && own != (uid, gid)).then_some((uid, gid))
+}
+
+fn give(root: BorrowedFd<'_>, path: &Path, owner: Option<(Uid, Gid)>) -> rustix::io::Result<()> {
+    let Some((uid, gid)) = owner else { return Ok(()) };
+    rustix::fs::chownat(root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Makes the file that holds a name.
 fn make_dot(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, path, flags, Mode::RUSR)?;
+    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
     rustix::io::write(&file, DOT).map(drop)
 }
 
@@ -173,9 +181,9 @@ fn is_placeholder(root: BorrowedFd<'_>, path: &Path) -> bool {
 fn is_ours(opened: &OwnedFd) -> bool {
     let Ok(stat) = rustix::fs::fstat(opened) else { return false };
     match (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o777) {
-        (FileType::Directory, 0o500) => rustix::fs::Dir::read_from(opened)
+        (FileType::Directory, DIRECTORY_MODE) => rustix::fs::Dir::read_from(opened)
             .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b".."))),
-        (FileType::RegularFile, 0o400) => {
+        (FileType::RegularFile, FILE_MODE) => {
             let mut content = [0; 8];
             rustix::io::pread(opened, &mut content, 0).is_ok_and(|read| content[..read] == *DOT)
         }
@@ -199,7 +207,7 @@ pub(crate) fn release(path: &Path) -> std::io::Result<()> {
     let stat = rustix::fs::fstat(&opened)?;
     let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
     // A directory with something in it cannot be removed anyway, so it need not be read.
-    let ours = if directory { stat.st_mode & 0o777 == 0o500 } else { is_ours(&opened) };
+    let ours = if directory { stat.st_mode & 0o777 == DIRECTORY_MODE } else { is_ours(&opened) };
     if !ours {
         return Ok(()); // somebody's own by now
     }

@@ -10,6 +10,7 @@ use sys::process::{Child, Exit};
 
 use crate::error::Error;
 use crate::handshake::{self, Event};
+use crate::linux::Ahead;
 use crate::protect::Held;
 
 /// Where the command's standard streams lead.
@@ -30,6 +31,8 @@ pub struct Lines {
     pub link: OwnedFd,
     /// To whoever may ask for sockets of the sandbox's network, where there is somebody.
     pub inlet: Option<OwnedFd>,
+    /// The namespaces it is to live in, where they were begun ahead.
+    pub ahead: Option<Ahead>,
 }
 
 /// The sidecar, to be started while its sandbox is made: when, is for the backend to say.

@@ -123,11 +123,18 @@ impl UndoLog {
 
     /// Notes how something that is about to be acquired is given back.
     pub fn push(&mut self, undo: Undo) {
+        self.push_all([undo]);
+    }
+
+    /// Notes several at once, the last of which is given back first: one write for all.
+    pub fn push_all(&mut self, undos: impl IntoIterator<Item = Undo>) {
+        let first = self.entries.len();
+        self.entries.extend(undos);
         if let Some(file) = &mut self.file {
+            let lines: String = self.entries[first..].iter().map(Undo::line).collect();
             // A log that cannot be written (full disk) still unwinds from memory.
-            let _ = file.write_all(undo.line().as_bytes());
+            let _ = file.write_all(lines.as_bytes());
         }
-        self.entries.push(undo);
     }
 
     /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done

@@ -7,7 +7,9 @@
 pub mod arguments;
 pub mod cgroup;
 pub mod descriptor;
+pub mod enter;
 pub mod environment;
+pub mod held;
 pub mod landlock;
 pub mod link;
 pub mod listener;

@@ -28,6 +28,11 @@ pub enum Exit {
 }
 
 impl Child {
+    /// A child that was not waited for.
+    pub(crate) fn of(pid: Pid, pidfd: OwnedFd) -> Self {
+        Self { pid, pidfd }
+    }
+
     /// The child's pid in this process's pid namespace.
     #[must_use]
     pub fn pid(&self) -> Pid {
@@ -91,17 +96,30 @@ impl Child {
 pub struct Namespaces(libc::c_int);
 
 impl Namespaces {
+    /// A pid namespace alone.
+    pub const PID: Self = Self(libc::CLONE_NEWPID);
     /// A user and a pid namespace: what a rootless sandbox begins with.
     pub const USER_AND_PID: Self = Self(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
-    /// A user namespace alone.
-    pub const USER: Self = Self(libc::CLONE_NEWUSER);
     /// Mounts, network, IPC and host name: what is left for the child itself to unshare.
     pub const REST: Self =
         Self(libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
+    /// Of those the ones that somebody else can make ahead: all but the mounts.
+    pub const AHEAD: Self = Self(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
+    /// And what is left to the child then.
+    pub const MOUNTS: Self = Self(libc::CLONE_NEWNS);
     /// Control groups: the group a process is in when it unshares becomes the root that it sees.
     pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP);
     /// None: a plain fork.
     pub const NONE: Self = Self(0);
+
+    pub(crate) fn bits(self) -> libc::c_int {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn impossible() -> Self {
+        Self(libc::CLONE_NEWNET | libc::CLONE_THREAD | libc::CLONE_VM)
+    }
 }
 
 /// `CLONE_INTO_CGROUP`, linux/sched.h.
@@ -110,8 +128,8 @@ const INTO_CGROUP: u64 = 0x2_0000_0000;
 /// `struct clone_args` of `clone3(2)`.
 #[repr(C)]
 #[derive(Default)]
-struct CloneArgs {
-    flags: u64,
+pub(crate) struct CloneArgs {
+    pub(crate) flags: u64,
     pidfd: u64,
     child_tid: u64,
     parent_tid: u64,
@@ -122,6 +140,18 @@ struct CloneArgs {
     set_tid: u64,
     set_tid_size: u64,
     cgroup: u64,
+}
+
+impl CloneArgs {
+    /// For a child in new namespaces, and in a cgroup of version 2 where one is given.
+    pub(crate) fn new(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> Self {
+        let mut args = Self { flags: namespaces.0 as u64, ..Self::default() };
+        if let Some(cgroup) = cgroup {
+            args.flags |= INTO_CGROUP;
+            args.cgroup = cgroup.as_raw_fd() as u64;
+        }
+        args
+    }
 }
 
 /// Starts a child in new namespaces, and in a cgroup of version 2 where one is given, and runs `child` in it.
@@ -135,16 +165,10 @@ pub fn clone(
 ) -> io::Result<Child> {
     refuse_threads()?;
     let mut pidfd: libc::c_int = -1;
-    let mut args = CloneArgs {
-        flags: (namespaces.0 | libc::CLONE_PIDFD) as u64,
-        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        ..CloneArgs::default()
-    };
-    if let Some(cgroup) = cgroup {
-        args.flags |= INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
-    }
+    let mut args = CloneArgs::new(namespaces, cgroup);
+    args.flags |= libc::CLONE_PIDFD as u64;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
     // SAFETY: without CLONE_VM the child is a copy with its own memory, so the stack may stay the same; there is one
     // thread, so no lock of the C library is held by another; `pidfd` outlives the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
@@ -179,14 +203,14 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<Child> {
     }
 }
 
-fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
+pub(crate) fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
     let status = catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED);
     // SAFETY: ends the process at once; the parent's exit handlers and buffers are not ours to run.
     unsafe { libc::_exit(status) }
 }
 
 /// `/proc/self/task` has one link for itself, one for its parent and one for each thread.
-fn refuse_threads() -> io::Result<()> {
+pub(crate) fn refuse_threads() -> io::Result<()> {
     let links = rustix::fs::stat("/proc/self/task")?.st_nlink;
     if links > 3 {
         return Err(io::Error::other("a process with several threads cannot be copied"));

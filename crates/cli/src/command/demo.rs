@@ -39,7 +39,7 @@ pub(crate) fn demo() -> Done {
     output::data(
         "A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n",
     )?;
-    let finished = runtime::run(RunRequest { spec, command, caller, state }, &mut |report| {
+    let finished = runtime::run(RunRequest { spec, command, caller, state, ahead: None }, &mut |report| {
         if let Report::Notice(text) = report {
             output::tell(&format!("note: {text}"));
         }

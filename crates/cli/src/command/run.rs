@@ -2,7 +2,7 @@
 
 use policy::TerminalConfig;
 use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
-use sandbox::Caller;
+use sandbox::{Ahead, Caller};
 
 use super::spec;
 use crate::arguments::Run;
@@ -14,7 +14,7 @@ const TOLD: usize = 20;
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;
 
-pub(crate) fn run(arguments: Run) -> Done {
+pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
     let caller = Caller::current()?;
     let state = StateDirectory::of(&caller)?;
     let mut request = spec::request(&arguments.spec)?;
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: Run) -> Done {
     }
     let mut denied: Vec<String> = Vec::new();
     let json = arguments.json;
-    let request = RunRequest { spec, command: arguments.command, caller, state };
+    let request = RunRequest { spec, command: arguments.command, caller, state, ahead };
     let finished = runtime::run(request, &mut |report| match report {
         Report::KeptApart(run) => output::tell(&format!(
             "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"

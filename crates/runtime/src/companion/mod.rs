@@ -346,7 +346,7 @@ fn begin(
         platform: None,
         failed: None,
     };
-    let lines = Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside) };
+    let lines = Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside), ahead: None };
     let started = sandbox::start_linux(&plan, common.host, &command, lines, &mut beside, undo);
     let Beside { sidecar, failed: cause, .. } = beside;
     match (started, sidecar) {

@@ -31,7 +31,7 @@ const TERMINAL: &CStr = c"/dev/pts/0";
 const OWN_PROCESSES: u64 = 1;
 
 /// Runs init to its end; the answer is the exit status of its process, which nobody reads.
-pub(super) fn run(inherited: Inherited<'_>) -> i32 {
+pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
     let launch = Launch::of(inherited.plan, inherited.command);
     let supervised = Supervised {
         launch: &launch,
@@ -41,10 +41,10 @@ pub(super) fn run(inherited: Inherited<'_>) -> i32 {
         inlet: inherited.inlet.as_ref(),
         end_rest: supervise::end_rest,
     };
-    supervise::run(&supervised, prepare(&inherited))
+    supervise::run(&supervised, prepare(&inherited, left))
 }
 
-fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
+fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure> {
     let fail = |step: &str| {
         let step = step.to_owned();
         move |error: std::io::Error| Failure { step, cause: error.to_string() }
@@ -56,7 +56,7 @@ fn prepare(inherited: &Inherited<'_>) -> Result<Ready, Failure> {
     take_identity(inherited).map_err(fail("map the identity"))?;
     // After the identity is taken: a change of it would clear this.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
-    process::unshare(Namespaces::REST).map_err(fail("make namespaces"))?;
+    process::unshare(left).map_err(fail("make namespaces"))?;
     if inherited.plan.wiring == Wiring::Veth {
         link::offer_network(&inherited.hand).map_err(fail("offer the network to the parent"))?;
     }

@@ -1,7 +1,7 @@
 //! The `linux` backend: namespaces, mounts, seccomp, Landlock and a control group, made without root.
 //!
 //! ```text
-//! parent ── clone(user, pid) ──► init: maps, unshare, private root
+//! parent ── clone(user, pid) ──► init: maps, unshare (what was not made ahead), private root
 //!    │ meanwhile: control group,   │
 //!    │ held names, owners          │
 //!    └────────── handover ────────►│ workspace, network ── listeners ──► sidecar
@@ -12,6 +12,7 @@
 //! Init is the cloned child itself, never a second exec. It is PID 1 of the sandbox: when it goes, the kernel ends
 //! every process in it.
 
+mod ahead;
 mod block;
 mod etc;
 mod handover;
@@ -34,9 +35,9 @@ use policy::{MountMode, Wiring, WorkspaceMode};
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
 use sys::privilege::IdMap;
-use sys::process::{self, Namespaces};
 use sys::{descriptor, privilege};
 
+pub use self::ahead::Ahead;
 use self::owners::Owners;
 use crate::error::Error;
 use crate::host::Host;
@@ -78,12 +79,12 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let Lines { stdio, link, inlet } = lines;
+    let Lines { stdio, link, inlet, ahead } = lines;
     let inherited =
         Inherited { plan, command, stdio, control: control_inside, sidecar: link, inlet, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let birthplace = group.as_ref().and_then(Group::birthplace);
-    let init = process::clone(Namespaces::USER_AND_PID, birthplace, move || init::run(inherited))
+    let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
         .map_err(|source| Error::Start { what: "the sandbox", source })?;
     let mut started = Started { init, control, group, held: None, wall: None, ending: Ending::Kill };
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
@@ -152,16 +153,20 @@ fn meanwhile(
 pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result<Option<Group>, Error> {
     let (LimitsPlan::Group(limits), Ok(groups)) = (&plan.limits, &host.limits) else { return Ok(None) };
     let name = format!("lockgate-{}", plan.run);
-    for parent in groups.parents() {
-        undo.push(Undo::Group(parent.join(&name)));
-    }
+    undo.push_all(groups.parents().iter().map(|parent| Undo::Group(parent.join(&name))));
     let limits = cgroup::Limits {
         memory: limits.memory.bytes(),
-        cpu_milli: limits.cpus.milli(),
+        // A quota that nobody can reach would cost each start 0.1 ms.
+        cpu_milli: Some(limits.cpus.milli()).filter(|milli| binds(*milli)),
         // Init is one of them.
         pids: limits.pids.saturating_add(1),
     };
     Group::create(groups, &name, &limits).map(Some).map_err(Error::Cgroup)
+}
+
+/// Whether the machine could give more processors than that.
+fn binds(cpu_milli: u32) -> bool {
+    cgroup::processors().is_none_or(|processors| u64::from(cpu_milli) < u64::from(processors) * 1000)
 }
 
 /// Opens every source once before anything is made, so that a wrong one is an error by name.

@@ -1,15 +1,14 @@
 //! Owners as the run sees them: a mount whose files belong to somebody outside, shown as the run's own.
 //!
-//! The map is a user namespace that exists only to be named: a child holds it while its descriptor is opened.
+//! The map is a user namespace that exists only to be named.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::process::Signal;
-use sys::privilege::{self, IdMap};
-use sys::process::{self, Child, Namespaces};
-use sys::{descriptor, mount};
+use sys::held::Held;
+use sys::mount;
+use sys::privilege::IdMap;
+use sys::process::Namespaces;
 
 use crate::plan::{IdRange, Identity};
 use crate::source;
@@ -19,7 +18,7 @@ pub(crate) struct Owners {
     identity: Identity,
     made: Vec<(Owner, OwnedFd)>,
     /// Those that held a namespace open; waited for at the end, for the kernel takes a millisecond over each.
-    leaving: Vec<Child>,
+    leaving: Vec<Held>,
 }
 
 /// Whose files a map is for.
@@ -29,14 +28,6 @@ enum Owner {
     One(u32, u32),
     /// Everybody's, each of whom becomes the one of that id inside.
     All(IdRange),
-}
-
-impl Drop for Owners {
-    fn drop(&mut self) {
-        for child in &self.leaving {
-            let _ = child.wait();
-        }
-    }
 }
 
 impl Owners {
@@ -73,18 +64,6 @@ impl Owners {
     }
 
     fn make(&mut self, owner: Owner) -> io::Result<OwnedFd> {
-        let (ours, theirs) = descriptor::message_pair()?;
-        let child = process::clone(Namespaces::USER, None, move || {
-            let _ = process::die_with_parent();
-            // Of what the parent has open nothing outlives it here, and its end of this socket least of all.
-            if descriptor::close_all_but(&[theirs.as_fd()]).is_err() {
-                return 1;
-            }
-            // Waits to be killed; the message never comes.
-            let _ = descriptor::receive(&theirs, &mut [0; 1]);
-            0
-        })?;
-        let directory = format!("/proc/{}", child.pid().as_raw_nonzero());
         // In a mount's map the inside is what is on disk, and the outside what the run sees.
         let (uid, gid) = match owner {
             Owner::One(uid, gid) => {
@@ -92,17 +71,9 @@ impl Owners {
             }
             Owner::All(range) => (range.map(), range.map()),
         };
-        let written = privilege::write_foreign_id_maps(&directory, uid, gid);
-        let opened = written.and_then(|()| {
-            Ok(rustix::fs::open(
-                format!("{directory}/ns/user"),
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?)
-        });
-        child.signal(Signal::KILL)?;
-        self.leaving.push(child);
-        drop(ours);
-        opened
+        let held = Held::begin(Namespaces::NONE)?;
+        let namespace = held.open_user(uid, gid)?;
+        self.leaving.push(held);
+        Ok(namespace)
     }
 }

@@ -97,6 +97,17 @@ impl Host {
     }
 }
 
+/// How many processors this machine can ever have, those included that may be plugged in while it runs.
+#[must_use]
+pub fn processors() -> Option<u32> {
+    last_processor(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)?.checked_add(1)
+}
+
+/// The last of a kernel's list of processors: `0-3`, `0`, `0,2-7`.
+fn last_processor(list: &str) -> Option<u32> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
+}
+
 /// Lets the children of a group use the controllers, where the group itself has them and holds no process.
 fn hand_down(directory: &Path) -> Result<(), Unavailable> {
     if lacking(directory, "cgroup.subtree_control").is_empty()

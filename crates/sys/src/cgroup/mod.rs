@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub use host::{Host, Unavailable, Version};
+pub use host::{Host, Unavailable, Version, processors};
 use rustix::fs::{Mode, OFlags};
 
 /// What a group may use.
@@ -20,8 +20,8 @@ use rustix::fs::{Mode, OFlags};
 pub struct Limits {
     /// Octets of memory, swap included.
     pub memory: u64,
-    /// Thousandths of a processor.
-    pub cpu_milli: u32,
+    /// Thousandths of a processor; nothing where the machine has no more to give.
+    pub cpu_milli: Option<u32>,
     /// Processes and threads.
     pub pids: u32,
 }

@@ -20,8 +20,10 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let quota = (u64::from(limits.cpu_milli) * PERIOD / 1000).max(1000);
-    write(cpu, "cpu.cfs_quota_us", &quota.to_string())?;
+    if let Some(milli) = limits.cpu_milli {
+        let quota = (u64::from(milli) * PERIOD / 1000).max(1000);
+        write(cpu, "cpu.cfs_quota_us", &quota.to_string())?;
+    }
     write(pids, "pids.max", &limits.pids.to_string())?;
     let open = |directory: &PathBuf| {
         Ok(rustix::fs::open(directory.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)

@@ -19,8 +19,10 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let quota = (u64::from(limits.cpu_milli) * PERIOD / 1000).max(1000);
-    write(group, "cpu.max", &format!("{quota} {PERIOD}"))?;
+    if let Some(milli) = limits.cpu_milli {
+        let quota = (u64::from(milli) * PERIOD / 1000).max(1000);
+        write(group, "cpu.max", &format!("{quota} {PERIOD}"))?;
+    }
     write(group, "pids.max", &limits.pids.to_string())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(vec![rustix::fs::open(group, flags, Mode::empty())?])

@@ -1,0 +1,185 @@
+//! Namespaces that a child holds until they are used: opened, as the map of a mount's owners is, or entered by a process that
+//! is made later.
+//!
+//! The child shares this process's memory, for a copy of that would cost more than all else here. It touches none of it but a
+//! stack of its own and one word, and never the heap, the error number or anything that is locked.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::thread::{UnshareFlags, futex};
+use rustix::time::Timespec;
+
+use crate::privilege::{self, IdMap};
+use crate::process::Namespaces;
+
+/// How long a holder lives at most, and how long it may take over its namespaces.
+const LONGEST_LIFE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// The stack of a holder, in words of the alignment that it needs: 8 KiB, for five calls of the system.
+const STACK: usize = 512;
+
+/// What a holder says in its word: nothing yet, that the namespaces are there, or one more than the error that it met.
+const MAKING: u32 = 0;
+const MADE: u32 = 1;
+
+/// What a holder and its parent share.
+struct Shared {
+    parent: Option<Pid>,
+    also: UnshareFlags,
+    state: AtomicU32,
+}
+
+/// A user namespace, and what else was made in it, held by a child that is waited for when this is dropped.
+pub struct Held {
+    pid: libc::pid_t,
+    pidfd: OwnedFd,
+    /// Both are the child's as well, until it is gone.
+    shared: Box<Shared>,
+    _stack: Box<[MaybeUninit<u128>]>,
+}
+
+impl Held {
+    /// Starts a child that makes a user namespace, and in it others. They are made while this process goes on.
+    ///
+    /// # Errors
+    /// Whatever `clone(2)` gives.
+    pub fn begin(also: Namespaces) -> io::Result<Self> {
+        let also = UnshareFlags::from_bits_retain(also.bits().cast_unsigned());
+        let parent = Some(rustix::process::getpid());
+        let shared = Box::new(Shared { parent, also, state: AtomicU32::new(MAKING) });
+        let mut stack = Box::new_uninit_slice(STACK);
+        let top = stack.as_mut_ptr_range().end.cast();
+        let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let mut pidfd: libc::c_int = -1;
+        // SAFETY: stack and word are there until `Held` has seen the child's end; it touches no other memory; `pidfd`
+        // outlives the call.
+        let pid =
+            unsafe { libc::clone(hold, top, flags, (&raw const *shared).cast_mut().cast(), &raw mut pidfd) };
+        if pid == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened this descriptor for us, close-on-exec, and nobody else owns it.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        Ok(Self { pid, pidfd, shared, _stack: stack })
+    }
+
+    /// Waits until all of them are made; most often they are.
+    ///
+    /// # Errors
+    /// Whatever `unshare(2)` gave, and when the child is gone.
+    pub fn made(&self) -> io::Result<()> {
+        let state = &self.shared.state;
+        loop {
+            match state.load(Ordering::Acquire) {
+                MADE => return Ok(()),
+                MAKING => match futex::wait(state, futex::Flags::PRIVATE, MAKING, Some(&PATIENCE)) {
+                    Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                },
+                error => {
+                    let errno = i32::try_from(error - MADE).map_err(|_| io::ErrorKind::InvalidData)?;
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+            }
+        }
+    }
+
+    /// Names the child, for whoever enters its namespaces.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Writes the maps of the user namespace from outside, and opens it. The child is not needed any more then; to wait for
+    /// its end at once would cost a millisecond.
+    ///
+    /// # Errors
+    /// Whatever writing the maps or opening the namespace gives.
+    pub fn open_user(&self, uid: IdMap, gid: IdMap) -> io::Result<OwnedFd> {
+        let directory = format!("/proc/{}", self.pid);
+        privilege::write_foreign_id_maps(&directory, uid, gid)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(format!("{directory}/ns/user"), flags, Mode::empty())?;
+        self.let_go();
+        Ok(opened)
+    }
+
+    /// Ends the child, which takes its time over it: it is waited for when this is dropped.
+    pub fn let_go(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.let_go();
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {}
+    }
+}
+
+/// The child's life: it lets go of all descriptors it was given, makes the namespaces, and waits to be killed, as it also is when
+/// its parent ends.
+extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `Held` keeps it until this process is gone, and nobody writes to it but for the word, which is atomic.
+    let shared = unsafe { &*shared.cast::<Shared>() };
+    // SAFETY: numbers only; with this range it cannot fail, so the error number, which is the parent's, is not written.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if rustix::process::getppid() != shared.parent {
+        return 0;
+    }
+    let made = if shared.also.is_empty() {
+        Ok(())
+    } else {
+        // SAFETY: the flags name namespaces only.
+        unsafe { rustix::thread::unshare_unsafe(shared.also) }
+    };
+    let state = made.map_or_else(|errno| MADE + errno.raw_os_error().unsigned_abs(), |()| MADE);
+    shared.state.store(state, Ordering::Release);
+    let _ = futex::wake(&shared.state, futex::Flags::PRIVATE, 1);
+    let _ = rustix::thread::nanosleep(&LONGEST_LIFE);
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_outlives_the_child_that_held_it() {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let held = Held::begin(Namespaces::NONE).unwrap();
+        held.made().unwrap();
+        match held.open_user(IdMap::one(0, uid), IdMap::one(0, gid)) {
+            Ok(namespace) => {
+                let pidfd = held.pidfd.try_clone().unwrap();
+                drop(held);
+                let gone = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+                assert_eq!(gone, Err(rustix::io::Errno::SRCH), "its holder is gone");
+                let link = std::fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())).unwrap();
+                assert!(link.to_string_lossy().starts_with("user:["), "{}", link.display());
+            }
+            // Without root a group cannot be mapped from outside: `setgroups` was not given up.
+            Err(error) => {
+                assert_ne!(uid, 0, "{error}");
+                assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_told() {
+        // Another thread's descriptors would have to be left behind: no flag of a namespace.
+        let held = Held::begin(Namespaces::impossible()).unwrap();
+        let error = held.made().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+}
