@@ -106,10 +106,11 @@ pub(crate) fn launch(
         let gate = Gate::open(options).expect("the gate opens");
         let (ours, stop) = UnixStream::pair().expect("a pair of sockets");
         let _kept_open = ours.into_raw_fd(); // closing it would stop the sidecar
-        let served = egress::serve(gate, listeners, stop.into(), || {
+        let ready = || {
             let _ = tell.send(());
             Ok(())
-        });
+        };
+        let served = egress::serve(gate, listeners, stop.into(), ready, || ());
         panic!("the sidecar ended: {served:?}");
     });
     told.recv_timeout(PATIENCE).expect("the sidecar serves");

@@ -20,6 +20,7 @@ mod gate;
 mod http;
 mod inject;
 mod llm;
+mod lull;
 mod notice;
 mod platform;
 mod rate;

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 
 use crate::gate::{Gate, GateError};
 use crate::upstream::Entrance;
-use crate::{dns, http, tunnel};
+use crate::{dns, http, lull, tunnel};
 
 /// Sockets to serve; each is bound already.
 #[derive(Debug, Default)]
@@ -123,8 +123,8 @@ pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
     Ok(socket.into())
 }
 
-/// Serves until `stop` becomes readable or a listener fails. `open` makes the gate, `ready` is told when every socket
-/// is served.
+/// Serves until `stop` becomes readable or a listener fails. `ready` is told when every socket is served, and `lull` is done
+/// whenever connections came or went and for a moment no more do.
 ///
 /// # Errors
 /// When the gate cannot be opened or a socket cannot be served.
@@ -133,6 +133,7 @@ pub fn serve(
     listeners: Listeners,
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
+    lull: fn(),
 ) -> Result<(), GateError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -140,8 +141,9 @@ pub fn serve(
         .build()
         .map_err(GateError::Runtime)?;
     let local = LocalSet::new();
-    let served =
-        local.block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready)).map_err(GateError::Socket);
+    let served = local
+        .block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready, lull))
+        .map_err(GateError::Socket);
     // Exchanges that are still going on write their records now, before the chain ends.
     drop(local);
     drop(runtime);
@@ -154,6 +156,7 @@ async fn run(
     listeners: Listeners,
     stop: OwnedFd,
     ready: impl FnOnce() -> io::Result<()>,
+    lull: fn(),
 ) -> io::Result<()> {
     let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, doorkeeper } =
         listeners;
@@ -192,6 +195,7 @@ async fn run(
             start(Box::pin(tunnel::serve_inbound(gate, door, inbound, entrance)));
         }
     }
+    tokio::task::spawn_local(lull::in_each(lull));
     let stop = std::os::unix::net::UnixStream::from(stop);
     stop.set_nonblocking(true)?;
     let stop = UnixStream::from_std(stop)?;
@@ -227,6 +231,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.add_permits(1);
+        lull::stir();
     }
 }
 
@@ -252,7 +257,10 @@ impl Door {
         let place = Place::take(Rc::clone(&self.places)).await;
         loop {
             match self.listener.accept().await {
-                Ok((stream, theirs)) if self.admits(&stream, theirs) => return Ok((stream, place)),
+                Ok((stream, theirs)) if self.admits(&stream, theirs) => {
+                    lull::stir();
+                    return Ok((stream, place));
+                }
                 Ok((stream, _)) => {
                     let _ = stream.set_zero_linger();
                 }
@@ -272,7 +280,10 @@ pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStre
     let place = Place::take(PLACES.with(Rc::clone)).await;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, place)),
+            Ok((stream, _)) => {
+                lull::stir();
+                return Ok((stream, place));
+            }
             Err(error) => survive(error).await?,
         }
     }

@@ -145,7 +145,8 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         doorkeeper: errand.doorkeeper().map_err(plumbing("know who connects"))?,
     };
     let stop = errand.link.try_clone().map_err(plumbing("watch the run"))?;
-    egress::serve(gate, listeners, stop, || sandbox::report_ready(errand.link.as_fd()))?;
+    let ready = || sandbox::report_ready(errand.link.as_fd());
+    egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
     // Init waits for the last word, not for this process to be taken apart.
     let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
     Ok(())

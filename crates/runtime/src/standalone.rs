@@ -271,10 +271,11 @@ impl Inside {
             wallet,
             companions: egress::Companions::default(),
         })?;
-        egress::serve(gate, listeners, stop, || {
+        let ready = || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
             Ok(())
-        })?;
+        };
+        egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
         Ok(())
     }
 }

@@ -55,6 +55,7 @@ pub use step::{Cache, PrivateFile, Step};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
+pub use sys::memory::give_back as give_memory_back;
 pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
 pub use sys::signal::Signals;

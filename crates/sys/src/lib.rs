@@ -13,6 +13,7 @@ pub mod held;
 pub mod landlock;
 pub mod link;
 pub mod listener;
+pub mod memory;
 pub mod mount;
 mod netlink;
 pub mod network;
