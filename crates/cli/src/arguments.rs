@@ -139,6 +139,14 @@ lockgate.toml, editor settings, …) is taken only by its own path.")]
     /// The first process of a sidecar's container, at an engine
     #[command(hide = true)]
     EngineSidecar,
+    /// Whether ports accept connections, in a companion's container, at an engine
+    #[command(hide = true)]
+    EngineAccepts {
+        /// The address of the container
+        address: std::net::Ipv4Addr,
+        /// The ports
+        ports: Vec<u16>,
+    },
     /// The agent of the demonstration, inside
     #[command(hide = true)]
     DemoAgent,

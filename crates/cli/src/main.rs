@@ -17,6 +17,9 @@ fn main() -> std::process::ExitCode {
     let done = match arguments.command {
         Command::EngineAgent => return exit::status(sandbox::live_inside()),
         Command::EngineSidecar => return exit::status(runtime::live_engine_sidecar()),
+        Command::EngineAccepts { address, ports } => {
+            return exit::status(sandbox::accepts(address, &ports));
+        }
         Command::Run(run) => command::run::run(*run, ahead),
         Command::Demo => command::demo::demo(),
         Command::DemoAgent => command::demo_agent::agent(),

@@ -1,7 +1,7 @@
 //! One sidecar: its sockets, its one thread, and its end.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct InboundPorts {
     pub ports: Vec<(OwnedFd, Inbound)>,
     /// The way to the command.
     pub entrance: Entrance,
+    /// The address from which this machine's own connections to a port on its loopback come, where an engine passes them on.
+    pub machine: Option<IpAddr>,
 }
 
 impl InboundPorts {
@@ -54,12 +56,12 @@ impl InboundPorts {
     pub fn try_clone(&self) -> io::Result<Self> {
         let port = |(fd, inbound): &(OwnedFd, Inbound)| Ok((fd.try_clone()?, inbound.clone()));
         let ports = self.ports.iter().map(port).collect::<io::Result<_>>()?;
-        Ok(Self { ports, entrance: self.entrance.try_clone()? })
+        Ok(Self { ports, entrance: self.entrance.try_clone()?, machine: self.machine })
     }
 
     /// What must stay open in that process.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ports.iter().map(|(fd, _)| fd.as_fd()).chain([self.entrance.as_fd()])
+        self.ports.iter().map(|(fd, _)| fd.as_fd()).chain(self.entrance.descriptor())
     }
 }
 
@@ -187,12 +189,12 @@ async fn run(
     if let Some(fd) = dns_tcp {
         start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Door::open(fd, None)?)));
     }
-    if let Some(InboundPorts { ports, entrance }) = inbound {
+    if let Some(InboundPorts { ports, entrance, machine }) = inbound {
         let entrance = Rc::new(entrance);
         for (fd, inbound) in ports {
             let door = Door { places: Rc::new(Semaphore::new(MOST_INBOUND)), ..Door::open(fd, None)? };
             let (gate, entrance) = (Rc::clone(&gate), Rc::clone(&entrance));
-            start(Box::pin(tunnel::serve_inbound(gate, door, inbound, entrance)));
+            start(Box::pin(tunnel::serve_inbound(gate, door, inbound, entrance, machine)));
         }
     }
     tokio::task::spawn_local(lull::in_each(lull));

@@ -238,9 +238,9 @@ pub(crate) fn settle(spec: &mut RunSpec) -> Result<(), ConfigError> {
         return Ok(());
     }
     let refuse = |problem: String| ConfigError::new("the run", "companion", problem);
-    if !matches!(spec.backend, Backend::Linux | Backend::Container) {
+    if spec.backend == Backend::Process {
         return Err(refuse(format!("backend `{}` has no companions", spec.backend))
-            .with_hint("use `linux` or `container`"));
+            .with_hint("use `linux`, `container` or `docker`"));
     }
     if spec.companions.len() > MOST {
         return Err(refuse(format!("there are {}, and a run has {MOST} at most", spec.companions.len())));

@@ -169,9 +169,9 @@ pub(crate) fn settle(spec: &RunSpec) -> Result<(), ConfigError> {
     if spec.inbound.len() > MOST {
         return Err(refuse(format!("there are {}, and a run has {MOST} at most", spec.inbound.len())));
     }
-    if !matches!(spec.backend, Backend::Linux | Backend::Container) {
+    if spec.backend == Backend::Process {
         let problem = format!("backend `{}` opens no ports of its own", spec.backend);
-        return Err(refuse(problem).with_hint("use `linux` or `container`"));
+        return Err(refuse(problem).with_hint("use `linux`, `container` or `docker`"));
     }
     for (index, inbound) in spec.inbound.iter().enumerate() {
         if spec.inbound[..index].iter().any(|other| other.host_port == inbound.host_port) {

@@ -42,6 +42,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) plan: &'a Plan,
     /// The run it is for.
     pub(crate) run: &'a RunId,
+    /// The companion it is for, where it is not for the command.
+    pub(crate) companion: Option<&'a Hostname>,
     /// Where its records go.
     pub(crate) audit: PathBuf,
     pub(crate) caller: &'a Caller,
@@ -101,7 +103,7 @@ impl Beside<'_> {
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
-            engine::carry(&Carried { errand, layers, proxy })?
+            engine::carry(&Carried { errand, layers, proxy, companion: self.companion.cloned() })?
         } else {
             sidecar::start(&errand)?
         });

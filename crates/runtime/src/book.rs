@@ -90,7 +90,7 @@ impl Book {
                 took_away = Some(lived.sandbox.wait());
             }
             if took_away == Some(true) {
-                self.undo.engine_is_done();
+                self.undo.engine_is_done(&self.run);
             }
         });
         problems.extend(self.undo.unwind());

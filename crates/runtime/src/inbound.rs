@@ -1,4 +1,5 @@
-//! The ports of a run that may be reached from outside: opened here, and served by its sidecar.
+//! The ports of a run that may be reached from outside: opened here, and served by its sidecar. Where an engine publishes them,
+//! they are opened in the sidecar's container.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use egress::{Entrance, InboundPorts};
 use policy::Inbound;
-use sandbox::Inlet;
+use sandbox::{EngineAt, Inlet, Outward};
 
 use crate::error::Error;
 
@@ -66,5 +67,38 @@ pub(crate) fn inlet(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(Inboun
     }
     let (inlet, inside) = Inlet::pair()?;
     let entrance = Entrance::new(inlet.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
-    Ok(Some((InboundPorts { ports, entrance }, inside)))
+    Ok(Some((InboundPorts { ports, entrance, machine: None }, inside)))
+}
+
+/// Whether an engine can publish what is declared: none of it is in use here, and it lets the sidecar see who connects.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn refuse_unpublishable(declared: &[Inbound], engine: &EngineAt) -> Result<(), Error> {
+    // Opened here and let go of: the engine would say the same later, and in more words.
+    match listen(declared) {
+        // It is the engine that opens it, and may.
+        Err(Error::Inbound { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
+        opened => drop(opened?),
+    }
+    if declared.iter().any(|inbound| !inbound.is_local()) {
+        sandbox::refuse_hidden_sources(engine)?;
+    }
+    Ok(())
+}
+
+/// What the sidecar at an engine serves, in its own container: at its address on the network of sidecars alone.
+///
+/// # Errors
+/// When it is not on that network, or a port cannot be opened.
+pub(crate) fn published(declared: Vec<Inbound>, command: Ipv4Addr) -> io::Result<Option<InboundPorts>> {
+    if declared.is_empty() {
+        return Ok(None);
+    }
+    let Outward { own, machine } = sandbox::outward()?;
+    let open = |inbound: Inbound| {
+        bind(SocketAddr::from((own, inbound.host_port.number()))).map(|listener| (listener, inbound))
+    };
+    let ports = declared.into_iter().map(open).collect::<io::Result<_>>()?;
+    Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), machine: Some(machine.into()) }))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use credential::{Placeholder, Vault};
 use egress::{Notice, Summary};
 use policy::{Backend, Inbound, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
@@ -82,6 +82,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);
             let engine = sandbox::find_engine(&caller, image, &workspace)?;
+            inbound::refuse_unpublishable(&spec.inbound, &engine.at)?;
+            let engine = EngineRun { published: spec.inbound.clone(), ..engine };
             let command = images::command_of(&mut spec, &engine.config, command)?;
             additions.image = Some(images::root_at(&engine.config));
             additions.engine = Some(engine);
@@ -101,7 +103,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
     let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
-    let ports = inbound::listen(&spec.inbound)?;
+    let ports = if plan.engine.is_none() { inbound::listen(&spec.inbound)? } else { Vec::new() };
     let mut book = Book::open(state.clone(), &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
@@ -250,6 +252,7 @@ fn live(
         spec,
         plan,
         run: &plan.run,
+        companion: None,
         audit: state.audit(&plan.run),
         caller,
         state: &state,
@@ -269,7 +272,7 @@ fn live(
         Backend::Docker => sandbox::start_docker,
         Backend::Process => sandbox::start_process,
     };
-    let lines = Lines { stdio, link, inlet, ahead };
+    let lines = Lines { stdio, link, inlet, visits: companions.visits(0), ahead };
     let started = start(plan, host, command, lines, &mut beside, &mut book.undo);
     let Beside { sidecar, platform, failed, .. } = beside;
     let (mut sandbox, sidecar) = match (started, sidecar) {
@@ -304,6 +307,7 @@ fn live(
         Ok(Seen { end, summary, used }) => {
             let usage = usage.or(used);
             let summary = summary.or_else(|| last_word(notices.as_fd(), report));
+            companions.end(&mut book.undo);
             Ok(Lived { end, summary, usage, sandbox })
         }
         Err(error) => {

@@ -86,7 +86,7 @@ pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.descriptors());
     keep.extend(errand.other_bundle.as_ref().map(AsFd::as_fd));
-    keep.extend(errand.companions.iter().map(|(_, entrance)| entrance.as_fd()));
+    keep.extend(errand.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
     keep.extend(errand.inbound.iter().flat_map(InboundPorts::descriptors));
     keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
     sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))

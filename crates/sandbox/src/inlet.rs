@@ -6,7 +6,10 @@
 //!         ─ 'a' ───────►       another line like this one     'a', with the descriptor
 //!         ─ 'p' ───────►       the command that tells health  'p' and 1 where it exited with 0, once it has
 //!         ─ 's' ───────►       ends that command
+//!         ─ 'n' ───────►       at an engine: the network      'n' and its number
 //! ```
+//! At an engine no descriptor can be handed out, so the keeper answers: to the last one itself, and to those about health by
+//! passing them on.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +20,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
 use sys::{descriptor, signal};
 
+use crate::docker::RunNetwork;
+
 /// How many lines one init serves.
 const MOST_LINES: usize = 64;
 /// How long init may take over a socket.
@@ -26,8 +31,9 @@ const SIGKILL: i32 = 9;
 const V4: u8 = b'4';
 const V6: u8 = b'6';
 const ANOTHER: u8 = b'a';
-const PROBE: u8 = b'p';
-const STOP: u8 = b's';
+pub(crate) const PROBE: u8 = b'p';
+pub(crate) const STOP: u8 = b's';
+pub(crate) const NETWORK: u8 = b'n';
 
 /// The outer end of a line.
 #[derive(Debug)]
@@ -56,6 +62,20 @@ impl Inlet {
     /// When init does not answer in time, or is gone.
     pub fn socket(&self, v6: bool) -> io::Result<OwnedFd> {
         self.ask(if v6 { V6 } else { V4 })
+    }
+
+    /// The network it is on, where an engine made it.
+    ///
+    /// # Errors
+    /// When the keeper does not answer in time, or is gone.
+    pub fn network(&self) -> io::Result<RunNetwork> {
+        descriptor::send(&self.0, &[NETWORK], &[])?;
+        self.await_answer()?;
+        let mut buffer = [0; 4];
+        match descriptor::receive(&self.0, &mut buffer)?.0 {
+            [NETWORK, low, high] => Ok(RunNetwork::numbered(u16::from_le_bytes([*low, *high]).into())),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Begins the command that tells whether what runs inside is healthy.
@@ -94,11 +114,16 @@ impl Inlet {
 
     fn ask(&self, wish: u8) -> io::Result<OwnedFd> {
         descriptor::send(&self.0, &[wish], &[])?;
+        self.await_answer()?;
+        take_socket(self.0.as_fd())
+    }
+
+    fn await_answer(&self) -> io::Result<()> {
         let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
         if rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        take_socket(self.0.as_fd())
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use sys::cgroup::{Group, Usage};
 use sys::process::{Child, Exit};
 
+use crate::docker::Visit;
 use crate::error::Error;
 use crate::handshake::{self, Event};
 use crate::linux::Ahead;
@@ -31,6 +32,8 @@ pub struct Lines {
     pub link: OwnedFd,
     /// To whoever may ask for sockets of the sandbox's network, where there is somebody.
     pub inlet: Option<OwnedFd>,
+    /// At an engine: the networks of companions, on which its sidecar has a place.
+    pub visits: Vec<Visit>,
     /// The namespaces it is to live in, where they were begun ahead.
     pub ahead: Option<Ahead>,
 }

@@ -143,9 +143,9 @@ impl UndoLog {
         self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
     }
 
-    /// Strikes out what an engine had of the run: whoever made it has taken it away, and an engine need not be asked.
-    pub fn engine_is_done(&mut self) {
-        self.entries.retain(|undo| !matches!(undo, Undo::Engine(..)));
+    /// Strikes out what an engine had of a run: whoever made it has taken it away, and an engine need not be asked.
+    pub fn engine_is_done(&mut self, run: &RunId) {
+        self.entries.retain(|undo| !matches!(undo, Undo::Engine(_, whose) if whose == run));
     }
 
     /// Gives everything back, last first, and says what could not be.

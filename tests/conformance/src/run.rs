@@ -114,6 +114,21 @@ impl Run {
         run.behind(wrapper)
     }
 
+    /// Runs it in the network that this program has for links, with an engine of its own there, if it needs one.
+    ///
+    /// # Panics
+    /// When there can be no engine; `ready` says so first.
+    #[must_use]
+    pub fn in_network(self) -> Self {
+        let mut wrapper = Network::shared().enter();
+        let mut run = self;
+        if run.backend == Backend::Docker {
+            wrapper.extend(engine::wrapper().expect("`ready` was asked first"));
+            run.brings_engine = true;
+        }
+        run.behind(wrapper)
+    }
+
     /// The finished command line.
     ///
     /// # Panics

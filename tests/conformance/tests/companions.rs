@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Needs, Run, World, control_groups, processes_named, promised, ready, vanishes,
-    within,
+    Backend, Bench, Canary, Needs, Run, World, control_groups, objects, processes_named, promised, ready,
+    vanishes, within,
 };
 
-/// A Redis as its packager made it, without files.
+/// A Redis as its packager made it, without files, for whoever reaches it: at an engine that is not its own loopback.
 const CACHE: &str = r#"
 [[companion]]
 name = "cache"
 image = "debian"
-command = ["redis-server", "--save", "", "--appendonly", "no"]
+command = ["redis-server", "--save", "", "--appendonly", "no", "--protected-mode", "no"]
 ports = [6379]
 "#;
 
@@ -32,7 +32,7 @@ resources = { memory = "512MiB" }
 /// A Redis that first keeps what a line of shell says, under the key `said`.
 fn cache_that_says(line: &str, more: &str) -> String {
     let script = format!(
-        "redis-server --save '' --appendonly no --unixsocket /tmp/s & until redis-cli -s /tmp/s ping; do sleep 0.1; done; \
+        "redis-server --save '' --appendonly no --protected-mode no --unixsocket /tmp/s & until redis-cli -s /tmp/s ping; do sleep 0.1; done; \
          ({line}) > /tmp/said 2>&1; redis-cli -s /tmp/s -x set said < /tmp/said; touch /tmp/up; wait"
     );
     format!(
@@ -48,7 +48,8 @@ fn toml_text(text: &str) -> String {
 
 fn run_with(bench: &Bench, policy: &str) -> Run {
     let file = bench.file("outside/policy.toml", policy);
-    bench.run(Backend::isolated()).with_images().flags(["--policy", file.to_str().unwrap()])
+    let run = bench.run(Backend::isolated()).flags(["--policy", file.to_str().unwrap()]);
+    if Backend::isolated() == Backend::Docker { run } else { run.with_images() }
 }
 
 /// What such a Redis was told to say.
@@ -59,7 +60,9 @@ fn said(run: &Run) -> String {
 }
 
 fn here() -> bool {
-    promised("companions") && ready(&[Needs::Linux, Needs::Images])
+    // An engine has its own image of them.
+    let kernels = [Needs::Linux, Needs::Images];
+    promised("companions") && ready(if Backend::isolated() == Backend::Docker { &[] } else { &kernels })
 }
 
 #[test]
@@ -68,7 +71,9 @@ fn a_database_and_a_cache_serve_their_clients() {
         return;
     }
     let bench = Bench::new();
-    let policy = format!("{CACHE}{DATABASE}");
+    let at_engine = Backend::isolated() == Backend::Docker;
+    // PostgreSQL wants to know the name of its user, and an engine's container knows only those of its image.
+    let policy = if at_engine { CACHE.to_owned() } else { format!("{CACHE}{DATABASE}") };
     // It asks for a limit, which not every user can have held.
     let run = run_with(&bench, &policy).flags(["--limits", "best-effort"]);
     let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\nQUIT\r\n"]);
@@ -80,8 +85,16 @@ fn a_database_and_a_cache_serve_their_clients() {
 
     // Real clients, which the image has.
     let file = bench.file("outside/policy.toml", &policy);
-    let real = bench.run(Backend::Container).flags(["--policy", file.to_str().unwrap()]);
+    let real = bench
+        .run(if at_engine { Backend::Docker } else { Backend::Container })
+        .flags(["--policy", file.to_str().unwrap()]);
     let real = real.flags(["--limits", "best-effort"]);
+    let ended =
+        real.shell("redis-cli -h cache set a 41 && redis-cli -h cache incr a && redis-cli -h cache get a");
+    assert!(ended.code == 0 && ended.stdout == "OK\n42\n42\n", "{ended}");
+    if at_engine {
+        return;
+    }
     let ended = real.shell(
         "redis-cli -h cache set a 1 && redis-cli -h cache incr a && \
          psql -h db -U app -d postgres -At -c 'create table t(n int); insert into t select generate_series(1,1000); \
@@ -157,6 +170,29 @@ fn it_has_the_commands_rules_or_its_own() {
 }
 
 #[test]
+fn one_reaches_those_before_it_and_none_after() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let other = |name: &str| CACHE.replace("\"cache\"", &format!("\"{name}\""));
+    let line = "for name in before after; do echo $name $(timeout 5 redis-cli -h $name ping 2>&1); done";
+    let run =
+        run_with(&bench, &format!("{}{}{}", other("before"), cache_that_says(line, ""), other("after")));
+    let seen = run.probes(&[
+        &["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"],
+        &["tcp", "before", "6379", "PING\r\nQUIT\r\n"],
+        &["tcp", "after", "6379", "PING\r\nQUIT\r\n"],
+    ]);
+    assert!(seen[1..].iter().all(|it| it.text("received").starts_with("+PONG")), "{seen:?}");
+    let said = seen[0].text("received");
+    assert!(said.contains("before PONG") && !said.contains("after PONG") && said.contains("after"), "{said}");
+    let records = bench.every_audit_record();
+    let of = |target: &str| records.iter().filter(|r| r["target"] == target).count();
+    assert_eq!(of("before:6379"), 2, "one of the companion's, one of the command's: {records:?}");
+}
+
+#[test]
 fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     if !here() {
         return;
@@ -177,7 +213,8 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     );
     let run = run_with(&bench, &policy).caller("TOKEN", canary.text());
     let told = said(&run.flags(["--env", &format!("GIVEN={}", canary.text())]));
-    assert!(told.contains("lockgate-init"), "{told}");
+    let init = if Backend::isolated() == Backend::Docker { "/.lockgate/lockgate" } else { "lockgate-init" };
+    assert!(told.contains(init), "{told}");
     assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
     assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
     assert!(told.contains("Seccomp:\t2") && told.contains("No such file or directory"), "{told}");
@@ -255,7 +292,7 @@ fn it_is_gone_with_the_run_however_that_ends() {
                 bench.workspace().join("up").exists()
             }
         };
-        assert!(within(Duration::from_secs(20), began), "{how}: it did not begin: {}", live.wait());
+        assert!(within(Backend::patience(20), began), "{how}: it did not begin: {}", live.wait());
         let inside = processes_named(mark.text()).into_iter().find_map(|(process, _)| group_of(process));
         match how {
             "exit" => {}
@@ -270,9 +307,13 @@ fn it_is_gone_with_the_run_however_that_ends() {
             _ => 130,
         };
         assert!(ended.code == code, "{how}: {ended}");
-        assert!(vanishes(mark.text(), Duration::from_secs(5)), "{how}: it goes on");
+        assert!(vanishes(mark.text(), Backend::patience(5)), "{how}: it goes on");
         if how == "KILL" {
             assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
+        }
+        if Backend::isolated() == Backend::Docker {
+            let left = || objects("lockgate-exec-");
+            assert!(within(Backend::patience(5), || left().is_empty()), "{how}: {:?}", left());
         }
         if let Some(group) = inside {
             assert!(
@@ -281,4 +322,92 @@ fn it_is_gone_with_the_run_however_that_ends() {
             );
         }
     }
+}
+
+#[test]
+fn its_address_at_an_engine_is_no_way_around_its_name() {
+    if Backend::isolated() != Backend::Docker || !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let policy = format!("[egress]\ndefault = \"open-internet\"\n{}", cache_that_says("hostname -i", ""));
+    let ended = run_with(&bench, &policy).shell(&format!(
+        "at=$(redis-cli -h cache get said | head -n1); echo \"at $at\"; p='{}'; ask='PING\\r\\nQUIT\\r\\n'; $p tcp cache 6379 $ask; \
+         for port in 6379 6380 22; do $p tcp $at $port $ask; $p http-connect sidecar 8081 $at:$port; done; \
+         $p http-proxy sidecar 8081 http://$at:6379/; $p tcp ${{at%.*}}.3 8081 $ask; $p tcp ${{at%.*}}.224 6379 $ask",
+        bench.probe().display()
+    ));
+    let at = ended.stdout.lines().next().unwrap_or_default();
+    assert!(at.starts_with("at 198.18.") || at.starts_with("at 198.19."), "{ended}");
+    assert_eq!(ended.stdout.matches("PONG").count(), 1, "by its name alone: {ended}");
+    assert!(!ended.stdout.contains("\"status\":200"), "{ended}");
+    let records = bench.every_audit_record();
+    let refused = records.iter().filter(|r| r["outcome"] == "denied").count();
+    assert!(refused >= 4, "{records:?}");
+}
+
+/// What a companion tries once the command has told it where it and its sidecar are: every port of the sidecar that reaches it, at
+/// the place it has on this network, a question for a name there, and both of the command's addresses.
+const ATTACK: &str = r"
+import socket, sys
+base = socket.gethostbyname(socket.gethostname()).rsplit('.', 1)[0]
+def connect(address, port):
+    s = socket.socket(); s.settimeout(3)
+    return s, s.connect_ex((address, port))
+def count():
+    refused = reached = 0
+    for port in range(1, 65536):
+        s, error = connect(base + '.224', port); s.close()
+        refused += error == 111; reached += error == 0
+    return refused, reached
+refused, reached = count()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)
+question = bytes.fromhex('00010100000100000000000005636163686500000100 01'.replace(' ', ''))
+said = b''
+for place in [base + '.224'] + sys.argv[1].split(','):
+    try:
+        s.sendto(question, (place, 53)); said += s.recv(100)
+    except OSError: pass
+for address in sys.argv[1].split(','):
+    for port in (53, 7000, 8080, 8081, 41999):
+        s, error = connect(address, port)
+        try:
+            s.sendall(b'GET /mark HTTP/1.0\r\n\r\n'); said += s.recv(1000)
+        except OSError: pass
+print('refused', refused, 'reached', reached, 'said', said)
+";
+
+#[test]
+fn one_at_an_engine_has_no_way_back() {
+    if Backend::isolated() != Backend::Docker || !here() {
+        return;
+    }
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let script = format!(
+        "redis-server --save '' --protected-mode no --unixsocket /tmp/s & until redis-cli -s /tmp/s ping; do sleep 0.1; done; \
+         touch /tmp/up; until at=$(redis-cli -s /tmp/s get go); [ -n \"$at\" ]; do sleep 0.1; done; \
+         python3 -c \"{ATTACK}\" \"$at\" > /tmp/said 2>&1; redis-cli -s /tmp/s -x set said < /tmp/said; wait"
+    );
+    let policy = format!(
+        "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\ncommand = [\"sh\", \"-c\", {}]\n\
+         health = {{ command = [\"test\", \"-e\", \"/tmp/up\"] }}\n",
+        toml_text(&script).replace('\n', "\\n")
+    );
+    // The control is the same request by the command itself.
+    let serve = "import os, socket, sys
+s = socket.socket(); s.bind(('0.0.0.0', 7000)); s.listen()
+if os.fork():
+    c = socket.create_connection((sys.argv[1], 7000)); c.sendall(b'x'); print(c.recv(100)); sys.exit()
+os.close(1)
+while True:
+    c, _ = s.accept(); c.recv(100); c.sendall(sys.argv[2].encode()); c.close()";
+    let ended = run_with(&bench, &policy).shell(&format!(
+        "own=$(hostname -i); sidecar=$(getent hosts sidecar | cut -d' ' -f1); python3 -c \"{serve}\" $own {} || exit 8; \
+         redis-cli -h cache set go \"$own,$sidecar\" >/dev/null; \
+         for i in $(seq 300); do redis-cli -h cache get said | grep refused && exit 0; sleep 0.2; done; redis-cli -h cache get said; exit 9",
+        mark.text()
+    ));
+    assert_eq!(ended.stdout.matches(mark.text()).count(), 1, "the control alone: {ended}");
+    assert!(ended.code == 0 && ended.stdout.contains("refused 65535 reached 0 said"), "{ended}");
+    assert!(!ended.stdout.contains("200 OK"), "{ended}");
 }

@@ -1,11 +1,13 @@
 //! Promise: a port inside is reached from outside only where it is declared, and by the sources that are.
 //! S3.7, S3.9.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lockgate_conformance::{Backend, Bench, Live, Needs, Run, promised, ready, within};
+use lockgate_conformance::{Backend, Bench, Live, Needs, Network, Run, ask_engine, promised, ready, within};
 
 /// Answers each line with itself, over IPv4 and, on the next port, over IPv6.
 const SERVER: &str = "import socket,threading
@@ -43,12 +45,17 @@ fn ask(at: SocketAddr) -> std::io::Result<String> {
 }
 
 fn here() -> bool {
-    promised("inbound") && ready(&[Needs::Linux])
+    promised("inbound") && ready(if at_engine() { &[] } else { &[Needs::Linux] })
+}
+
+/// Where an engine opens the ports: in its own network, to what listens on every address inside.
+fn at_engine() -> bool {
+    Backend::isolated() == Backend::Docker
 }
 
 #[test]
 fn a_declared_port_is_reached_and_no_other() {
-    if !here() {
+    if at_engine() || !here() {
         return;
     }
     let bench = Bench::new();
@@ -79,7 +86,7 @@ fn a_declared_port_is_reached_and_no_other() {
 
 #[test]
 fn who_is_not_among_the_sources_is_refused_before_anything_is_read() {
-    if !here() {
+    if at_engine() || !here() {
         return;
     }
     let bench = Bench::new();
@@ -112,4 +119,144 @@ fn a_port_in_use_is_an_error_before_anything_starts() {
         "{ended}"
     );
     assert!(!bench.workspace().join("began").exists());
+}
+
+/// Answers each line with itself on every address, until it is told to end by a file.
+const SERVER_AT_ENGINE: &str = "import os,socket
+s=socket.socket(); s.bind(('0.0.0.0',7001)); s.listen(); s.settimeout(0.2); open('up','w')
+while not os.path.exists('stop'):
+ try: c,_=s.accept()
+ except OSError: continue
+ c.sendall(b'inside:'+c.recv(100)); c.close()";
+
+/// Asks at an address and a port, and says what is answered.
+const CLIENT: &str = "import socket,sys
+try:
+ c=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); c.sendall(b'hello'); print(c.recv(100).decode() or 'nothing')
+except ConnectionRefusedError: print('refused')
+except OSError as error: print(error)";
+
+/// A machine beside that of the engine, on its LAN.
+struct Neighbour(Child);
+
+impl Neighbour {
+    fn of(network: &Network) -> Self {
+        let mut command =
+            network.command(["unshare", "--net", "/bin/sh", "-c", "echo up; exec cat > /dev/null"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let moved = network.ask(&["ip", "link", "set", "wire", "netns", &child.id().to_string()]);
+        assert!(moved.code == 0, "{moved}");
+        let it = Self(child);
+        // It sends what is for sidecars by the machine of the engine, as a neighbour can.
+        let set = "ip link set wire up && ip addr add 192.0.2.9/24 dev wire && ip route add 198.19.255.0/24 via 192.0.2.7";
+        let done = it.command(&["sh", "-c", set]).status().unwrap();
+        assert!(done.success());
+        it
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.0.id())).arg("--").args(words);
+        command
+    }
+
+    fn ask(&self, address: &str, port: &str) -> String {
+        let output = self.command(&["python3", "-c", CLIENT, address, port]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+#[test]
+fn what_an_engine_publishes_is_reached_by_who_may() {
+    if !at_engine() || !here() {
+        return;
+    }
+    let (bench, network) = (Bench::new(), Network::shared());
+    let neighbour = Neighbour::of(network);
+    let policy = "[[inbound]]\ncontainer_port = 7001\nhost_port = 17001\n\
+                  [[inbound]]\ncontainer_port = 7001\nhost_port = 17002\nallowed_sources = [\"192.0.2.9\"]\n\
+                  [[inbound]]\ncontainer_port = 7003\nhost_port = 17003\n";
+    let live = run_with(&bench, policy).in_network().start(["python3", "-c", SERVER_AT_ENGINE]);
+    assert!(within(Backend::patience(10), || bench.workspace().join("up").exists()), "{}", live.wait());
+    let ask = |address: &str, port: &str| {
+        network.ask(&["python3", "-c", CLIENT, address, port]).stdout.trim().to_owned()
+    };
+    assert_eq!(ask("127.0.0.1", "17001"), "inside:hello");
+    assert_eq!(neighbour.ask("192.0.2.7", "17002"), "inside:hello");
+    // Not by loopback alone, not by another family, not by who is not named, and not what is not declared.
+    assert_eq!(neighbour.ask("192.0.2.7", "17001"), "refused");
+    assert_eq!(ask("::1", "17001"), "refused");
+    let not_named = [ask("192.0.2.7", "17002"), ask("127.0.0.1", "17002"), ask("127.0.0.1", "17003")];
+    assert!(not_named.iter().all(|answer| !answer.contains("inside")), "{not_named:?}");
+    assert_eq!((ask("127.0.0.1", "7001"), ask("192.0.2.7", "7001")), ("refused".into(), "refused".into()));
+    // Past the engine's own address, where a neighbour is not stopped: the sidecar sees who it is.
+    for port in ["17001", "8080", "8081", "41999", "53"] {
+        let answer = neighbour.ask("198.19.255.2", port);
+        assert!(!answer.contains("inside") && !answer.contains("HTTP"), "{port}: {answer}");
+    }
+    bench.file("workspace/stop", "");
+    assert!(live.wait().code == 0);
+    assert_eq!(ask("127.0.0.1", "17001"), "refused");
+    let records: Vec<_> =
+        bench.every_audit_record().into_iter().filter(|r| r["plane"] == "inbound").collect();
+    let of = |outcome: &str, from: &str| {
+        let is = |r: &&serde_json::Value| {
+            r["outcome"] == outcome && r["target"].as_str().unwrap_or_default().ends_with(from)
+        };
+        records.iter().filter(is).count()
+    };
+    assert_eq!((of("allowed", "from 127.0.0.1"), of("allowed", "from 192.0.2.9")), (1, 1), "{records:?}");
+    assert_eq!((of("failed", "from 127.0.0.1"), of("denied", "from 192.0.2.7")), (1, 1), "{records:?}");
+    assert_eq!(of("denied", "from 198.19.255.1"), 1, "loopback of a port that is for others: {records:?}");
+    // The neighbour's way past is the only other one, where the engine lets it that far.
+    assert!(records.len() - 5 == of("denied", "from 192.0.2.9"), "{records:?}");
+}
+
+/// A way to the engine that changes what it says of itself, and whose socket belongs to `owner`.
+fn disguised(bench: &Bench, owner: u32) -> String {
+    let real = bench.environment().into_iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1;
+    let real = real.to_str().unwrap().trim_start_matches("unix://").to_owned();
+    let path = bench.outside().join(format!("engine-{owner}.sock"));
+    let listener = UnixListener::bind(&path).unwrap();
+    std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut engine) = (client.unwrap(), UnixStream::connect(&real).unwrap());
+            let (mut to, mut from) = (engine.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 20];
+                while let Ok(length @ 1..) = engine.read(&mut buffer) {
+                    let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                    let said = said.replace("\"Name\":\"Engine\"", "\"Name\":\"Podman\"");
+                    let _ = client.write_all(said.as_bytes());
+                }
+            });
+        }
+    });
+    format!("unix://{}", path.display())
+}
+
+#[test]
+fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
+    if !at_engine() || !here() {
+        return;
+    }
+    let bench = Bench::new();
+    assert_eq!(ask_engine("GET", "/version", &serde_json::Value::Null).1["Components"][0]["Name"], "Engine");
+    let port = free_port();
+    for owner in [0, 1000] {
+        let host = disguised(&bench, owner);
+        let local = format!("[[inbound]]\ncontainer_port = 7001\nhost_port = {port}\n");
+        let policy = format!("{local}allowed_sources = [\"127.0.0.1\", \"10.0.0.0/8\"]\n");
+        let ended = run_with(&bench, &policy).caller("DOCKER_HOST", &host).shell("touch began");
+        assert!(ended.code == 125 && ended.stderr.contains("hides who connects"), "{owner}: {ended}");
+        assert!(!bench.workspace().join("began").exists(), "{owner}");
+    }
+    // The control: the same by the engine itself.
+    let policy = format!(
+        "[[inbound]]\ncontainer_port = 7001\nhost_port = {port}\nallowed_sources = [\"10.0.0.0/8\"]\n"
+    );
+    assert_eq!(run_with(&bench, &policy).shell("touch began").code, 0);
 }

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ const MOST_REFUSED: u32 = 1000;
 struct Port {
     inbound: Inbound,
     entrance: Rc<Entrance>,
+    machine: Option<IpAddr>,
     refused: Cell<u32>,
 }
 
@@ -35,8 +37,9 @@ pub(crate) async fn serve_inbound(
     door: Door,
     inbound: Inbound,
     entrance: Rc<Entrance>,
+    machine: Option<IpAddr>,
 ) -> io::Result<()> {
-    let port = Rc::new(Port { inbound, entrance, refused: Cell::new(0) });
+    let port = Rc::new(Port { inbound, entrance, machine, refused: Cell::new(0) });
     loop {
         let (stream, place) = door.accept().await?;
         let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
@@ -48,9 +51,15 @@ pub(crate) async fn serve_inbound(
 }
 
 impl Port {
+    /// Who connects. Where the port is open on this machine's loopback alone, nobody else comes from the machine's address; where
+    /// it is open to others, an engine may pass on theirs from there as well.
+    fn source(&self, seen: IpAddr) -> IpAddr {
+        if self.machine == Some(seen) && self.inbound.is_local() { Ipv4Addr::LOCALHOST.into() } else { seen }
+    }
+
     async fn serve(&self, gate: &Rc<Gate>, outside: TcpStream) -> io::Result<()> {
         let inbound = &self.inbound;
-        let source = outside.peer_addr()?.ip().to_canonical();
+        let source = self.source(outside.peer_addr()?.ip().to_canonical());
         let admitted = inbound.admits(source);
         if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) > MOST_REFUSED {
             return outside.set_zero_linger();

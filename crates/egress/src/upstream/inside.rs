@@ -1,5 +1,6 @@
 //! The way into a sandbox: a line on which its init hands out sockets of the sandbox's own network, which are then connected to
-//! what listens there. Nothing but the sandbox itself can be reached by one of them.
+//! what listens there. Nothing but the sandbox itself can be reached by one of them. Where an engine makes the sandbox it is
+//! the address of its container, on a network of which this sidecar has a place.
 
 use std::fmt;
 use std::io;
@@ -14,8 +15,18 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::dial::CONNECT;
 
+/// A way into a sandbox.
+#[derive(Debug)]
+pub struct Entrance(Way);
+
+#[derive(Debug)]
+enum Way {
+    Line(Line),
+    Address(Ipv4Addr),
+}
+
 /// A line on which sockets of a sandbox's network are asked for, one after the other.
-pub struct Entrance {
+struct Line {
     line: OwnedFd,
     /// Asks for a socket of IPv6, or of IPv4; the line is readable when it is there.
     ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
@@ -33,7 +44,31 @@ impl Entrance {
         ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
         take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
     ) -> Self {
-        Self { line, ask, take, watched: OnceCell::new() }
+        Self(Way::Line(Line { line, ask, take, watched: OnceCell::new() }))
+    }
+
+    /// Uses the address of a container, which nobody but an engine can have given.
+    #[must_use]
+    pub fn at(address: Ipv4Addr) -> Self {
+        Self(Way::Address(address))
+    }
+
+    /// That address, where it is one.
+    #[must_use]
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        match &self.0 {
+            Way::Line(_) => None,
+            Way::Address(address) => Some(*address),
+        }
+    }
+
+    /// What must stay open for it.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Way::Line(line) => Some(line.line.as_fd()),
+            Way::Address(_) => None,
+        }
     }
 
     /// The same way once more, for a process that is forked from this one.
@@ -41,11 +76,23 @@ impl Entrance {
     /// # Errors
     /// Whatever `fcntl(2)` gives.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::new(self.line.try_clone()?, self.ask, self.take))
+        match &self.0 {
+            Way::Line(line) => Ok(Self::new(line.line.try_clone()?, line.ask, line.take)),
+            Way::Address(address) => Ok(Self::at(*address)),
+        }
     }
 
-    /// Connects to what listens inside on loopback, over IPv4 or else IPv6.
+    /// Connects to what listens inside: on loopback, over IPv4 or else IPv6; or at the container's address.
     pub(crate) async fn connect(&self, port: Port) -> io::Result<TcpStream> {
+        match &self.0 {
+            Way::Line(line) => line.connect(port).await,
+            Way::Address(address) => finish(TcpSocket::new_v4()?, (*address).into(), port).await,
+        }
+    }
+}
+
+impl Line {
+    async fn connect(&self, port: Port) -> io::Result<TcpStream> {
         match self.connect_over(Ipv4Addr::LOCALHOST.into(), port).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // What refused is told by the family that most servers have.
@@ -58,17 +105,8 @@ impl Entrance {
     async fn connect_over(&self, address: IpAddr, port: Port) -> io::Result<TcpStream> {
         let socket = self.socket(address.is_ipv6()).await?;
         let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
-        let connecting = socket.connect(SocketAddr::new(address, port.number()));
         // The time is for this alone: a question that is given up would leave its answer to the next one.
-        let stream = tokio::time::timeout(CONNECT, connecting)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        if stream.local_addr()? == stream.peer_addr()? {
-            // Where nobody listens, a socket that was given that very port reaches itself.
-            return Err(io::ErrorKind::ConnectionRefused.into());
-        }
-        stream.set_nodelay(true)?;
-        Ok(stream)
+        finish(socket, address, port).await
     }
 
     async fn socket(&self, v6: bool) -> io::Result<OwnedFd> {
@@ -84,16 +122,24 @@ impl Entrance {
     }
 }
 
-impl AsFd for Entrance {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Line({:?})", self.line)
     }
 }
 
-impl fmt::Debug for Entrance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entrance({:?})", self.line)
+/// Connects a socket, within the time there is for that.
+async fn finish(socket: TcpSocket, address: IpAddr, port: Port) -> io::Result<TcpStream> {
+    let connecting = socket.connect(SocketAddr::new(address, port.number()));
+    let stream = tokio::time::timeout(CONNECT, connecting)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    if stream.local_addr()? == stream.peer_addr()? {
+        // Where nobody listens, a socket that was given that very port reaches itself.
+        return Err(io::ErrorKind::ConnectionRefused.into());
     }
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// The companions of a run, by name.

@@ -1,4 +1,5 @@
-//! Whether a companion is healthy: its own command says so, or every declared port accepts a connection.
+//! Whether a companion is healthy: its own command says so, or every declared port accepts a connection. At an engine a command of
+//! ours tells of the ports, inside.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +20,8 @@ const CONNECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 pub(super) struct Health {
     ports: Vec<Port>,
     by_command: bool,
+    /// What it means when that command says no.
+    refused: String,
     /// When the command that tells was begun.
     asked: Option<Instant>,
     next: Instant,
@@ -27,12 +30,20 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn of(companion: &Companion) -> Self {
+    pub(super) fn of(companion: &Companion, is_at_engine: bool) -> Self {
         let why = "nothing has been heard of it yet".into();
-        let by_command = companion.probe.is_some();
+        let refused = match (&companion.probe, companion.ports.as_slice()) {
+            (Some(_), _) => "its health command does not exit with 0".into(),
+            (None, [port]) => format!("port {port} accepts no connection"),
+            (None, ports) => {
+                let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                format!("one of the ports {} accepts no connection", ports.join(", "))
+            }
+        };
         Self {
             ports: companion.ports.clone(),
-            by_command,
+            by_command: companion.probe.is_some() || is_at_engine,
+            refused,
             asked: None,
             next: Instant::now(),
             well: false,
@@ -70,7 +81,7 @@ impl Health {
         if super::readable(inlet.as_fd()) {
             self.asked = None;
             self.well = inlet.probed().unwrap_or(false);
-            self.why = "its health command does not exit with 0".into();
+            self.why.clone_from(&self.refused);
         } else if asked.elapsed() > LONGEST_PROBE {
             self.why = format!("its health command took longer than {} seconds", LONGEST_PROBE.as_secs());
             // It answers once it is gone; that answer is taken as any other.

@@ -7,109 +7,37 @@
 //!        └── the sidecars of the command and of those after it
 //! ```
 //! Nothing of a companion is on the network of another: whoever reaches it does so through a sidecar, by name and declared port.
+//! At an engine the inlet leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
 
 mod health;
 mod output;
+mod prepare;
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Entrance, Told};
-use policy::{Companion, EnvSpec, Hostname, RunId, RunSpec, Terminal};
+use policy::{Companion, Hostname, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{
-    Additions, Caller, Ended, Event, Host, Inlet, Lines, Plan, Sidecar, Signals, Started, Stdio, UndoLog,
+    Caller, Ended, Event, Host, Inlet, Lines, RunNetwork, Sidecar, Signals, Started, Stdio, UndoLog, Visit,
 };
 
 use self::health::Health;
 use self::output::Output;
+use self::prepare::Ready;
+pub(crate) use self::prepare::{Prepared, prepare};
 use crate::beside::{Beside, Given};
 use crate::error::{Error, plumbing};
-use crate::images::{self, KeptImage};
-use crate::run::{Report, new_run_id};
+use crate::images::KeptImage;
+use crate::run::Report;
 use crate::sidecar::Purse;
 use crate::state::StateDirectory;
 
-/// How long a sandbox may take to begin its command.
+/// How long a sandbox may take to begin its command, and the containers of an engine.
 const MAKING: Duration = Duration::from_secs(20);
-
-/// Companions that can be started: what could be refused has been.
-#[derive(Default)]
-pub(crate) struct Prepared(Vec<Ready>);
-
-/// One of them.
-struct Ready {
-    companion: Companion,
-    spec: RunSpec,
-    plan: Plan,
-    command: Vec<OsString>,
-    image: KeptImage,
-}
-
-/// Looks at every companion of a run: its image, its ids, its plan.
-///
-/// # Errors
-/// When one of them cannot be on this machine.
-pub(crate) fn prepare(
-    spec: &RunSpec,
-    run: &RunId,
-    caller: &Caller,
-    state: &StateDirectory,
-    host: &Host,
-) -> Result<Prepared, Error> {
-    let one = |companion: &Companion| {
-        let named = |error: Error| Error::Companion {
-            name: companion.name.to_string(),
-            why: error.to_string(),
-            remedy: error.remedy(),
-        };
-        ready(spec, companion, run, caller, state, host).map_err(named)
-    };
-    spec.companions.iter().map(one).collect::<Result<_, _>>().map(Prepared)
-}
-
-fn ready(
-    of: &RunSpec,
-    companion: &Companion,
-    run: &RunId,
-    caller: &Caller,
-    state: &StateDirectory,
-    host: &Host,
-) -> Result<Ready, Error> {
-    let mut spec = RunSpec {
-        backend: policy::Backend::Container,
-        image: Some(companion.image.clone()),
-        directory: None,
-        limits: companion.limits.clone(),
-        limits_asked: companion.limits_asked,
-        env: EnvSpec { set: companion.env.clone(), pass: Vec::new() },
-        terminal: Terminal::Never,
-        policy: companion.policy.clone(),
-        companions: Vec::new(),
-        inbound: Vec::new(),
-        ..of.clone()
-    };
-    spec.limits.enforcement = of.limits.enforcement;
-    let command = companion.command.iter().flatten().map(OsString::from).collect();
-    let (image, command) = images::take(&mut spec, caller, command)?;
-    let image = image.ok_or_else(|| plumbing("take its image")(io::ErrorKind::NotFound.into()))?;
-    // A name of its own: what is made for it is not the run's.
-    let own = new_run_id()?;
-    let [_, written] = state.mounted(&own)?;
-    let additions = Additions {
-        opens_tls: spec.policy.may_open(),
-        image: Some(images::root_of(&image.image)),
-        ids: image.ids.as_ref().map(|ids| ids.range),
-        written: Some(written),
-        environment: vec![("LOCKGATE_RUN_ID".into(), run.to_string())],
-        ..Additions::default()
-    };
-    let probe = companion.probe.clone().unwrap_or_default();
-    let plan = sandbox::plan_companion(&spec, &probe, &own, caller, host, &additions)?;
-    Ok(Ready { companion: companion.clone(), spec, plan, command, image })
-}
+const MAKING_BY_ENGINE: Duration = Duration::from_secs(120);
 
 /// Companions that run.
 #[derive(Default)]
@@ -122,11 +50,14 @@ struct Running {
     sidecar: Sidecar,
     notices: OwnedFd,
     inlet: Inlet,
+    /// At an engine: its name there, and once it has begun its network.
+    name_at_engine: Option<RunId>,
+    place: Option<(RunId, RunNetwork)>,
     output: Output,
     /// Whether it has ended.
     ended: bool,
     /// Its files must be there as long as it is.
-    _image: KeptImage,
+    _image: Option<KeptImage>,
 }
 
 /// What the companions of a run are started with.
@@ -154,11 +85,12 @@ impl Companions {
             for notice in &ready.plan.notices {
                 report(Report::Notice(&format!("companion `{}`: {notice}", ready.companion.name)));
             }
-            let entrances = companions.entrances()?;
-            let began = begin(ready, common, entrances, undo)?;
+            let last = companions.0.len();
+            let ways = (companions.entrances()?, companions.visits(last + 1));
+            let began = begin(ready, common, ways, undo)?;
             companions.0.push(began);
-            let last = companions.0.len() - 1;
-            companions.await_start(last, report)?;
+            companions.await_start(last, common.signals, report)?;
+            companions.0[last].take_place()?;
         }
         companions.await_health(common.signals, report)?;
         Ok(companions)
@@ -170,11 +102,25 @@ impl Companions {
     /// When one of them is gone.
     pub(crate) fn entrances(&self) -> Result<Vec<(Hostname, Entrance)>, Error> {
         let way = |it: &Running| {
+            if let Some((_, network)) = &it.place {
+                return Ok((it.companion.name.clone(), Entrance::at(network.command())));
+            }
             let line = it.inlet.another().map_err(|source| it.lost(&source.to_string()))?;
             let entrance = Entrance::new(line.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
             Ok((it.companion.name.clone(), entrance))
         };
         self.0.iter().map(way).collect()
+    }
+
+    /// The networks of those at an engine, for a sidecar that has its turn among those that reach them: that of the command is
+    /// the first, and no two are the same.
+    pub(crate) fn visits(&self, turn: usize) -> Vec<Visit> {
+        let visit = |(run, network): &(RunId, RunNetwork)| Visit {
+            run: run.clone(),
+            network: *network,
+            turn: turn as u32,
+        };
+        self.0.iter().filter_map(|it| it.place.as_ref().map(visit)).collect()
     }
 
     /// What becomes readable when one of them says something, or ends.
@@ -197,11 +143,18 @@ impl Companions {
     }
 
     /// Until the command of one has been started.
-    fn await_start(&mut self, index: usize, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
-        let deadline = Instant::now() + MAKING;
+    fn await_start(
+        &mut self,
+        index: usize,
+        signals: &Signals,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<(), Error> {
         let it = &mut self.0[index];
+        let deadline = Instant::now() + if it.name_at_engine.is_some() { MAKING_BY_ENGINE } else { MAKING };
         while Instant::now() < deadline {
-            wait_for([it.sandbox.events()], deadline.saturating_duration_since(Instant::now()));
+            let waits = [it.sandbox.events(), signals.as_fd()];
+            wait_for(waits, deadline.saturating_duration_since(Instant::now()));
+            heed(signals)?;
             if !readable(it.sandbox.events()) {
                 continue;
             }
@@ -227,20 +180,17 @@ impl Companions {
     /// Until all are healthy.
     fn await_health(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let began = Instant::now();
-        let mut health: Vec<Health> = self.0.iter().map(|it| Health::of(&it.companion)).collect();
+        let mut health: Vec<Health> =
+            self.0.iter().map(|it| Health::of(&it.companion, it.place.is_some())).collect();
         while health.iter().any(|one| !one.is_well()) {
             let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain([signals.as_fd()]).collect();
             wait_for(waits, health::PAUSE);
-            while let Ok(Some(signal)) = signals.next() {
-                if let Some(signal) = asks_to_end(signal) {
-                    return Err(Error::Interrupted { signal });
-                }
-            }
+            heed(signals)?;
             for (it, health) in self.0.iter_mut().zip(&mut health) {
                 it.output.read();
                 it.take_notices(report);
-                if let Some(how) = it.end_if_any() {
-                    return Err(it.lost(&format!("it ended before it was healthy: {how}")));
+                if let Some(error) = it.ended_early() {
+                    return Err(error);
                 }
                 health.look(&it.inlet);
                 if !health.is_well() && began.elapsed() > it.companion.patience.duration() {
@@ -254,15 +204,29 @@ impl Companions {
     }
 }
 
-impl Drop for Companions {
-    /// Ends them all at once, then waits for each: what held them is taken away after this.
-    fn drop(&mut self) {
+impl Companions {
+    /// Ends them, and strikes out what an engine had of those that have taken it away.
+    pub(crate) fn end(&mut self, undo: &mut UndoLog) {
+        self.end_all().iter().for_each(|run| undo.engine_is_done(run));
+    }
+
+    /// Ends them all at once, then waits for each: what held them is taken away after this. Those that have taken away what an
+    /// engine had of them are named.
+    fn end_all(&mut self) -> Vec<RunId> {
         self.0.iter().for_each(|it| it.sandbox.kill());
-        for it in &mut self.0 {
-            it.sandbox.wait();
+        let mut done = Vec::new();
+        for mut it in self.0.drain(..) {
+            done.extend(it.sandbox.wait().then_some(it.name_at_engine).flatten());
             it.sandbox.release();
             it.sidecar.end();
         }
+        done
+    }
+}
+
+impl Drop for Companions {
+    fn drop(&mut self) {
+        self.end_all();
     }
 }
 
@@ -273,6 +237,23 @@ impl Running {
             why: format!("{why}{}", self.output.told()),
             remedy: None,
         }
+    }
+
+    /// Asks where it is, where an engine has made it.
+    fn take_place(&mut self) -> Result<(), Error> {
+        let Some(name) = self.name_at_engine.clone() else { return Ok(()) };
+        match self.inlet.network() {
+            Ok(network) => self.place = Some((name, network)),
+            // One that ended at once has nobody left who would answer.
+            Err(error) => return Err(self.ended_early().unwrap_or_else(|| self.lost(&error.to_string()))),
+        }
+        Ok(())
+    }
+
+    /// What it means that it ended before it was healthy, if it did.
+    fn ended_early(&mut self) -> Option<Error> {
+        let how = self.end_if_any()?;
+        Some(self.lost(&format!("it ended before it was healthy: {how}")))
     }
 
     /// How it ended, the first time it is asked for after that.
@@ -313,7 +294,7 @@ impl Running {
 fn begin(
     ready: Ready,
     common: &Common<'_>,
-    entrances: Vec<(Hostname, Entrance)>,
+    (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
     let Ready { companion, spec, plan, command, image } = ready;
@@ -336,6 +317,7 @@ fn begin(
         spec: &spec,
         plan: &plan,
         run: common.run,
+        companion: Some(&companion.name),
         audit: common.state.audit_of(common.run, &companion.name),
         caller: common.caller,
         state: common.state,
@@ -346,12 +328,30 @@ fn begin(
         platform: None,
         failed: None,
     };
-    let lines = Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside), ahead: None };
-    let started = sandbox::start_linux(&plan, common.host, &command, lines, &mut beside, undo);
+    let lines =
+        Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside), visits, ahead: None };
+    let start = match plan.engine {
+        Some(_) => sandbox::start_docker,
+        None => sandbox::start_linux,
+    };
+    let started = start(&plan, common.host, &command, lines, &mut beside, undo);
+    let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
     let Beside { sidecar, failed: cause, .. } = beside;
     match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => {
-            Ok(Running { companion, sandbox, sidecar, notices, inlet, output, ended: false, _image: image })
+            let (place, ended) = (None, false);
+            Ok(Running {
+                companion,
+                sandbox,
+                sidecar,
+                notices,
+                inlet,
+                name_at_engine,
+                place,
+                output,
+                ended,
+                _image: image,
+            })
         }
         (Ok(_), None) => Err(failed("it has no sidecar".into())),
         (Err(error), sidecar) => {
@@ -374,8 +374,13 @@ fn readable(fd: BorrowedFd<'_>) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 
-/// A signal by which somebody asks for the end of the run.
-fn asks_to_end(signal: i32) -> Option<i32> {
+/// Ends the wait where somebody asks for the end of the run.
+fn heed(signals: &Signals) -> Result<(), Error> {
     const ENDS: [i32; 4] = [1, 2, 3, 15]; // SIGHUP, SIGINT, SIGQUIT, SIGTERM
-    ENDS.contains(&signal).then_some(signal)
+    while let Ok(Some(signal)) = signals.next() {
+        if ENDS.contains(&signal) {
+            return Err(Error::Interrupted { signal });
+        }
+    }
+    Ok(())
 }

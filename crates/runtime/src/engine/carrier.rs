@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use egress::Files;
-use policy::Layers;
+use egress::{Entrance, Files};
+use policy::{Hostname, Layers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use sandbox::{Channel, Frames, RunNetwork, Sidecar, frame};
@@ -29,6 +29,8 @@ pub(crate) struct Carried {
     pub(crate) errand: Errand,
     pub(crate) layers: Layers,
     pub(crate) proxy: Option<(String, String)>,
+    /// Which companion's sidecar it is, where it is one's.
+    pub(crate) companion: Option<Hostname>,
 }
 
 /// Starts the carrier of a run. It waits for its line.
@@ -74,12 +76,15 @@ fn read_bundle(named: Option<&str>) -> String {
 }
 
 fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let Errand { run, purse, key, .. } = &carried.errand;
+    let Errand { run, purse, key, companions, .. } = &carried.errand;
+    let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let letter = Letter {
         run: run.to_string(),
         network,
         layers: carried.layers.clone(),
         proxy: carried.proxy.clone(),
+        companion: carried.companion.as_ref().map(ToString::to_string),
+        companions: companions.iter().filter_map(place).collect(),
         placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
         token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),

@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use credential::Secret;
-use egress::NameRange;
+use egress::{Entrance, NameRange};
+use policy::Hostname;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
@@ -18,6 +19,7 @@ use sandbox::{Caller, Channel, Frames, Identity, frame};
 use super::carrier::send_all;
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
 use crate::error::{Error, plumbing};
+use crate::inbound;
 use crate::proxy_url;
 use crate::sidecar::{self, Errand, Purse};
 
@@ -105,8 +107,17 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     let bad =
         |what: &str| Error::Plumbing { what: "read the letter", source: io::Error::other(what.to_owned()) };
     let socket = |source| Error::Plumbing { what: "make a socket", source };
-    let Letter { run, network, layers, proxy, placeholders, token, key, bundle } = letter;
+    let Letter { run, network, layers, proxy, companion, companions, placeholders, token, key, bundle } =
+        letter;
     let mut spec = layers.compile()?;
+    if let Some(name) = &companion {
+        let its = spec.companions.iter().find(|it| it.name.as_str() == name);
+        spec.policy = its.ok_or_else(|| bad("there is no such companion"))?.policy.clone();
+    }
+    let place = |(name, address): (String, _)| Some((Hostname::parse(&name).ok()?, Entrance::at(address)));
+    let declared = if companion.is_none() { std::mem::take(&mut spec.inbound) } else { Vec::new() };
+    let inbound = inbound::published(declared, network.command());
+    let companions = companions.into_iter().map(place).collect::<Option<Vec<_>>>();
     if let Some((proxy, direct)) = proxy {
         let variable = |name: &str, value: String| (name.into(), value.into());
         let environment = vec![variable("PROXY_URL", proxy), variable("NO_PROXY", direct)];
@@ -151,8 +162,8 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         notices: notices_inside,
         purse,
         peers: None,
-        companions: Vec::new(),
-        inbound: None,
+        companions: companions.ok_or_else(|| bad("a companion has no name"))?,
+        inbound: inbound.map_err(plumbing("open the declared ports"))?,
     };
     Ok((errand, Ends { network, link, notices, records, platform, generation }))
 }

@@ -12,6 +12,7 @@
 mod carrier;
 mod host;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use policy::{Layers, RunId};
@@ -38,6 +39,10 @@ struct Letter {
     layers: Layers,
     /// The proxy of the caller's environment, without who uses it, and what goes past it.
     proxy: Option<(String, String)>,
+    /// The companion whose sidecar it is, where it is not the command's.
+    companion: Option<String>,
+    /// The companions it may reach: each by its name, at its address on a network of its own.
+    companions: Vec<(String, Ipv4Addr)>,
     /// Each placeholder, and the provider it stands for.
     placeholders: Vec<(String, String)>,
     token: Option<Zeroizing<Vec<u8>>>,

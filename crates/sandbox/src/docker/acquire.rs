@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::attached::{Attached, Ended, carry};
 use super::container;
 use super::engine::Engine;
-use super::network::RunNetwork;
+use super::network::{RunNetwork, Visit};
 use super::prepare::Own;
 use crate::plan::Plan;
 use crate::supervise::Failure;
@@ -51,7 +51,8 @@ impl Sidecar {
             held.borrow_mut().push(id.to_owned());
             tell();
         };
-        if plan.engine.as_ref().is_some_and(|it| it.pool > 0)
+        // One that waits was made without ports, and an engine publishes none of a container that is there.
+        if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
             && let Some((id, attached)) = engine.take_member(&plan.run, own, taken).await
         {
             return Ok(Self::Taken { id, attached });
@@ -61,21 +62,22 @@ impl Sidecar {
         Ok(Self::Made { name })
     }
 
-    /// Joins the network of the run. A member of the pool that cannot makes room for one that is made for this run. What it says and hears from now on is carried to the other end of `line`.
+    /// Joins the network of the run, and those of its companions. A member of the pool that cannot makes room for one that is made
+    /// for this run. What it says and hears from now on is carried to the other end of `line`.
     pub(super) async fn join(
         self,
         plan: &Plan,
         engine: &Engine,
         own: &Own,
         held: &Held,
-        network: RunNetwork,
+        networks: Networks<'_>,
         line: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
         let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
         let plumbing = |error: io::Error| fail("start the keeper")(error.to_string());
         let name = match self {
             Self::Taken { id, attached } => {
-                if engine.join(&plan.run, &id, network.sidecar()).await.is_ok() {
+                if networks.join(plan, engine, &id).await.is_ok() {
                     let carried = tokio::spawn(carry(attached, line().map_err(plumbing)?));
                     return Ok((id, carried));
                 }
@@ -84,7 +86,7 @@ impl Sidecar {
             }
             Self::Made { name } => name,
         };
-        let joined = engine.join(&plan.run, &name, network.sidecar()).await;
+        let joined = networks.join(plan, engine, &name).await;
         joined.map_err(fail("join the sidecar to the run's network"))?;
         let attached = Attached::to(engine, &name).await;
         let attached = attached.map_err(fail("attach to the sidecar's container"))?;
@@ -95,13 +97,31 @@ impl Sidecar {
     }
 }
 
+/// Where the sidecar of a run belongs: on its network, and on those of the companions it reaches.
+#[derive(Clone, Copy)]
+pub(super) struct Networks<'a> {
+    pub(super) own: RunNetwork,
+    pub(super) visits: &'a [Visit],
+}
+
+impl Networks<'_> {
+    async fn join(self, plan: &Plan, engine: &Engine, container: &str) -> Result<(), String> {
+        engine.join(&plan.run, container, self.own.sidecar()).await?;
+        for visit in self.visits {
+            engine.visit(container, visit).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Makes a container for the sidecar of this run alone. S1.7
 async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<String, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
     let name = format!("lockgate-sidecar-{}", plan.run);
     engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
     held.borrow_mut().push(name.clone());
-    let body = container::sidecar(&plan.run, &own.image, &own.volume);
+    let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);
+    let body = container::sidecar(&plan.run, &own.image, &own.volume, published);
     engine.make_container(&name, body).await.map_err(fail("make the sidecar's container"))?;
     Ok(name)
 }

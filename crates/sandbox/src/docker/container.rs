@@ -10,12 +10,12 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountType, NetworkingConfig, ResourcesUlimits,
 };
-use policy::{ByteSize, MountMode, RunId, WorkspaceMode};
+use policy::{ByteSize, Inbound, MountMode, RunId, WorkspaceMode};
 
 use super::Protected;
 use super::engine::{EGRESS, LABEL_VERSION, endpoint, labels, network_name};
 use super::network::RunNetwork;
-use super::pool;
+use super::{pool, published};
 use crate::plan::{LimitsPlan, Plan};
 use crate::step::{Source, Step, Visible};
 
@@ -80,9 +80,13 @@ pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
     member
 }
 
-/// The sidecar's container.
-pub(super) fn sidecar(run: &RunId, image: &str, volume: &str) -> ContainerCreateBody {
-    any_sidecar(image, volume, labels(run))
+/// The sidecar's container, and the ports of this machine by which it is reached.
+pub(super) fn sidecar(run: &RunId, image: &str, volume: &str, published: &[Inbound]) -> ContainerCreateBody {
+    let mut sidecar = any_sidecar(image, volume, labels(run));
+    if let (Some(host), false) = (&mut sidecar.host_config, published.is_empty()) {
+        (sidecar.exposed_ports, host.port_bindings) = published::bindings(published);
+    }
+    sidecar
 }
 
 /// What it needs of capabilities it needs before it has read anything of the agent's: addresses, low
@@ -305,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_sidecars_container_is_no_router_and_shows_nothing_of_the_machines() {
-        let body = sidecar(&plan().run, "lockgate-sidecar:1", "volume");
+        let body = sidecar(&plan().run, "lockgate-sidecar:1", "volume", &[]);
         let host = body.host_config.unwrap();
         assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
         assert_eq!(host.sysctls.unwrap()["net.ipv4.ip_forward"], "0");
@@ -317,7 +321,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_is_any_sidecar_and_nobodys() {
-        let (mut waits, run) = (member("i", "v"), sidecar(&plan().run, "i", "v"));
+        let (mut waits, run) = (member("i", "v"), sidecar(&plan().run, "i", "v", &[]));
         let labels = waits.labels.take().unwrap();
         assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::engine::LABEL_RUN));
         let host = waits.host_config.as_mut().unwrap();

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::network::{NETWORKS, RunNetwork};
+use super::network::{NETWORKS, RunNetwork, Visit};
 use crate::error::Error;
 
 /// What everything of ours at an engine is labelled with. S3.16
@@ -182,6 +182,13 @@ impl Engine {
             endpoint_config: Some(endpoint(address, &["sidecar"])),
         };
         self.api.connect_network(&network_name(run), request).await.map_err(|e| told(&e))
+    }
+
+    /// Puts a sidecar on the network of a companion, under no name.
+    pub(super) async fn visit(&self, container: &str, visit: &Visit) -> Result<(), String> {
+        let endpoint_config = Some(endpoint(visit.address(), &[]));
+        let request = NetworkConnectRequest { container: container.into(), endpoint_config };
+        self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| told(&e))
     }
 
     pub(super) async fn make_container(&self, name: &str, body: ContainerCreateBody) -> Result<(), String> {

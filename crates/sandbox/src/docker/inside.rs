@@ -79,11 +79,14 @@ fn live() -> io::Result<()> {
     let (sidecar, sidecar_inside) = descriptor::message_pair()?;
     // The word to begin comes when the sidecar serves.
     crate::handshake::report_ready(sidecar.as_fd())?;
+    // Where its health can be asked for.
+    let inlets = (!brief.launch.probe.is_empty()).then(descriptor::message_pair).transpose()?;
+    let (inlet, inlet_inside) = inlets.unzip();
     let (stdio, relay) = if brief.terminal {
-        (Stdio::Terminal, Relay::new(input, output, frames, control, sidecar, None))
+        (Stdio::Terminal, Relay::new(input, output, frames, control, sidecar, inlet, None))
     } else {
         let (theirs, ours) = pipes()?;
-        (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, Some(ours)))
+        (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, inlet, Some(ours)))
     };
     let relaying = std::thread::Builder::new().spawn(move || relay.run())?;
     let it = Supervised {
@@ -91,13 +94,14 @@ fn live() -> io::Result<()> {
         stdio: &stdio,
         control: control_inside.as_fd(),
         sidecar: sidecar_inside.as_fd(),
-        inlet: None,
+        inlet: inlet_inside.as_ref(),
         end_rest: supervise::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));
     // The command's own ends of the pipes: what is left of them here would keep the relay waiting.
     drop(stdio);
     drop(control_inside);
+    drop(inlet_inside);
     relaying.join().unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))
 }
 

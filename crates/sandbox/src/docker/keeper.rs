@@ -21,12 +21,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
 use super::Protected;
-use super::acquire::{Carried, Held, Sidecar};
+use super::accepts;
+use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::attached::Attached;
 use super::container::{self, COPIES};
 use super::engine::{Engine, EngineAt, network_name, told};
 use super::inside::{Brief, Shown};
-use super::network::{RunNetwork, send_line};
+use super::network::{RunNetwork, Visit, send_line};
 use super::prepare;
 use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
@@ -52,6 +53,10 @@ pub(super) struct Given<'a> {
     pub(super) control: OwnedFd,
     /// To the sidecar's process on this machine.
     pub(super) link: OwnedFd,
+    /// On which its parent asks for what is known of a companion.
+    pub(super) inlet: Option<OwnedFd>,
+    /// The networks of companions, on which the sidecar has a place.
+    pub(super) visits: Vec<Visit>,
     pub(super) engine: &'a EngineAt,
     /// How many sidecars may wait there for later runs.
     pub(super) pool: usize,
@@ -129,6 +134,7 @@ struct Made {
     sidecar: Carried,
     /// The sidecar's container, by its name or its id.
     container: String,
+    network: RunNetwork,
 }
 
 /// Makes the network and both containers, and starts them: the agent's waits for the word to begin, the sidecar's for its letter.
@@ -149,7 +155,8 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
             let (network, sidecar) =
                 tokio::join!(network.clone(), Sidecar::acquire(plan, engine, &own, held, filled));
             let (network, sidecar) = (network?, sidecar?);
-            sidecar.join(plan, engine, &own, held, network, || hand_line(given.link.as_fd(), network)).await
+            let networks = Networks { own: network, visits: &given.visits };
+            sidecar.join(plan, engine, &own, held, networks, || hand_line(given.link.as_fd(), network)).await
         },
         async {
             let (network, filled) = tokio::join!(network.clone(), is_filled);
@@ -164,7 +171,7 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
         }
     );
     let (container, sidecar) = sidecar?;
-    Ok(Made { sidecar, container, agent: made? })
+    Ok(Made { sidecar, container, agent: made?, network: network.await? })
 }
 
 /// Gives the sidecar's process on this machine the other end of a line, and tells it the network.
@@ -185,16 +192,16 @@ async fn watch(
     heard: Receiver<Word>,
 ) -> Result<(), Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let Given { plan, command, stdio, control, link, shown, hand, notices, .. } = given;
+    let Given { plan, command, stdio, control, link, inlet, shown, hand, notices, .. } = given;
     let agent = agent_name(plan);
-    let Made { agent: attached, sidecar: mut carried, container } = made;
+    let Made { agent: attached, sidecar: mut carried, container, network } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     if opens {
         streams::hear_authority(hand, words.clone());
     }
     let brief = Brief {
-        launch: Launch::of(plan, command),
+        launch: accepts::ask_ports(Launch::of(plan, command), plan, network),
         terminal: streams.terminal.is_some(),
         shown,
         copies: copies(plan),
@@ -202,7 +209,11 @@ async fn watch(
         authority: None,
         notices,
     };
+    let asked = words.clone();
     let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
+    if let Some(inlet) = inlet {
+        talk.answer_on(inlet, network, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
+    }
     let mut begun = false;
     let mut last_words = None;
     let ended = loop {

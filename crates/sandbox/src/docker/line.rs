@@ -44,6 +44,8 @@ pub enum Channel {
     Errors = b'r',
     /// From the agent: what happened.
     Event = b'v',
+    /// To a companion: that its health is asked for, or not any more, as on an inlet; from it: whether it is well.
+    Probe = b'h',
     /// From the sidecar: it serves.
     Ready = b'R',
     /// From the sidecar: what it tells whoever watches the run.
@@ -61,12 +63,12 @@ pub enum Channel {
 impl Channel {
     fn of(octet: u8) -> Option<Self> {
         use Channel::{
-            Alive, Begin, Closed, Errors, Event, Generation, Input, InputEnd, Output, Platform, Ready,
+            Alive, Begin, Closed, Errors, Event, Generation, Input, InputEnd, Output, Platform, Probe, Ready,
             Record, Signal, Size, Stop, Taken, Told,
         };
         let all = [
-            Begin, Alive, Input, InputEnd, Signal, Size, Closed, Taken, Output, Errors, Event, Ready, Told,
-            Record, Platform, Generation, Stop,
+            Begin, Alive, Input, InputEnd, Signal, Size, Closed, Taken, Output, Errors, Event, Probe, Ready,
+            Told, Record, Platform, Generation, Stop,
         ];
         all.into_iter().find(|channel| *channel as u8 == octet)
     }

@@ -10,6 +10,7 @@
 //! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
 //! keeper talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
 
+mod accepts;
 mod acquire;
 mod apart;
 mod attached;
@@ -21,6 +22,7 @@ mod line;
 mod network;
 mod pool;
 mod prepare;
+mod published;
 mod relay;
 mod replenish;
 mod streams;
@@ -33,11 +35,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use policy::{MountMode, RunId};
+use policy::{Inbound, MountMode, Port, RunId};
 use serde::{Deserialize, Serialize};
 use sys::descriptor;
 use sys::process::{self, Namespaces};
 
+pub use self::accepts::accepts;
 use self::apart::apart;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 pub use self::engine::EngineAt;
@@ -46,9 +49,10 @@ use self::inside::Shown;
 pub use self::inside::live_inside;
 use self::keeper::Given;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
-pub use self::network::{RunNetwork, receive_line};
+pub use self::network::{RunNetwork, Visit, receive_line};
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
+pub use self::published::{Outward, outward, refuse_hidden_sources};
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
@@ -81,6 +85,12 @@ pub struct EngineRun {
     pub owner: (u32, u32),
     /// How many sidecars may wait there for later runs; with none, none of them is taken either.
     pub pool: usize,
+    /// Of a companion whose health no command tells: the ports that tell it.
+    #[serde(skip)]
+    pub ports: Vec<Port>,
+    /// The ports of this machine that it publishes, each on the same port of the sidecar's container.
+    #[serde(skip)]
+    pub published: Vec<Inbound>,
 }
 
 /// Finds the caller's engine and an image there, before anything is planned.
@@ -95,7 +105,10 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
         let look = |engine: Engine| async move { prepare::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
-            Ok(config) => Ok(EngineRun { at, image: image.to_owned(), config, owner, pool }),
+            Ok(config) => {
+                let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
+                Ok(EngineRun { at, image, config, owner, pool, ports, published })
+            }
             Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
                 what: format!("the engine has no image `{image}`"),
                 remedy: Some(format!("docker pull {image}, or build it there")),
@@ -163,7 +176,7 @@ pub fn start(
     plan: &Plan,
     _host: &Host,
     command: &[OsString],
-    Lines { stdio, link, .. }: Lines,
+    Lines { stdio, link, inlet, visits, .. }: Lines,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -188,6 +201,8 @@ pub fn start(
         stdio,
         control: control_inside,
         link,
+        inlet,
+        visits,
         engine: &engine.at,
         pool: engine.pool,
         image: &engine.image,
@@ -200,6 +215,7 @@ pub fn start(
     let init = process::clone(Namespaces::NONE, None, move || {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
+        keep.extend(given.inlet.as_ref().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
         }

@@ -1,10 +1,12 @@
 //! The network of one run at an engine: a small one of its own, from a range no host has addresses in (RFC 2544), with
-//! places for the agent, the sidecar, and one for each name the agent asks for.
+//! places for the agent, the sidecar, one for each name the agent asks for, and, where it is a companion's, for the sidecars
+//! that reach it.
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use policy::RunId;
 use serde::{Deserialize, Serialize};
 use sys::descriptor;
 
@@ -15,7 +17,11 @@ pub(crate) const NETWORKS: u32 = 510;
 const GATEWAY: u32 = 1;
 const AGENT: u32 = 2;
 const SIDECAR: u32 = 3;
-const LAST: u32 = 254;
+/// The first place of a sidecar that visits: those before it are for names.
+const VISITORS: u32 = 224;
+const LAST: u32 = VISITORS - 1;
+/// How many may visit: more than there are companions, and the command.
+const MOST_VISITORS: u32 = 31;
 
 /// A network of 256 addresses, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,16 @@ impl RunNetwork {
         Ipv4Addr::from(RANGE + (u32::from(self.0) << 8) + place)
     }
 
+    /// This machine's own address there, where the engine gives it one.
+    pub(super) fn gateway(self) -> Ipv4Addr {
+        self.at(GATEWAY)
+    }
+
+    /// Whether an address is one of its own.
+    pub(super) fn holds(self, address: Ipv4Addr) -> bool {
+        u32::from(address) & !0xff == u32::from(self.at(0))
+    }
+
     /// As an engine is told of it.
     pub(crate) fn subnet(self) -> String {
         format!("{}/24", self.at(0))
@@ -52,10 +68,26 @@ impl RunNetwork {
         self.at(AGENT)
     }
 
+    /// The address of the command, which on its own network a companion is.
+    #[must_use]
+    pub fn command(self) -> Ipv4Addr {
+        self.agent()
+    }
+
     /// The sidecar's address. Those after it are for names.
     #[must_use]
     pub fn sidecar(self) -> Ipv4Addr {
         self.at(SIDECAR)
+    }
+
+    /// The address of a sidecar that visits, by its turn among them.
+    fn visitor(self, turn: u32) -> Ipv4Addr {
+        self.at(VISITORS + turn % MOST_VISITORS)
+    }
+
+    /// As it is told on a line.
+    pub(crate) fn number(self) -> u16 {
+        self.0
     }
 
     /// How many names can have an address.
@@ -67,8 +99,28 @@ impl RunNetwork {
     /// The blocks that hold the sidecar's further addresses: those of names, and the one that engines before version 25 tell
     /// the agent to send everything else to. Each is a first address and a prefix length.
     pub(crate) fn blocks(self) -> impl Iterator<Item = (Ipv4Addr, u8)> {
-        let names = (25..=30).rev().map(move |length| (self.at(1 << (32 - length)), length));
-        std::iter::once((self.at(GATEWAY), 32)).chain(names)
+        let names = (26..=30).rev().map(move |length| (self.at(1 << (32 - length)), length));
+        // The rest up to the places of those that visit.
+        let rest = [(self.at(128), 26), (self.at(192), 27)];
+        std::iter::once((self.at(GATEWAY), 32)).chain(names).chain(rest)
+    }
+}
+
+/// The network of a companion's, as a sidecar that is to reach it sees it.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// Whose it is: a companion has a name of its own there.
+    pub run: RunId,
+    /// Its addresses.
+    pub network: RunNetwork,
+    /// Which of its visitors this one is.
+    pub turn: u32,
+}
+
+impl Visit {
+    /// The address of the one who visits.
+    pub(super) fn address(&self) -> Ipv4Addr {
+        self.network.visitor(self.turn)
     }
 }
 
@@ -104,11 +156,16 @@ mod tests {
             })
         };
         let last = Ipv4Addr::from(u32::from(network.sidecar()) + network.names());
-        assert_eq!(last, Ipv4Addr::new(198, 18, 7, 254));
+        assert_eq!(last, Ipv4Addr::new(198, 18, 7, 223));
         assert!(inside(Ipv4Addr::new(198, 18, 7, 4)) && inside(last));
         assert!(inside(network.at(GATEWAY)));
+        assert!((4..=223).all(|place| inside(network.at(place))));
         for place in [network.at(0), network.agent(), network.sidecar()] {
             assert!(!inside(place), "{place}");
+        }
+        for turn in [0, 1, 16, MOST_VISITORS - 1, MOST_VISITORS, u32::MAX] {
+            let place = network.visitor(turn);
+            assert!(!inside(place) && place.octets()[3] >= 224 && place.octets()[3] < 255, "{place}");
         }
     }
 }

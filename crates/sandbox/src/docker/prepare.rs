@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt;
@@ -114,6 +115,10 @@ pub struct EngineImage {
     pub command: Vec<String>,
     /// Where it starts.
     pub directory: Option<String>,
+    /// Who it runs as, user and group, where that is said by numbers.
+    pub user: Option<(u32, u32)>,
+    /// What of it is to be written to: the directories that it declares as volumes.
+    pub volumes: Vec<PathBuf>,
 }
 
 /// Looks an image of the engine's up.
@@ -130,7 +135,15 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
         entrypoint: config.entrypoint.unwrap_or_default(),
         command: config.cmd.unwrap_or_default(),
         directory: config.working_dir.filter(|directory| !directory.is_empty()),
+        user: config.user.as_deref().and_then(numbered),
+        volumes: config.volumes.unwrap_or_default().into_iter().map(PathBuf::from).collect(),
     })
+}
+
+/// A user as a number, and a group; the same number where none is said.
+fn numbered(user: &str) -> Option<(u32, u32)> {
+    let (user, group) = user.split_once(':').unwrap_or((user, user));
+    Some((user.parse().ok()?, group.parse().ok()?))
 }
 
 #[cfg(test)]

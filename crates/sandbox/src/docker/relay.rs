@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
-use sys::cgroup;
+use sys::{cgroup, descriptor};
 
 use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::handshake::{self, Event};
+use crate::inlet;
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
@@ -44,6 +45,8 @@ pub(super) struct Relay {
     control: OwnedFd,
     /// Stands for the sidecar towards the supervisor; dropped as soon as that has let it go.
     sidecar: Option<OwnedFd>,
+    /// On which a companion's supervisor is asked for its health.
+    inlet: Option<OwnedFd>,
     /// The command's input, output and errors; none with a terminal.
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
@@ -67,6 +70,7 @@ enum Place {
     LineOut,
     Control,
     Sidecar,
+    Inlet,
     Input,
     Output,
     Errors,
@@ -80,6 +84,7 @@ impl Relay {
         frames: Frames,
         control: OwnedFd,
         sidecar: OwnedFd,
+        inlet: Option<OwnedFd>,
         pipes: Option<[OwnedFd; 3]>,
     ) -> Self {
         let [input, output, errors] = pipes.map_or([None, None, None], |all| all.map(Some));
@@ -89,6 +94,7 @@ impl Relay {
             frames,
             control,
             sidecar: Some(sidecar),
+            inlet,
             input,
             output,
             errors,
@@ -116,6 +122,7 @@ impl Relay {
                     Place::LineOut => self.give_keeper()?,
                     Place::Control => self.take_event()?,
                     Place::Sidecar => self.sidecar = None,
+                    Place::Inlet => self.take_health(),
                     Place::Input => self.give_command(),
                     Place::Output => move_out(&mut self.output, Channel::Output, &mut self.to_keeper),
                     Place::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_keeper),
@@ -139,6 +146,7 @@ impl Relay {
             (Place::LineOut, (!self.to_keeper.is_empty()).then_some(&self.line_out), PollFlags::OUT),
             (Place::Control, self.ended.is_none().then_some(&self.control), PollFlags::IN),
             (Place::Sidecar, self.sidecar.as_ref(), PollFlags::IN),
+            (Place::Inlet, self.inlet.as_ref().filter(|_| has_room), PollFlags::IN),
             (Place::Input, self.input.as_ref().filter(|_| has_input), PollFlags::OUT),
             (Place::Output, self.output.as_ref().filter(|_| has_room), PollFlags::IN),
             (Place::Errors, self.errors.as_ref().filter(|_| has_room), PollFlags::IN),
@@ -190,6 +198,11 @@ impl Relay {
                 Channel::Size => {
                     self.size = size_of(payload);
                     self.follow_size();
+                }
+                Channel::Probe => {
+                    if let (Some(inlet), [inlet::PROBE | inlet::STOP]) = (&self.inlet, payload) {
+                        let _ = descriptor::send(inlet, payload, &[]);
+                    }
                 }
                 // What it writes there from now on is a broken pipe, as it would be without us in between.
                 Channel::Closed if payload == [Channel::Output as u8] => self.output = None,
@@ -262,6 +275,16 @@ impl Relay {
             }
         }
         Ok(())
+    }
+
+    /// Tells the keeper what the supervisor says of the companion's health, until that is gone.
+    fn take_health(&mut self) {
+        let Some(inlet) = &self.inlet else { return };
+        let mut buffer = [0; 2];
+        match descriptor::receive(inlet, &mut buffer) {
+            Ok(([inlet::PROBE, well], _)) => self.to_keeper.extend(frame(Channel::Probe, &[*well])),
+            _ => self.inlet = None,
+        }
     }
 
     fn use_terminal(&mut self) {

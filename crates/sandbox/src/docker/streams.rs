@@ -37,6 +37,8 @@ pub(super) enum Word {
     Written,
     /// Nobody reads what is written there any more.
     Closed(Channel),
+    /// Something is asked of a companion.
+    Asked(u8),
 }
 
 /// Where the command's octets come from and go to.
@@ -129,6 +131,19 @@ pub(super) fn hear_parent(control: OwnedFd, words: Sender<Word>) {
             };
             let last = word == Word::ParentGone;
             if words.blocking_send(word).is_err() || last {
+                return;
+            }
+        }
+    });
+}
+
+/// Tells what is asked of a companion.
+pub(super) fn hear_inlet(inlet: OwnedFd, words: Sender<Word>) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2];
+        // With its other end gone, nothing more is asked.
+        while let Ok(([wish], _)) = sys::descriptor::receive(&inlet, &mut buffer) {
+            if words.blocking_send(Word::Asked(*wish)).is_err() {
                 return;
             }
         }

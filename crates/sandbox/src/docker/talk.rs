@@ -1,8 +1,10 @@
 //! What the keeper and the agent's container say to each other, and what of it goes to the parent and the caller.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::net::SendFlags;
 use rustix::termios::Winsize;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -12,8 +14,10 @@ use super::attached::{Attached, next_output};
 use super::inside::Brief;
 use super::keeper::Ended;
 use super::line::{Channel, Frames, WINDOW, frame};
+use super::network::RunNetwork;
 use super::streams::{self, Streams, Word};
 use crate::handshake::Event;
+use crate::inlet;
 use crate::supervise::Failure;
 
 /// How often the container is told that its keeper is there.
@@ -49,6 +53,8 @@ pub(super) struct Talk {
     heard: Receiver<Word>,
     /// Its own channel: input that nobody takes must not keep a signal back.
     inputs: Option<Receiver<Word>>,
+    /// On which what is known of a companion is asked for, and its network.
+    inlet: Option<(OwnedFd, RunNetwork)>,
     heartbeat: Interval,
     sizes: Interval,
     /// How it ended: told once everything it wrote is written.
@@ -104,10 +110,23 @@ impl Talk {
             words,
             heard,
             inputs: None,
+            inlet: None,
             heartbeat: every(HEARTBEAT),
             sizes: every(SIZE),
             end: None,
         }
+    }
+
+    /// Hears and answers what is asked of a companion.
+    pub(super) fn answer_on(
+        &mut self,
+        inlet: OwnedFd,
+        network: RunNetwork,
+        words: Sender<Word>,
+    ) -> io::Result<()> {
+        streams::hear_inlet(inlet.try_clone()?, words);
+        self.inlet = Some((inlet, network));
+        Ok(())
     }
 
     /// Whether the command was given the word to begin.
@@ -185,12 +204,27 @@ impl Talk {
                 self.begin().await;
             }
             Some(Word::SidecarGone) => return Ok(Some(Ended::SidecarGone)),
+            Some(Word::Asked(wish)) => self.answer(wish).await,
             Some(Word::Closed(which)) => self.say(Channel::Closed, &[which as u8]).await,
             Some(Word::Written) => self.unwritten = self.unwritten.saturating_sub(1),
             Some(Word::ParentGone) | None => return Ok(Some(Ended::Parent)),
             Some(Word::Input(_) | Word::InputEnd) => {}
         }
         Ok(None)
+    }
+
+    /// Answers what is asked of a companion, or passes it on; whoever asks may be gone, which is seen elsewhere.
+    async fn answer(&mut self, wish: u8) {
+        let Some((inlet, network)) = &self.inlet else { return };
+        match wish {
+            inlet::NETWORK => {
+                let [low, high] = network.number().to_le_bytes();
+                let _ = sys::descriptor::send(inlet, &[wish, low, high], &[]);
+            }
+            inlet::PROBE if !self.has_begun() => drop(sys::descriptor::send(inlet, &[wish, 0], &[])),
+            inlet::PROBE | inlet::STOP => self.say(Channel::Probe, &[wish]).await,
+            _ => {}
+        }
     }
 
     /// The word to begin, once all that it needs is there.
@@ -262,6 +296,13 @@ impl Talk {
                     self.under_way = self.under_way.saturating_sub(taken);
                     if let Some(octets) = self.waiting_input.take() {
                         self.take_input(Some(Word::Input(octets))).await;
+                    }
+                }
+                Channel::Probe => {
+                    if let (Some((inlet, _)), [well]) = (&self.inlet, payload.as_slice()) {
+                        // A companion that says more than it was asked must not keep its keeper waiting.
+                        let answer = [inlet::PROBE, u8::from(*well == 1)];
+                        let _ = rustix::net::send(inlet, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                     }
                 }
                 Channel::Event => {

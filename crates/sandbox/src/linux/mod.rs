@@ -79,7 +79,7 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let Lines { stdio, link, inlet, ahead } = lines;
+    let Lines { stdio, link, inlet, ahead, .. } = lines;
     let inherited =
         Inherited { plan, command, stdio, control: control_inside, sidecar: link, inlet, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.

@@ -1,18 +1,23 @@
 //! The plan of a companion: an image's root, a network of its own, the same walls, and nothing of this machine inside.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-use policy::{Backend, RunId, RunSpec, Wiring};
+use policy::{ByteSize, RunId, RunSpec, Wiring};
 
-use super::identity::Identity;
+use super::identity::{AGENT_ID, Identity};
 use super::{
-    Additions, FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, Plan, container, home, linux, plan_limits,
-    trust_authority,
+    Additions, FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, Plan, container, home, inodes, linux,
+    plan_limits, private_room_of, trust_authority,
 };
 use crate::caller::Caller;
+use crate::docker::{EngineImage, EngineRun};
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
+use crate::step::Step;
+
+/// How many directories of an image's may be declared as volumes.
+const MOST_VOLUMES: usize = 8;
 
 /// Makes the plan of a companion. Of `spec` its limits, environment and image count; `run` is a name of its own.
 ///
@@ -32,27 +37,32 @@ pub fn plan_companion(
         .ok_or_else(|| Error::Refused { what: "a companion needs an image".into(), remedy: None })?;
     let mut notices = Vec::new();
     let limits = plan_limits(spec, host, &mut notices)?;
-    let identity = Identity::of(spec, run, caller, additions)?;
-    let home = home(Backend::Container, caller, Some(image));
-    let root = (image, home.as_path(), additions.written.as_deref());
-    let mut steps = container::root(spec, host, root, &mut notices)?;
-    // It has no link, whatever the run has: only its sidecar and the command's reach it.
-    linux::finish(&mut steps, Wiring::Redirect, host);
+    let home = home(spec.backend, caller, Some(image));
+    let (identity, mut steps) = match &additions.engine {
+        Some(engine) => (at_engine(&engine.config, caller), engine_steps(spec, engine)?),
+        None => {
+            let root = (image, home.as_path(), additions.written.as_deref());
+            let mut steps = container::root(spec, host, root, &mut notices)?;
+            // It has no link, whatever the run has: only its sidecar and the command's reach it.
+            linux::finish(&mut steps, Wiring::Redirect, host);
+            (Identity::of(spec, run, caller, additions)?, steps)
+        }
+    };
     if additions.opens_tls {
         trust_authority(&mut steps, None);
     }
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-        socket: Some(GATEWAY_SOCKET),
+        socket: additions.engine.is_none().then_some(GATEWAY_SOCKET),
     };
     let environment = environment::build(spec, caller, run, &home, &planes, (&[], &[]), additions)?;
     let root = Path::new("/");
     Ok(Plan {
         run: run.clone(),
-        backend: Backend::Container,
+        backend: spec.backend,
         wiring: Wiring::Redirect,
-        engine: None,
+        engine: additions.engine.clone(),
         identity,
         limits,
         // There is none: it works in its image.
@@ -65,4 +75,120 @@ pub fn plan_companion(
         environment,
         notices,
     })
+}
+
+/// Who a companion is at an engine: its image's user where that is said by a number, else the caller; nobody is root.
+fn at_engine(image: &EngineImage, caller: &Caller) -> Identity {
+    let of_image = image.user.filter(|(uid, gid)| *uid != 0 && *gid != 0);
+    let of_caller = (caller.uid != 0 && caller.gid != 0).then_some((caller.uid, caller.gid));
+    Identity::same(of_image.or(of_caller).unwrap_or((AGENT_ID, AGENT_ID)))
+}
+
+/// What an engine is asked for: the image, read-only, and in memory what is written: in the usual places, and in those that
+/// the image declares as volumes, which would be on the engine's disk otherwise.
+fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> {
+    let volumes = &engine.config.volumes;
+    let is_plain = |path: &&PathBuf| {
+        let mut parts = path.components();
+        parts.next() == Some(Component::RootDir)
+            && path.as_os_str().len() > 1
+            && parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    if volumes.len() > MOST_VOLUMES || !volumes.iter().all(|path| is_plain(&path)) {
+        return Err(Error::Refused {
+            what: format!("its image declares volumes that are not at most {MOST_VOLUMES} plain paths"),
+            remedy: None,
+        });
+    }
+    let mut directories =
+        vec![("/tmp", 0o1777, 2), ("/var/tmp", 0o1777, 1), ("/run", 0o755, 1), (HOME, 0o700, 1)];
+    // Eighths: what is left goes to what the image says it writes.
+    let own = volumes.iter().filter_map(|path| path.to_str());
+    directories.retain(|(path, ..)| !own.clone().any(|volume| volume == *path));
+    let eighth = private_room_of(spec).bytes() / 8;
+    let directory = |path: &str, mode, bytes| {
+        let size = ByteSize::from_bytes(bytes);
+        Step::PrivateDirectory { path: path.into(), mode, size, inodes: inodes(size) }
+    };
+    let mut steps =
+        vec![Step::RunNetwork, Step::SidecarContainer, Step::AgentContainer(engine.image.clone())];
+    let more = if volumes.is_empty() { 3 } else { 0 };
+    steps.extend(directories.into_iter().map(|(path, mode, eighths)| {
+        directory(path, mode, eighth * if path == "/tmp" { eighths + more } else { eighths })
+    }));
+    let share = eighth * 3 / volumes.len().max(1) as u64;
+    steps.extend(own.map(|path| directory(path, 0o700, share)));
+    steps.extend([Step::EnterRoot, Step::DropPrivileges, Step::Landlock, Step::Seccomp]);
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docker::EngineAt;
+
+    fn engine(user: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
+        let config = EngineImage {
+            user,
+            volumes: volumes.iter().map(PathBuf::from).collect(),
+            ..EngineImage::default()
+        };
+        let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless: false };
+        EngineRun {
+            at,
+            image: "redis".into(),
+            config,
+            owner: (0, 0),
+            pool: 0,
+            ports: Vec::new(),
+            published: Vec::new(),
+        }
+    }
+
+    fn caller(id: u32) -> Caller {
+        let environment = Vec::new();
+        Caller { uid: id, gid: id, superuser: id == 0, home: None, directory: "/".into(), environment }
+    }
+
+    #[test]
+    fn nobody_is_root_at_an_engine() {
+        let who = |user, id| at_engine(&engine(user, &[]).config, &caller(id)).uid.0;
+        assert_eq!(who(Some((999, 999)), 0), 999);
+        assert_eq!(who(Some((0, 5)), 501), 501);
+        assert_eq!(who(Some((5, 0)), 0), AGENT_ID);
+        assert_eq!(who(None, 0), AGENT_ID);
+    }
+
+    #[test]
+    fn what_is_written_at_an_engine_lives_in_memory_and_is_no_more_than_there_is_room_for() {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, policy::RunConfig::default());
+        let spec = layers.compile().unwrap();
+        for volumes in [&[][..], &["/data"], &["/data", "/tmp"], &["/a", "/b", "/c"]] {
+            let steps = engine_steps(&spec, &engine(None, volumes)).unwrap();
+            let rooms: Vec<(String, u64)> = steps
+                .iter()
+                .filter_map(|step| match step {
+                    Step::PrivateDirectory { path, size, .. } => {
+                        Some((path.display().to_string(), size.bytes()))
+                    }
+                    _ => None,
+                })
+                .collect();
+            let is_there = |path: &&str| rooms.iter().filter(|(room, _)| room == path).count() == 1;
+            assert!(volumes.iter().chain(&["/tmp", "/run"]).all(is_there), "{rooms:?}");
+            let sum: u64 = rooms.iter().map(|(_, size)| size).sum();
+            assert!(sum <= private_room_of(&spec).bytes(), "{rooms:?}");
+            assert!(!steps.iter().any(|step| matches!(step, Step::ShowWorkspace(..) | Step::Show(_))));
+        }
+        for volumes in [
+            &["/"][..],
+            &["data"],
+            &["/a/../.."],
+            &[""],
+            &["/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8", "/9"],
+        ] {
+            assert!(engine_steps(&spec, &engine(None, volumes)).is_err(), "{volumes:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
 /// What tells the sidecar's id from the run's own, where each is one.
 const BESIDE: u32 = 0x0080_0000;
 /// The id inside when root started the run; `agent` and not root.
-const AGENT_ID: u32 = 1000;
+pub(super) const AGENT_ID: u32 = 1000;
 
 /// Ids inside and outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Identity {
     }
 
     /// The same ids inside and outside.
-    fn same((uid, gid): (u32, u32)) -> Self {
+    pub(super) fn same((uid, gid): (u32, u32)) -> Self {
         Self { uid: (uid, uid), gid: (gid, gid), own: false, range: None }
     }
 

@@ -1,0 +1,110 @@
+//! Ports of the command's that an engine publishes: on the sidecar's container, which takes connections there by its address on
+//! the network of sidecars, and by no other.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use bollard::models::{PortBinding, PortMap};
+use policy::Inbound;
+
+use super::apart::apart;
+use super::engine::{Engine, EngineAt, told};
+use super::network::RunNetwork;
+use crate::error::Error;
+
+/// What is asked for on the sidecar's container: on loopback where only this machine may connect. IPv6 is not asked for: an
+/// engine passes it on from an address of its own, so that nobody could tell who connects.
+pub(super) fn bindings(published: &[Inbound]) -> (Option<Vec<String>>, Option<PortMap>) {
+    let name = |inbound: &Inbound| format!("{}/tcp", inbound.host_port);
+    let bind = |inbound: &Inbound| {
+        let address = if inbound.is_local() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let binding = PortBinding {
+            host_ip: Some(address.to_string()),
+            host_port: Some(inbound.host_port.to_string()),
+        };
+        (name(inbound), Some(vec![binding]))
+    };
+    (Some(published.iter().map(name).collect()), Some(published.iter().map(bind).collect::<HashMap<_, _>>()))
+}
+
+/// Where a sidecar is on the network of sidecars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outward {
+    /// Its own address.
+    pub own: Ipv4Addr,
+    /// That of the machine it runs on: what is published on loopback comes from there.
+    pub machine: Ipv4Addr,
+}
+
+/// Where the calling process is on the network of sidecars.
+///
+/// # Errors
+/// When it is not on it, or the engine has given it other addresses.
+pub fn outward() -> io::Result<Outward> {
+    let network = RunNetwork::of_sidecars();
+    // Nothing is sent by this: the kernel says which of its addresses it would use.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((network.gateway(), 9))?;
+    match socket.local_addr()? {
+        SocketAddr::V4(own) if network.holds(*own.ip()) && *own.ip() != network.gateway() => {
+            Ok(Outward { own: *own.ip(), machine: network.gateway() })
+        }
+        other => Err(io::Error::other(format!("{} is not on the network of sidecars", other.ip()))),
+    }
+}
+
+/// Refuses an engine that does not let a container see who connects, for ports that others than this machine may use: one without
+/// root, and Podman.
+///
+/// # Errors
+/// When it is such a one, or does not say what it is.
+pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
+    let refused = |what: &str, remedy: &str| Error::Refused {
+        what: what.to_owned(),
+        remedy: (!remedy.is_empty()).then(|| remedy.to_owned()),
+    };
+    let hides = at.rootless
+        || apart(|| async {
+            let fail = |error| Error::Refused { what: told(&error), remedy: None };
+            let engine = Engine::at(at).map_err(fail)?;
+            let (about, version) = tokio::join!(engine.api.info(), engine.api.version());
+            let options = about.map_err(fail)?.security_options.unwrap_or_default();
+            let parts = version.map_err(fail)?.components.unwrap_or_default();
+            let rootless = options.iter().any(|option| option.split(',').any(|it| it == "name=rootless"));
+            Ok(rootless || parts.iter().any(|part| part.name.to_lowercase().contains("podman")))
+        })?;
+    match hides {
+        false => Ok(()),
+        true => Err(refused(
+            "this engine hides who connects, so `allowed_sources` beyond this machine cannot be held",
+            "leave `allowed_sources` out of each [[inbound]], or use --backend container",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_for_others_is_published_beyond_loopback() {
+        let mut layers = Layers::default();
+        let config = "[[inbound]]\ncontainer_port = 8000\n[[inbound]]\ncontainer_port = 8000\nhost_port = 80\n\
+                      allowed_sources = [\"10.0.0.0/8\", \"127.0.0.1\"]\n";
+        layers.push(Origin::Flags, toml::from_str(config).unwrap());
+        let spec = layers.compile().unwrap();
+        let (exposed, bound) = bindings(&spec.inbound);
+        assert_eq!(exposed.unwrap(), ["8000/tcp", "80/tcp"]);
+        let bound = bound.unwrap();
+        let at = |name: &str| {
+            let list = bound[name].clone().unwrap();
+            assert_eq!(list.len(), 1);
+            (list[0].host_ip.clone().unwrap(), list[0].host_port.clone().unwrap())
+        };
+        assert_eq!(at("8000/tcp"), ("127.0.0.1".into(), "8000".into()));
+        assert_eq!(at("80/tcp"), ("0.0.0.0".into(), "80".into()));
+    }
+}
