@@ -21,14 +21,19 @@ pub(crate) fn status(status: i32) -> ExitCode {
 
 /// Prints the error, if there is one, and gives the exit code.
 pub(crate) fn code(done: Done) -> ExitCode {
+    ExitCode::from(number(done))
+}
+
+/// The same as a number, for a process that ends in another way.
+pub(crate) fn number(done: Done) -> u8 {
     match done {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         // Whoever read the output has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             let (code, remedy) = judge(&error);
             output::error(&error, remedy.as_deref());
-            ExitCode::from(code)
+            code
         }
     }
 }

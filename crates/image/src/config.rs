@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{LARGEST, MOST_LAYERS, malformed, parse};
+use crate::service::{RawService, Service};
 
 /// How many words a command may have, and how many variables an environment.
 const MOST_WORDS: usize = 4096;
@@ -28,6 +29,8 @@ pub(crate) struct RawCommand {
     pub(crate) entrypoint: Option<Vec<String>>,
     pub(crate) cmd: Option<Vec<String>>,
     pub(crate) working_dir: String,
+    #[serde(flatten)]
+    pub(crate) service: RawService,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -58,6 +61,9 @@ pub struct Command {
     pub command: Vec<String>,
     /// Where it starts; empty if not said.
     pub directory: String,
+    /// What it is as a service.
+    #[serde(default)]
+    pub service: Service,
 }
 
 impl ImageConfig {
@@ -118,7 +124,8 @@ impl Command {
         if !directory.is_empty() && (!directory.starts_with('/') || directory.contains(char::is_control)) {
             return Err(malformed("configuration", "its working directory is no absolute path"));
         }
-        Ok(Self { user: raw.user, environment, entrypoint, command, directory: raw.working_dir })
+        let service = Service::compile(raw.service)?;
+        Ok(Self { user: raw.user, environment, entrypoint, command, directory: raw.working_dir, service })
     }
 }
 

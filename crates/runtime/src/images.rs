@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use egress::{Files, Outside};
 use image::{
-    Bounds, Command, Connect, Connecting, Held, Listed, Login, Overrides, Ownership, PullProgress,
-    PullRequest, Reference, Removed, Store,
+    Bounds, Command, Connect, Connecting, HealthCheck, Held, LentIds, Listed, Login, Overrides, Owners,
+    PullProgress, PullRequest, Reference, Removed, Store,
 };
 use policy::{ProviderId, RunSpec};
-use sandbox::{Caller, EngineImage, RootImage};
+use sandbox::{Caller, EngineImage, EngineRun, Exit, RootImage, SubordinateIds};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, plumbing};
@@ -34,7 +34,7 @@ pub struct PullAsked<'a> {
 #[derive(Clone, Debug)]
 pub struct Images {
     directory: PathBuf,
-    ownership: Ownership,
+    owners: Owners,
 }
 
 impl Images {
@@ -50,8 +50,8 @@ impl Images {
             path: "$XDG_DATA_HOME/lockgate".into(),
             source: std::io::Error::other("neither XDG_DATA_HOME nor HOME is set"),
         })?;
-        let ownership = if caller.superuser { Ownership::Keep } else { Ownership::Squash };
-        Ok(Self { directory: base.join("lockgate"), ownership })
+        let owners = if caller.superuser { Owners::Anybody } else { Owners::Caller };
+        Ok(Self { directory: base.join("lockgate"), owners })
     }
 
     /// Imports what a file or directory holds.
@@ -65,7 +65,7 @@ impl Images {
         command: Command,
         bounds: Bounds,
     ) -> Result<Vec<Listed>, Error> {
-        let overrides = Overrides { name, command, bounds, ownership: self.ownership };
+        let overrides = Overrides { name, command, bounds, owners: self.owners };
         Ok(image::import(&self.store()?, source, &overrides)?)
     }
 
@@ -86,7 +86,7 @@ impl Images {
             login,
             plain_http: asked.plain_http,
             bounds: asked.bounds,
-            ownership: self.ownership,
+            owners: self.owners,
         };
         Ok(image::pull(&self.store()?, &Way(outside), &request, report)?)
     }
@@ -135,6 +135,28 @@ impl Images {
 pub(crate) struct KeptImage {
     pub(crate) image: Held,
     pub(crate) ids: Option<ClaimedIds>,
+    /// Those that are lent to a caller who is not root.
+    pub(crate) subordinate: Option<SubordinateIds>,
+}
+
+impl KeptImage {
+    /// The signal by which its command wants to be ended, where it says one.
+    pub(crate) fn stop_signal(&self) -> Option<i32> {
+        self.image.record.command.service.stop_signal
+    }
+
+    /// How it tells whether it is well.
+    pub(crate) fn health(&self) -> Option<&HealthCheck> {
+        self.image.record.command.service.health.as_ref()
+    }
+}
+
+/// The signal by which an image wants to be ended: one of ours, or one of an engine's.
+pub(crate) fn stop_signal(ours: Option<&KeptImage>, engine: Option<&EngineRun>) -> Option<i32> {
+    match ours {
+        Some(image) => image.stop_signal(),
+        None => image::signal(engine?.config.stop_signal.as_deref()?),
+    }
 }
 
 /// Keeps the image that was asked for from being removed, and settles what is executed: its entry point gets the command, or
@@ -154,7 +176,60 @@ pub(crate) fn take(
     } else {
         None
     };
-    Ok((Some(KeptImage { image, ids }), whole))
+    let subordinate = lent_for(&image, caller)?;
+    Ok((Some(KeptImage { image, ids, subordinate }), whole))
+}
+
+/// The ids that are lent to the caller. Where the image's files belong to such, it must be those.
+fn lent_for(image: &Held, caller: &Caller) -> Result<Option<SubordinateIds>, Error> {
+    if caller.superuser {
+        return Ok(None);
+    }
+    let lent = SubordinateIds::of(caller);
+    let Some(kept) = image.record.lent.map(|lent| lent.ids) else { return Ok(lent.ok()) };
+    let why = match lent {
+        Ok(ids) if lent_ids(ids) == kept => return Ok(Some(ids)),
+        Ok(ids) => format!("now those from {} and {} on are", ids.users, ids.groups),
+        Err(none) => format!("{}: {}", none.why, none.remedy),
+    };
+    let LentIds { users, groups } = kept;
+    Err(sandbox::Error::Refused {
+        what: format!("the image's files belong to the users from {users} and the groups from {groups} on, which were lent to you when it was taken in; {why}"),
+        remedy: Some("take it away with `lockgate image rm`, and in again".into()),
+    }
+    .into())
+}
+
+fn lent_ids(ids: SubordinateIds) -> LentIds {
+    LentIds { users: ids.users, groups: ids.groups }
+}
+
+/// Does something with a caller's images as one who may use the ids that are lent to the caller, to whom files of them may belong:
+/// its result is an exit status. Without such ids, or where they cannot be mapped, it is done as the caller alone, who is told why.
+///
+/// # Errors
+/// When it was ended by a signal, or there is no place for images.
+pub fn look_after_images(
+    caller: &Caller,
+    tell: impl FnOnce(&str),
+    work: impl Fn(&Images) -> i32,
+) -> Result<i32, Error> {
+    let images = Images::of(caller)?;
+    let ids = if caller.superuser { None } else { SubordinateIds::of(caller).ok() };
+    let Some(ids) = ids else { return Ok(work(&images)) };
+    let lent = Images { owners: Owners::Lent(lent_ids(ids)), ..images.clone() };
+    let within = || {
+        let keeps = lent.store().is_ok_and(|store| store.keeps_owners());
+        work(if keeps { &lent } else { &images })
+    };
+    match sandbox::within_subordinate_ids(ids, within) {
+        Ok(Exit::Code(status)) => Ok(status),
+        Ok(Exit::Signal(signal)) => Err(Error::Interrupted { signal }),
+        Err(error) => {
+            tell(&format!("subordinate ids cannot be used: {error}"));
+            Ok(work(&images))
+        }
+    }
 }
 
 /// The command that is run in an image of an engine's.
@@ -205,6 +280,8 @@ pub(crate) fn root_of(held: &Held) -> RootImage {
     RootImage {
         layers: held.layers.clone(),
         environment: record.command.environment.clone(),
+        owners_kept: record.lent.is_some(),
+        volumes: record.command.service.volumes.iter().map(PathBuf::from).collect(),
         uid: record.account.uid,
         gid: record.account.gid,
         user: record.account.name.clone(),

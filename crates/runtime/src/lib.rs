@@ -37,7 +37,7 @@ pub use credential::Rotation;
 pub use doctor::doctor;
 pub use engine::live_engine_sidecar;
 pub use error::Error;
-pub use images::{Images, PullAsked};
+pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
 pub use record::{Outcome, RunRecord, RunState};

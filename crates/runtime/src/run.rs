@@ -26,7 +26,7 @@ use crate::record::Outcome;
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
-use crate::watch::{End, Seen, Watch, last_word};
+use crate::watch::{End, SIGTERM, Seen, Watch, last_word};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time.
 const MAKING: Duration = Duration::from_secs(120);
@@ -94,6 +94,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
+        additions.subordinate = root.subordinate;
     }
     let kept_apart = spec.workspace_mode == WorkspaceMode::Overlay;
     if kept_apart || root.is_some() {
@@ -109,8 +110,9 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         report(Report::Notice(notice));
     }
     let beside = (prepared, ports);
+    let stop = images::stop_signal(root.as_ref(), additions.engine.as_ref()).unwrap_or(SIGTERM);
     let supplied =
-        Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, beside, ahead };
+        Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, stop, beside, ahead };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -129,6 +131,8 @@ struct Supplied<'a> {
     purse: Purse,
     desk: Option<Desk>,
     proxy: Option<(String, String)>,
+    /// By which signal the command is asked to end.
+    stop: i32,
     /// The services beside the command, and the ports by which it is reached.
     beside: (Prepared, Vec<(OwnedFd, Inbound)>),
     ahead: Option<Ahead>,
@@ -230,7 +234,8 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, desk, proxy, beside: (prepared, ports), ahead } = supplied;
+    let Supplied { spec, command, caller, purse, desk, proxy, stop, beside: (prepared, ports), ahead } =
+        supplied;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let state = book.state.clone();
     let common = Common { run: &plan.run, caller, state: &state, host, signals: &signals };
@@ -294,6 +299,7 @@ fn live(
         companions: &mut companions,
         deadline,
         timeout: spec.timeout.duration(),
+        stop,
         report,
     };
     let end = watch.until_end();

@@ -21,7 +21,7 @@ const FIRST_WORD: Duration = Duration::from_secs(60);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
+pub(crate) const SIGTERM: i32 = 15;
 const SIGWINCH: i32 = 28;
 
 /// How the middle came to its end.
@@ -59,6 +59,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) deadline: Instant,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
+    /// By which signal the command is asked to end.
+    pub(crate) stop: i32,
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
 
@@ -245,7 +247,7 @@ impl Watch<'_> {
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
                     Some(_) => self.sandbox.kill(),
                     None => {
-                        self.sandbox.signal(signal);
+                        self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
                         // A person's Ctrl-C may be answered by going on; only the second one is meant.
                         let grace =
                             if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
@@ -262,7 +264,7 @@ impl Watch<'_> {
         let now = Instant::now();
         if now >= self.deadline && !state.timed_out {
             state.timed_out = true;
-            self.sandbox.signal(SIGTERM);
+            self.sandbox.signal(self.stop);
             state.kill_at = Some((now + GRACE, SIGTERM));
             self.deadline = now + GRACE;
         } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline)

@@ -2,7 +2,10 @@
 
 use sys::probe::{Feature, try_feature};
 
+use crate::caller::Caller;
 use crate::host::Host;
+use crate::linux::within_subordinate_ids;
+use crate::subordinate::SubordinateIds;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +128,29 @@ pub fn examine() -> Vec<Check> {
         "always there, and no isolation: only the proxy checks requests",
     ));
     checks
+}
+
+/// Examines what a caller who is not root has for the owners of an image's files; for root there is nothing to ask.
+#[must_use]
+pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
+    const WHAT: &str = "subordinate ids";
+    if caller.superuser {
+        return None;
+    }
+    let lacks = |why: String, remedy: Option<String>| {
+        let detail = format!("{why}; every file of an image belongs to its command's own user");
+        Check::lacks("backends", WHAT, Verdict::Weaker, detail, remedy)
+    };
+    Some(match SubordinateIds::of(caller) {
+        Err(none) => lacks(none.why, Some(none.remedy)),
+        Ok(ids) => match within_subordinate_ids(ids, || 0) {
+            Ok(_) => {
+                let SubordinateIds { users, groups } = ids;
+                Check::works("backends", WHAT, format!("users from {users} on, groups from {groups} on"))
+            }
+            Err(error) => lacks(error.to_string(), None),
+        },
+    })
 }
 
 fn describe(feature: Feature) -> (&'static str, &'static str) {

@@ -9,12 +9,16 @@ pub struct RootImage {
     pub layers: Vec<PathBuf>,
     /// Its environment.
     pub environment: Vec<(String, String)>,
+    /// Directories of its own in which it keeps things.
+    pub volumes: Vec<PathBuf>,
     /// The id of its user; 0 where it names none.
     pub uid: u32,
     /// The id of its group.
     pub gid: u32,
     /// Its user's name.
     pub user: Option<String>,
+    /// Whether its files are kept with their owners, in ids that are lent to the caller.
+    pub owners_kept: bool,
     /// Its user's home.
     pub home: Option<PathBuf>,
 }

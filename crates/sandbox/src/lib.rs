@@ -26,6 +26,7 @@ mod source;
 mod spawn;
 mod started;
 mod step;
+mod subordinate;
 mod supervise;
 mod tool;
 mod undo;
@@ -39,25 +40,27 @@ pub use docker::{
     RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame, live_inside, outward,
     receive_line, refuse_hidden_sources, start as start_docker, wire_run_network,
 };
-pub use doctor::{Check, Verdict, examine};
+pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;
 pub use handshake::{Ended, Event, ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use inlet::{Inlet, ask_for_socket, take_socket};
-pub use linux::{Ahead, start as start_linux};
+pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
 pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_companion};
 pub use process::start as start_process;
 pub use reap::reap;
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use started::{Lines, SidecarStart, Started, Stdio};
 pub use step::{Cache, PrivateFile, Step};
+pub use subordinate::{NoSubordinateIds, SubordinateIds};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
 pub use sys::memory::give_back as give_memory_back;
 pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
+pub use sys::process::Exit;
 pub use sys::signal::Signals;
 pub use tool::tool_names;
 pub use undo::{Undo, UndoLog};

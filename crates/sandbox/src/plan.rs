@@ -25,6 +25,7 @@ use crate::host::Host;
 use crate::image::RootImage;
 use crate::protect;
 use crate::step::{Cache, PrivateFile, Source, Step, Visible};
+use crate::subordinate::SubordinateIds;
 use crate::tool;
 
 /// The home inside.
@@ -105,6 +106,8 @@ pub struct Additions {
     pub caches: Vec<Cache>,
     /// Ids that nobody else on this machine uses, where root starts a run that has several.
     pub ids: Option<IdRange>,
+    /// Ids that are lent to a caller who is not root, where the run has an image.
+    pub subordinate: Option<SubordinateIds>,
 }
 
 /// Makes the plan.
@@ -163,11 +166,7 @@ pub fn plan(
                 &tools,
                 &mut notices,
             )?;
-            if identity.range.is_none() {
-                notices.push(
-                    "every file of the image belongs to the command's own user, the one id there is".into(),
-                );
-            }
+            notices.extend(container::note_owners(image, &identity));
             if additions.opens_tls {
                 trust_authority(&mut steps, None);
             }

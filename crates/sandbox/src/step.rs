@@ -72,6 +72,8 @@ pub enum Step {
     Link(PathBuf, PathBuf),
     /// Makes a private directory.
     Directory(PathBuf, u32),
+    /// Gives a directory of an image to the command, made if it is not there.
+    Volume(PathBuf),
     /// Makes the network of the run at the engine.
     RunNetwork,
     /// Makes the sidecar's container, which is on that network and reaches the outside.
@@ -154,6 +156,7 @@ impl fmt::Display for Step {
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
             Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
+            Self::Volume(path) => write!(f, "give {} to the command", path.display()),
             Self::RunNetwork => f.write_str("make the run's network, which leads nowhere"),
             Self::SidecarContainer => f.write_str("make the sidecar's container"),
             Self::AgentContainer(image) => write!(f, "make the agent's container of {image}, read-only"),

@@ -67,6 +67,14 @@ pub fn undumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
+/// The opposite, for the moment in which somebody else writes the id maps of this process: who may not look into it may not.
+///
+/// # Errors
+/// Whatever `prctl(2)` gives.
+pub fn dumpable() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
 /// Takes on an unprivileged identity for good, with no supplementary groups. For a process that root started.
 ///
 /// # Errors

@@ -109,6 +109,8 @@ impl Namespaces {
     pub const MOUNTS: Self = Self(libc::CLONE_NEWNS);
     /// Control groups: the group a process is in when it unshares becomes the root that it sees.
     pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP);
+    /// A user namespace alone.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER);
     /// None: a plain fork.
     pub const NONE: Self = Self(0);
 

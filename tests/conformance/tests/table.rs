@@ -13,7 +13,17 @@ fn every_promise_has_its_test_and_every_test_its_promise() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".rs").to_owned())
         .filter(|name| {
-            !matches!(name.as_str(), "all" | "container" | "docker" | "rootless" | "table" | "veth")
+            let of_none = [
+                "all",
+                "container",
+                "docker",
+                "image_config",
+                "rootless",
+                "subordinate_ids",
+                "table",
+                "veth",
+            ];
+            !of_none.contains(&name.as_str())
         })
         .collect();
     let promised: BTreeSet<String> = PROMISES.iter().map(|promise| promise.id.to_owned()).collect();

@@ -9,20 +9,33 @@ use super::Rights;
 use crate::bounded::Bounded;
 
 const NAME: &str = "lockgate-test";
+/// Ids that are lent to it.
+const RANGE: &str = "700000000-700065535";
 
 /// Makes the account as root. Whoever is no root is unprivileged already and needs none.
 pub(super) fn prepare(rights: Rights) -> Result<Option<String>> {
-    if rights == Rights::User
-        || is_known(&fs::read_to_string("/etc/passwd").context("failed to read /etc/passwd")?)
-    {
+    if rights == Rights::User {
         return Ok(None);
+    }
+    if is_known(&fs::read_to_string("/etc/passwd").context("failed to read /etc/passwd")?) {
+        return lend_ids().map(|()| None);
     }
     if super::program("useradd").is_none() {
         return Ok(Some(format!("missing: the user {NAME} (rootless tests), and no `useradd` to make it")));
     }
     let args = ["--create-home", "--shell", "/bin/sh", NAME];
     Bounded::new("useradd", &args, Duration::from_secs(30)).run()?;
-    Ok(None)
+    lend_ids().map(|()| None)
+}
+
+/// Lends it ids, where its making did not: the range is one that no `useradd` gives.
+fn lend_ids() -> Result<()> {
+    let lent = |table| fs::read_to_string(table).is_ok_and(|text| is_known(&text));
+    if lent("/etc/subuid") && lent("/etc/subgid") {
+        return Ok(());
+    }
+    let args = ["--add-subuids", RANGE, "--add-subgids", RANGE, NAME];
+    Bounded::new("usermod", &args, Duration::from_secs(30)).run()
 }
 
 fn is_known(passwd: &str) -> bool {

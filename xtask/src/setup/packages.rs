@@ -76,6 +76,11 @@ const NEEDS: &[Need] = &[
         "the small image of containers",
     ),
     need("crun", Sign::Program("crun"), "running containers"),
+    need(
+        "uidmap",
+        Sign::Program("newuidmap"),
+        "subordinate ids, which keep the owners of an image's files without root",
+    ),
     need("docker.io", Sign::Program("dockerd"), "engines for the docker backend"),
     need("docker-registry", Sign::Program("docker-registry"), "the registry that images come from"),
     need("postgresql-client", Sign::Program("psql"), "PostgreSQL clients"),

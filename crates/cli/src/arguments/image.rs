@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 /// `lockgate image`
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Image {
     /// Get an image from a registry
     #[command(after_help = "\

@@ -6,13 +6,23 @@ use runtime::{Images, PullAsked};
 use sandbox::Caller;
 
 use crate::arguments::Image;
-use crate::exit::{Done, Usage};
+use crate::exit::{self, Done, Usage};
 use crate::output::{self, Form};
 use crate::progress::Progress;
 
 pub(crate) fn image(arguments: Image) -> Done {
     let caller = Caller::current()?;
-    let images = Images::of(&caller)?;
+    if let Image::Ls { json, quiet } = arguments {
+        list(&Images::of(&caller)?.list()?, Form::of(json), quiet)?;
+        return Ok(0);
+    }
+    // What is taken in or away may belong to ids that are lent to the caller.
+    let work = |images: &Images| i32::from(exit::number(look_after(images, &caller, arguments.clone())));
+    let status = runtime::look_after_images(&caller, |why| output::tell(&format!("note: {why}")), work)?;
+    Ok(u8::try_from(status).unwrap_or(1))
+}
+
+fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
     match arguments {
         Image::Pull { image, credential, plain_http, max_size } => {
             let reference: Reference = image.parse().map_err(runtime::Error::from)?;
@@ -26,7 +36,7 @@ pub(crate) fn image(arguments: Image) -> Done {
                 bounds: bounds(&max_size)?,
             };
             let mut progress = Progress::default();
-            let listed = images.pull(&asked, &caller, &mut |step| progress.show(step));
+            let listed = images.pull(&asked, caller, &mut |step| progress.show(step));
             progress.end();
             output::data(&line(&listed?))?;
         }
@@ -49,7 +59,7 @@ pub(crate) fn image(arguments: Image) -> Done {
                 output::data(&line(&listed))?;
             }
         }
-        Image::Ls { json, quiet } => list(&images.list()?, Form::of(json), quiet)?,
+        Image::Ls { .. } => {}
         Image::Rm { images: names } => {
             for name in names {
                 let removed = images.remove(&name)?;
@@ -91,6 +101,8 @@ fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
                 "digest": record.digest.to_string(),
                 "octets": record.octets(),
                 "layers": record.layers.len(),
+                "ports": record.command.service.ports,
+                "volumes": record.command.service.volumes,
                 "added": record.added,
             })
             .to_string(),

@@ -23,7 +23,8 @@ use zeroize::Zeroizing;
 
 pub use self::pulled::pull;
 use crate::reference::Reference;
-use crate::unpack::{Bounds, Ownership};
+use crate::source::Owners;
+use crate::unpack::Bounds;
 
 /// A connection to a registry.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -58,7 +59,7 @@ pub struct PullRequest<'a> {
     /// How much each layer may hold.
     pub bounds: Bounds,
     /// Whose its files are.
-    pub ownership: Ownership,
+    pub owners: Owners,
 }
 
 /// What is told while a pull goes on.

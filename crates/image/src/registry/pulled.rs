@@ -12,6 +12,7 @@ use crate::error::{Error, UnpackError};
 use crate::manifest::{Descriptor, Document, LARGEST, Manifest, malformed};
 use crate::source::settle;
 use crate::store::{LayerUse, Listed, Store};
+use crate::unpack::Ownership;
 
 /// The forms of a manifest and of an index, as the OCI and as Docker call them.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -61,13 +62,15 @@ impl<'a> Pull<'a> {
     async fn run(mut self, report: &mut dyn FnMut(PullProgress)) -> Result<Listed, Error> {
         let (digest, manifest) = self.manifest().await?;
         let config = self.document(&manifest.config).await?;
-        let expected = ImageConfig::parse(&config)?.layers;
+        let parsed = ImageConfig::parse(&config)?;
+        let ownership = self.request.owners.of(&parsed.command.user, &config);
+        let expected = parsed.layers;
         if expected.len() != manifest.layers.len() {
             return Err(malformed("manifest", "it has not the layers that its configuration names"));
         }
         let mut uses: Vec<Option<LayerUse>> = Vec::new();
         for digest in &expected {
-            uses.push(self.store.known_layer(digest, self.request.ownership)?);
+            uses.push(self.store.known_layer(digest, ownership)?);
         }
         let missing = || uses.iter().zip(&manifest.layers).filter(|(known, _)| known.is_none());
         report(PullProgress::Begun {
@@ -78,11 +81,11 @@ impl<'a> Pull<'a> {
         for ((known, digest), blob) in uses.into_iter().zip(&expected).zip(&manifest.layers) {
             layers.push(match known {
                 Some(known) => known,
-                None => self.layer(digest, blob, report).await?,
+                None => self.layer(digest, blob, ownership, report).await?,
             });
         }
         let names = [self.request.reference.name()];
-        let listed = settle(self.store, &config, layers, &names, Some(&digest), self.request.ownership)?;
+        let listed = settle(self.store, &config, layers, &names, Some(&digest), ownership)?;
         listed.into_iter().next().ok_or_else(|| malformed("manifest", "it became no image"))
     }
 
@@ -91,9 +94,10 @@ impl<'a> Pull<'a> {
         &mut self,
         digest: &Digest,
         descriptor: &Descriptor,
+        ownership: Ownership,
         report: &mut dyn FnMut(PullProgress),
     ) -> Result<LayerUse, Error> {
-        if let Some(known) = self.store.known_layer(digest, self.request.ownership)? {
+        if let Some(known) = self.store.known_layer(digest, ownership)? {
             report(PullProgress::Received(descriptor.size));
             report(PullProgress::Unpacked);
             return Ok(known);
@@ -101,14 +105,13 @@ impl<'a> Pull<'a> {
         let download = self.begin(descriptor)?;
         report(PullProgress::Received(download.length()));
         // Another pull may have gone on with it until now, and be done.
-        if let Some(known) = self.store.known_layer(digest, self.request.ownership)? {
+        if let Some(known) = self.store.known_layer(digest, ownership)? {
             download.forget();
             report(PullProgress::Unpacked);
             return Ok(known);
         }
         let blob = self.blob(download, descriptor, report).await?;
-        let layer =
-            self.store.add_layer(Some(digest), &blob.file, self.request.bounds, self.request.ownership)?;
+        let layer = self.store.add_layer(Some(digest), &blob.file, self.request.bounds, ownership)?;
         report(PullProgress::Unpacked);
         Ok(layer)
     }

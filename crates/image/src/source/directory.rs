@@ -12,16 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
-use super::Overrides;
 use crate::error::Error;
 use crate::store::{LayerUse, Store};
+use crate::unpack::{Bounds, Ownership};
 
 /// How deep a directory may lie, as in any layer.
 const DEEPEST: usize = 256;
 /// The longest target of a link that a header has room for.
 const LONGEST_LINK: usize = 100;
 
-pub(super) fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<LayerUse, Error> {
+pub(super) fn import(
+    store: &Store,
+    source: &Path,
+    bounds: Bounds,
+    ownership: Ownership,
+) -> Result<LayerUse, Error> {
     let read = |source_error| Error::Read { path: source.into(), source: source_error };
     let (reader, writer) = io::pipe().map_err(read)?;
     let broken = AtomicBool::new(false);
@@ -34,7 +39,7 @@ pub(super) fn import(store: &Store, source: &Path, overrides: &Overrides) -> Res
             packed
         });
         let whole = Whole { reader, broken: &broken };
-        let layer = store.add_layer(None, whole, overrides.bounds, overrides.ownership);
+        let layer = store.add_layer(None, whole, bounds, ownership);
         // What could not be read is the cause where both ends fail.
         let packed = packing.join().unwrap_or_else(|_| Err(io::Error::other("packing it broke off")));
         match (packed, layer) {

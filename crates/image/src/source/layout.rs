@@ -26,21 +26,23 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     let names: Vec<String> = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
     let manifest = manifest(parts, chosen)?;
     let config = verified(parts, &manifest.config)?;
-    let expected = ImageConfig::parse(&config)?.layers;
+    let parsed = ImageConfig::parse(&config)?;
+    let ownership = overrides.owners.of(&parsed.command.user, &config);
+    let expected = parsed.layers;
     if expected.len() != manifest.layers.len() {
         return Err(malformed("manifest", "it has not the layers that its configuration names"));
     }
     let mut layers = Vec::new();
     for (digest, blob) in expected.iter().zip(&manifest.layers) {
-        layers.push(match store.known_layer(digest, overrides.ownership)? {
+        layers.push(match store.known_layer(digest, ownership)? {
             Some(known) => known,
             None => {
                 let archive = parts.open(&blob_path(&blob.digest))?;
-                store.add_layer(Some(digest), archive, overrides.bounds, overrides.ownership)?
+                store.add_layer(Some(digest), archive, overrides.bounds, ownership)?
             }
         });
     }
-    settle(store, &config, layers, &names, Some(&chosen.digest), overrides.ownership)
+    settle(store, &config, layers, &names, Some(&chosen.digest), ownership)
 }
 
 fn manifest(parts: &Parts, descriptor: &Descriptor) -> Result<Manifest, Error> {

@@ -5,6 +5,7 @@
 
 mod directory;
 mod layout;
+mod owners;
 mod parts;
 mod saved;
 
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
+pub use self::owners::Owners;
 use self::parts::Parts;
 use crate::account::{self, Account};
 use crate::config::{Command, ImageConfig};
@@ -35,7 +37,7 @@ pub struct Overrides {
     /// How much each layer may hold.
     pub bounds: Bounds,
     /// Whose its files are.
-    pub ownership: Ownership,
+    pub owners: Owners,
 }
 
 /// Imports every image of a file or directory.
@@ -48,8 +50,9 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
     if std::fs::metadata(source).map_err(read)?.is_dir() {
         if !source.join("oci-layout").exists() {
             root_name(source, overrides)?;
-            let layer = directory::import(store, source, overrides)?;
-            return settle_root(store, source, layer, overrides);
+            let ownership = root_ownership(overrides);
+            let layer = directory::import(store, source, overrides.bounds, ownership)?;
+            return settle_root(store, source, layer, overrides, ownership);
         }
         let opened =
             rustix::fs::open(source, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -70,9 +73,10 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         layout::import(store, &parts, overrides)
     } else {
         root_name(source, overrides)?;
-        let layer =
-            store.add_layer(None, parts.whole().map_err(read)?, overrides.bounds, overrides.ownership)?;
-        settle_root(store, source, layer, overrides)
+        let ownership = root_ownership(overrides);
+        let whole = parts.whole().map_err(read)?;
+        let layer = store.add_layer(None, whole, overrides.bounds, ownership)?;
+        settle_root(store, source, layer, overrides, ownership)
     }
 }
 
@@ -84,24 +88,34 @@ fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Referenc
     })
 }
 
+/// Whose the files of a root file system are, which has no configuration of its own.
+fn root_ownership(overrides: &Overrides) -> Ownership {
+    let said = serde_json::to_vec(&overrides.command).unwrap_or_default();
+    overrides.owners.of(&overrides.command.user, &said)
+}
+
 /// Makes an image of one layer and what was said of it.
 fn settle_root(
     store: &Store,
     source: &Path,
     layer: LayerUse,
     overrides: &Overrides,
+    ownership: Ownership,
 ) -> Result<Vec<Listed>, Error> {
     let name = root_name(source, overrides)?;
-    let Command { user, environment, entrypoint, command, directory } = &overrides.command;
+    let Command { user, environment, entrypoint, command, directory, service } = &overrides.command;
     let variables: Vec<String> = environment.iter().map(|(n, v)| format!("{n}={v}")).collect();
-    let config = serde_json::json!({
+    let mut config = serde_json::json!({
         "architecture": "amd64",
         "os": "linux",
         "config": { "User": user, "Env": variables, "Entrypoint": entrypoint, "Cmd": command, "WorkingDir": directory },
         "rootfs": { "type": "layers", "diff_ids": [layer.record.digest] },
     });
+    if let Some(said) = config["config"].as_object_mut() {
+        service.write(said);
+    }
     let config = config.to_string().into_bytes();
-    settle(store, &config, vec![layer], &[name.name()], None, overrides.ownership)
+    settle(store, &config, vec![layer], &[name.name()], None, ownership)
 }
 
 /// Makes an image of its configuration and its layers, which are in the store. `manifest` is what its names stand for where it
@@ -120,6 +134,7 @@ pub(crate) fn settle(
         return Err(malformed("configuration", "its layers are not those of the manifest"));
     }
     let account = find_account(store, &parsed, ownership)?;
+    owners::settle(store, &parsed.layers, &account, ownership)?;
     let records = layers.iter().map(|layer| layer.record.clone()).collect();
     let record = ImageRecord::new(Digest::of(config), records, parsed.command, account, ownership);
     if names.is_empty() {

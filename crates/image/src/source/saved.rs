@@ -28,17 +28,17 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     let mut listed = Vec::new();
     for image in images {
         let config = parts.read(&image.config)?;
-        let expected = ImageConfig::parse(&config)?.layers;
+        let parsed = ImageConfig::parse(&config)?;
+        let ownership = overrides.owners.of(&parsed.command.user, &config);
+        let expected = parsed.layers;
         if expected.len() != image.layers.len() || image.layers.len() > MOST_LAYERS {
             return Err(form("an image of it has not the layers that its configuration names"));
         }
         let mut layers = Vec::new();
         for (digest, name) in expected.iter().zip(&image.layers) {
-            layers.push(match store.known_layer(digest, overrides.ownership)? {
+            layers.push(match store.known_layer(digest, ownership)? {
                 Some(known) => known,
-                None => {
-                    store.add_layer(Some(digest), parts.open(name)?, overrides.bounds, overrides.ownership)?
-                }
+                None => store.add_layer(Some(digest), parts.open(name)?, overrides.bounds, ownership)?,
             });
         }
         let tags = image.repo_tags.unwrap_or_default();
@@ -46,7 +46,7 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
             Some(name) => vec![name.name()],
             None => tags.iter().map(|t| t.parse().map(|r: Reference| r.name())).collect::<Result<_, _>>()?,
         };
-        listed.extend(settle(store, &config, layers, &names, None, overrides.ownership)?);
+        listed.extend(settle(store, &config, layers, &names, None, ownership)?);
     }
     Ok(listed)
 }

@@ -103,9 +103,9 @@ impl Shelf {
         let above = TempDir::new().unwrap();
         let store = Store::open(&above.path().join("store")).unwrap();
         let root = rustix::process::geteuid().is_root();
-        let ownership = [Ownership::Squash, Ownership::Keep][usize::from(root)];
+        let owners = [Owners::Caller, Owners::Anybody][usize::from(root)];
         let bounds = Bounds { octets: 1 << 20, entries: 1000 };
-        let overrides = Overrides { name: name.parse().ok(), command: Command::default(), bounds, ownership };
+        let overrides = Overrides { name: name.parse().ok(), command: Command::default(), bounds, owners };
         Self { above, store, overrides }
     }
 

@@ -4,8 +4,8 @@
 //! lock                  held for the moment in which names change or something is taken away
 //! names.json            what people call an image, and which one it is
 //! images/<digest>.json  an image; locked by every run that uses it
-//! layers/<digest>/      (`-squashed` where owners are not kept) tree/ is the layer, octets says how large it is; that
-//!                       file is locked while an image is being added
+//! layers/<digest>/      (`-squashed` where owners are not kept, `-lent-…` where they are by lent ids) tree/ is the layer,
+//!                       octets says how large it is; that file is locked while an image is being added
 //! blobs/<digest>        downloads, whole or in part
 //! staging/              layers in the making, each locked by its maker
 //! ```
@@ -95,6 +95,15 @@ impl Store {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.0
+    }
+
+    /// Whether what is kept here can belong to others: a file system over a network may refuse that also where ids are lent.
+    #[must_use]
+    pub fn keeps_owners(&self) -> bool {
+        let other = rustix::fs::Uid::from_raw(0);
+        let tried =
+            tempfile::tempfile_in(self.staging()).map(|file| rustix::fs::fchown(file, Some(other), None));
+        tried.is_ok_and(|given| given.is_ok())
     }
 
     /// Finds an image by its name or the beginning of its digest, and keeps it from being removed.
@@ -253,6 +262,7 @@ fn layer_name(digest: &Digest, ownership: Ownership) -> String {
     match ownership {
         Ownership::Keep => digest.hex().to_owned(),
         Ownership::Squash => format!("{}-squashed", digest.hex()),
+        Ownership::Lent(lent) => format!("{}-{}", digest.hex(), lent.suffix()),
     }
 }
 

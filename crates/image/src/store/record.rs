@@ -9,7 +9,7 @@ use crate::account::Account;
 use crate::config::Command;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::unpack::Ownership;
+use crate::unpack::{Lent, Ownership};
 
 /// An image, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct ImageRecord {
     pub account: Account,
     /// Whether its files have the owners that the image gives them.
     pub owners_kept: bool,
+    /// The same by ids that were lent to the caller, and which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<Lent>,
     /// When it was added, RFC 3339.
     pub added: String,
 }
@@ -54,7 +57,11 @@ impl ImageRecord {
     }
 
     pub(crate) fn ownership(&self) -> Ownership {
-        if self.owners_kept { Ownership::Keep } else { Ownership::Squash }
+        match self.lent {
+            Some(lent) => Ownership::Lent(lent),
+            None if self.owners_kept => Ownership::Keep,
+            None => Ownership::Squash,
+        }
     }
 
     pub(crate) fn new(
@@ -65,7 +72,12 @@ impl ImageRecord {
         ownership: Ownership,
     ) -> Self {
         let added = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        Self { digest, layers, command, account, owners_kept: ownership == Ownership::Keep, added }
+        let lent = match ownership {
+            Ownership::Lent(lent) => Some(lent),
+            Ownership::Keep | Ownership::Squash => None,
+        };
+        let owners_kept = ownership == Ownership::Keep;
+        Self { digest, layers, command, account, owners_kept, lent, added }
     }
 
     pub(super) fn read(path: &Path) -> Result<Self, Error> {

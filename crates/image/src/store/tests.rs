@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::error::UnpackError;
-use crate::source::{Overrides, import};
+use crate::source::{Overrides, Owners, import};
 use crate::unpack::{Bounds, Ownership};
 
 /// Does one thing in two threads, over and over, until another is done.
@@ -74,7 +74,8 @@ fn ownership() -> Ownership {
 
 fn overrides(name: &str) -> Overrides {
     let (command, bounds) = (crate::Command::default(), Bounds { octets: 4 << 20, entries: 1000 });
-    Overrides { name: name.parse().ok(), command, bounds, ownership: ownership() }
+    let owners = if ownership() == Ownership::Keep { Owners::Anybody } else { Owners::Caller };
+    Overrides { name: name.parse().ok(), command, bounds, owners }
 }
 
 impl Shelf {
@@ -389,7 +390,7 @@ fn a_layer_without_its_owners_does_not_stand_for_one_with_them() {
     }
     let shelf = Shelf::new();
     let source = shelf.file("root.tar", &layer("a=1"));
-    let squashed = Overrides { ownership: Ownership::Squash, ..overrides("squashed") };
+    let squashed = Overrides { owners: Owners::Caller, ..overrides("squashed") };
     import(&shelf.store, &source, &squashed).unwrap();
     let command = crate::Command { command: vec!["x".into()], ..crate::Command::default() };
     import(&shelf.store, &source, &Overrides { command, ..overrides("kept") }).unwrap();

@@ -8,6 +8,7 @@
 
 mod archive;
 mod compression;
+mod lent;
 mod name;
 mod tree;
 
@@ -16,6 +17,8 @@ use std::os::fd::BorrowedFd;
 
 pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
+pub(crate) use self::lent::give;
+pub use self::lent::{Lent, LentIds};
 use self::name::{EntryName, Place};
 use self::tree::Tree;
 pub(crate) use self::tree::{is_opaque, open_beneath};
@@ -28,6 +31,8 @@ pub enum Ownership {
     Keep,
     /// All of them the caller's own.
     Squash,
+    /// As the layer says, in ids that are lent to the caller; those of the image's own user are the caller's.
+    Lent(Lent),
 }
 
 /// How much a layer may hold.

@@ -16,11 +16,11 @@ use crate::error::UnpackError;
 /// The attribute by which overlayfs knows an opaque directory, mounted with `userxattr`.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 /// The highest id that a sandbox of the container backend can show; what is beyond belongs to nobody.
-const NOBODY: u32 = 65534;
+pub(super) const NOBODY: u32 = 65534;
 /// Of how many directories the time is kept, which writing into them changes.
 const MOST_TIMES: usize = 100_000;
 /// How deep a directory may really lie, links on the way followed, so that it can be taken away again.
-const DEEPEST: usize = 256;
+pub(super) const DEEPEST: usize = 256;
 /// The mode of a directory that no entry names.
 const IMPLIED: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 /// What is copied at once.
@@ -67,7 +67,13 @@ impl<'a> Tree<'a> {
     /// The root's own owner and mode.
     pub(super) fn root(&mut self, meta: &Meta) -> Done {
         let here = rustix::fs::openat(self.root, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        self.dress_directory(here.as_fd(), meta)
+        self.dress_directory(here.as_fd(), meta)?;
+        if matches!(self.ownership, Ownership::Lent(_)) {
+            // The store looks at it by the caller's own id, which is not that of the image's root; a run lets everybody look as well.
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&here)?.st_mode & 0o1777 | 0o055);
+            rustix::fs::fchmod(&here, mode)?;
+        }
+        Ok(())
     }
 
     pub(super) fn directory(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
@@ -125,7 +131,7 @@ impl<'a> Tree<'a> {
                 rest = &rest[written..];
             }
         }
-        if self.ownership == Ownership::Keep {
+        if self.ownership != Ownership::Squash {
             let (uid, gid) = owner(meta);
             rustix::fs::fchown(&file, Some(uid), Some(gid))?;
         }
@@ -279,7 +285,7 @@ impl<'a> Tree<'a> {
 
     fn dress_directory(&self, made: BorrowedFd<'_>, meta: &Meta) -> Done {
         let mut mode = meta.mode & 0o1777;
-        if self.ownership == Ownership::Keep {
+        if self.ownership != Ownership::Squash {
             let (uid, gid) = owner(meta);
             rustix::fs::fchown(made, Some(uid), Some(gid))?;
         } else {
@@ -291,7 +297,7 @@ impl<'a> Tree<'a> {
     /// Owner and time of what is not opened.
     fn dress(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
         let above = self.parent(parent)?;
-        if self.ownership == Ownership::Keep {
+        if self.ownership != Ownership::Squash {
             let (uid, gid) = owner(meta);
             rustix::fs::chownat(&above, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }

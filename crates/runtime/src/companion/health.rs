@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use image::HealthCheck;
 use policy::{Companion, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::Inlet;
@@ -13,6 +14,9 @@ use sandbox::Inlet;
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// How long one answer of the command may take.
 const LONGEST_PROBE: Duration = Duration::from_secs(10);
+/// How long is waited at most between two looks by an image's own command: it says how often a service is looked at that runs,
+/// and this one is waited for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one connection may take.
 const CONNECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -27,10 +31,18 @@ pub(super) struct Health {
     next: Instant,
     well: bool,
     why: String,
+    /// How long is waited between two looks, and how long one answer of the command may take.
+    pause: Duration,
+    longest: Duration,
 }
 
 impl Health {
-    pub(super) fn of(companion: &Companion, is_at_engine: bool) -> Self {
+    /// `image` is the image's own way of telling, where that counts: its times within bounds.
+    pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, is_at_engine: bool) -> Self {
+        let within = |said: u64, least, most, unsaid| match said {
+            0 => unsaid,
+            said => Duration::from_millis(said).clamp(least, most),
+        };
         let why = "nothing has been heard of it yet".into();
         let refused = match (&companion.probe, companion.ports.as_slice()) {
             (Some(_), _) => "its health command does not exit with 0".into(),
@@ -48,6 +60,9 @@ impl Health {
             next: Instant::now(),
             well: false,
             why,
+            pause: image.map_or(PAUSE, |it| within(it.interval, PAUSE, LONGEST_PAUSE, PAUSE)),
+            longest: image
+                .map_or(LONGEST_PROBE, |it| within(it.timeout, PAUSE, LONGEST_PROBE, LONGEST_PROBE)),
         }
     }
 
@@ -70,7 +85,7 @@ impl Health {
         } else {
             self.look_at_ports(inlet);
         }
-        self.next = Instant::now() + PAUSE;
+        self.next = Instant::now() + if self.asked.is_some() { PAUSE } else { self.pause };
     }
 
     fn look_by_command(&mut self, inlet: &Inlet) {
@@ -82,8 +97,8 @@ impl Health {
             self.asked = None;
             self.well = inlet.probed().unwrap_or(false);
             self.why.clone_from(&self.refused);
-        } else if asked.elapsed() > LONGEST_PROBE {
-            self.why = format!("its health command took longer than {} seconds", LONGEST_PROBE.as_secs());
+        } else if asked.elapsed() > self.longest {
+            self.why = format!("its health command took longer than {:?}", self.longest);
             // It answers once it is gone; that answer is taken as any other.
             let _ = inlet.end_probe();
         }

@@ -9,6 +9,7 @@
 //! Nothing of a companion is on the network of another: whoever reaches it does so through a sidecar, by name and declared port.
 //! At an engine the inlet leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
 
+mod ending;
 mod health;
 mod output;
 mod prepare;
@@ -18,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Entrance, Told};
+use image::HealthCheck;
 use policy::{Companion, Hostname, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{
@@ -58,6 +60,9 @@ struct Running {
     ended: bool,
     /// Its files must be there as long as it is.
     _image: Option<KeptImage>,
+    image_health: Option<HealthCheck>,
+    /// The signal by which its image wants to be asked to end.
+    stop: Option<i32>,
 }
 
 /// What the companions of a run are started with.
@@ -180,8 +185,11 @@ impl Companions {
     /// Until all are healthy.
     fn await_health(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let began = Instant::now();
-        let mut health: Vec<Health> =
-            self.0.iter().map(|it| Health::of(&it.companion, it.place.is_some())).collect();
+        let mut health: Vec<Health> = self
+            .0
+            .iter()
+            .map(|it| Health::of(&it.companion, it.image_health.as_ref(), it.place.is_some()))
+            .collect();
         while health.iter().any(|one| !one.is_well()) {
             let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain([signals.as_fd()]).collect();
             wait_for(waits, health::PAUSE);
@@ -201,32 +209,6 @@ impl Companions {
             }
         }
         Ok(())
-    }
-}
-
-impl Companions {
-    /// Ends them, and strikes out what an engine had of those that have taken it away.
-    pub(crate) fn end(&mut self, undo: &mut UndoLog) {
-        self.end_all().iter().for_each(|run| undo.engine_is_done(run));
-    }
-
-    /// Ends them all at once, then waits for each: what held them is taken away after this. Those that have taken away what an
-    /// engine had of them are named.
-    fn end_all(&mut self) -> Vec<RunId> {
-        self.0.iter().for_each(|it| it.sandbox.kill());
-        let mut done = Vec::new();
-        for mut it in self.0.drain(..) {
-            done.extend(it.sandbox.wait().then_some(it.name_at_engine).flatten());
-            it.sandbox.release();
-            it.sidecar.end();
-        }
-        done
-    }
-}
-
-impl Drop for Companions {
-    fn drop(&mut self) {
-        self.end_all();
     }
 }
 
@@ -297,7 +279,7 @@ fn begin(
     (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
-    let Ready { companion, spec, plan, command, image } = ready;
+    let Ready { companion, spec, plan, command, image, image_health, stop } = ready;
     let name = companion.name.to_string();
     let failed = |why: String| Error::Companion { name: name.clone(), why, remedy: None };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -351,6 +333,8 @@ fn begin(
                 output,
                 ended,
                 _image: image,
+                image_health,
+                stop,
             })
         }
         (Ok(_), None) => Err(failed("it has no sidecar".into())),

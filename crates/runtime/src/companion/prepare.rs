@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use image::HealthCheck;
 use policy::{Backend, Companion, EnvSpec, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
@@ -24,6 +25,10 @@ pub(super) struct Ready {
     pub(super) command: Vec<OsString>,
     /// Its image, where that is of our own store.
     pub(super) image: Option<KeptImage>,
+    /// The image's own way of telling health, where nothing else was declared.
+    pub(super) image_health: Option<HealthCheck>,
+    /// The signal by which its image wants to be asked to end.
+    pub(super) stop: Option<i32>,
 }
 
 /// Looks at every companion of a run: its image, its ids, its plan.
@@ -86,13 +91,19 @@ fn ready(
             let [_, written] = state.mounted(&own)?;
             additions.image = Some(images::root_of(&image.image));
             additions.ids = image.ids.as_ref().map(|ids| ids.range);
+            additions.subordinate = image.subordinate;
             additions.written = Some(written);
             (Some(image), command)
         }
     };
+    let mut companion = companion.clone();
+    let of_image = image.as_ref().and_then(KeptImage::health);
+    let image_health = if companion.probe.is_none() { of_image.cloned() } else { None };
+    companion.probe = companion.probe.or_else(|| image_health.as_ref().map(|it| it.command.clone()));
+    let stop = images::stop_signal(image.as_ref(), additions.engine.as_ref());
     let probe = companion.probe.clone().unwrap_or_default();
     let plan = sandbox::plan_companion(&spec, &probe, &own, caller, host, &additions)?;
-    Ok(Ready { companion: companion.clone(), spec, plan, command, image })
+    Ok(Ready { companion, spec, plan, command, image, image_health, stop })
 }
 
 /// Looks the image of a companion up at the engine, and gives the whole command.

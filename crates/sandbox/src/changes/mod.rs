@@ -87,7 +87,13 @@ impl Changes {
     /// When something of it cannot be removed.
     pub fn discard(directory: &Path) -> io::Result<()> {
         open_up(directory, 0);
-        std::fs::remove_dir_all(directory)
+        match std::fs::remove_dir_all(directory) {
+            // What was written over files of others may be in their directories.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                crate::linux::subordinate::remove(directory).map_err(|_| error)
+            }
+            removed => removed,
+        }
     }
 
     /// Whether nothing was written. What a run did not use is taken away with its end.

@@ -119,6 +119,8 @@ pub struct EngineImage {
     pub user: Option<(u32, u32)>,
     /// What of it is to be written to: the directories that it declares as volumes.
     pub volumes: Vec<PathBuf>,
+    /// The signal by which it wants to be ended.
+    pub stop_signal: Option<String>,
 }
 
 /// Looks an image of the engine's up.
@@ -137,6 +139,7 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
         directory: config.working_dir.filter(|directory| !directory.is_empty()),
         user: config.user.as_deref().and_then(numbered),
         volumes: config.volumes.unwrap_or_default().into_iter().map(PathBuf::from).collect(),
+        stop_signal: config.stop_signal,
     })
 }
 

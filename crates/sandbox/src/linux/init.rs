@@ -16,7 +16,7 @@ use sys::{descriptor, landlock, mount};
 use super::image::Written;
 use super::link::{self, Laid};
 use super::root::Root;
-use super::{Inherited, etc, handover, trust, wire};
+use super::{Inherited, etc, handover, subordinate, trust, wire};
 use crate::plan::{LimitsPlan, Plan};
 use crate::started::Stdio;
 use crate::step::{Step, Visible};
@@ -53,7 +53,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     sys::arguments::replace("lockgate-init");
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
     let _ = rustix::process::setsid();
-    take_identity(inherited).map_err(fail("map the identity"))?;
+    let alone = take_identity(inherited).map_err(fail("map the identity"))?;
     // After the identity is taken: a change of it would clear this.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
     process::unshare(left).map_err(fail("make namespaces"))?;
@@ -67,7 +67,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     let mut maker = Maker {
         inherited,
         root: Root::default(),
-        notices: Vec::new(),
+        notices: alone.into_iter().collect(),
         terminal: None,
         authority: None,
         laid: None,
@@ -94,15 +94,23 @@ fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
     descriptor::close_all_but(&keep)
 }
 
-/// An unprivileged caller maps its own ids here; root has them mapped from outside, and lets go of its groups.
-fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<()> {
+/// An unprivileged caller maps its own ids here; root has them mapped from outside, and lets go of its groups. Where more than
+/// one was to be had and is not, that is the answer.
+fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     let identity = inherited.plan.identity;
     if identity.own {
         handover::await_maps(&inherited.hand)?;
-        return privilege::become_user(identity.uid.0, identity.gid.0);
+        return privilege::become_user(identity.uid.0, identity.gid.0).map(|()| None);
+    }
+    let mut alone = None;
+    if identity.subordinate.is_some() {
+        match subordinate::await_maps(&inherited.hand)? {
+            Ok(()) => return Ok(None),
+            Err(why) => alone = Some(format!("there is one id inside, the command's own: {why}")),
+        }
     }
     let pair = |(inside, outside)| IdMap::one(inside, outside);
-    privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid))
+    privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid)).map(|()| alone)
 }
 
 /// Whether a step needs what the parent makes meanwhile.
@@ -180,6 +188,10 @@ impl Maker<'_> {
             Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
             Step::Link(path, to) => self.root.link(path, to).map_err(text),
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode).map_err(text),
+            Step::Volume(path) => {
+                let identity = &self.inherited.plan.identity;
+                self.root.volume(path, identity).map_err(text)
+            }
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan).map_err(text),
             Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),

@@ -23,8 +23,10 @@ pub(crate) mod link;
 mod overlay;
 mod owners;
 mod root;
+pub(crate) mod subordinate;
 mod trust;
 mod under;
+mod volume;
 mod wire;
 
 use std::ffi::OsString;
@@ -39,6 +41,7 @@ use sys::{descriptor, privilege};
 
 pub use self::ahead::Ahead;
 use self::owners::Owners;
+pub use self::subordinate::within_subordinate_ids;
 use crate::error::Error;
 use crate::host::Host;
 use crate::plan::{Identity, LimitsPlan, Plan};
@@ -116,6 +119,7 @@ fn meanwhile(
     if plan.identity.own {
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
     }
+    subordinate::map(started.init.pid(), &plan.identity, hand)?;
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     if opens {
         sidecar.start()?;

@@ -226,7 +226,7 @@ impl Root {
     }
 
     /// Directories of an image on the way to what is shown may be shut to the command, as `/root` is: they are passed through.
-    fn let_through(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn let_through(&self, path: &Path) -> io::Result<()> {
         if !self.is_image() {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::RunSpec;
 
+use super::identity::Identity;
 use super::linux::{finish, note_landlock, private_room, show_places};
 use crate::caller::Caller;
 use crate::error::Error;
@@ -41,10 +42,26 @@ pub(super) fn root(
         vec![Step::OpenSources, Step::MountImage { layers: image.layers.clone(), size, inodes, written }];
     let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (home, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+    steps.extend(image.volumes.iter().cloned().map(Step::Volume));
     // The gateway's socket is made there: an image's link of that name could lead it to the workspace.
     steps.push(Step::OwnDirectory("/run".into(), 0o755));
     steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
     Ok(steps)
+}
+
+/// What is weaker where files do not belong to whom the image says. Nobody misses the owners of an image of root's: the command
+/// stands in for root, and may change what root could.
+pub(super) fn note_owners(image: &RootImage, identity: &Identity) -> Option<String> {
+    let text = match identity.subordinate {
+        _ if identity.owners_kept => return None,
+        None => "every file of the image belongs to the command's own user, the one id there is",
+        Some(_) if image.uid == 0 => return None,
+        Some(_) => {
+            "every file of the image belongs to the command's own user: it was taken in before there were ids for others, or its \
+             file system keeps none. To try again, take it away with `lockgate image rm` and in again"
+        }
+    };
+    Some(text.into())
 }
 
 /// Where what is written over the image goes: into memory, or on disk where overlayfs cannot do that.

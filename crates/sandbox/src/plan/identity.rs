@@ -7,6 +7,7 @@ use super::Additions;
 use crate::caller::Caller;
 use crate::docker::EngineRun;
 use crate::error::Error;
+use crate::subordinate::SubordinateIds;
 
 /// The first of the ids that runs started by root get outside, and how many there are: far above those of people
 /// and of subordinate ranges.
@@ -25,8 +26,12 @@ pub struct Identity {
     pub gid: (u32, u32),
     /// Whether the ids outside are the run's own, because root started it.
     pub own: bool,
-    /// All ids inside, where there is more than one.
+    /// All ids inside, where root started the run and there is more than one.
     pub range: Option<IdRange>,
+    /// The same where they are lent to a caller who is not root; the command's own is the caller's.
+    pub subordinate: Option<SubordinateIds>,
+    /// Whether the files of the image belong to whom it says, so that there is no run without those ids.
+    pub owners_kept: bool,
 }
 
 /// Ids outside that stand for those from 0 on inside.
@@ -76,10 +81,11 @@ impl Identity {
             let (uid, gid) = of_image.map_or((AGENT_ID, AGENT_ID), |image| (image.uid, image.gid));
             if let Some(range) = additions.ids {
                 let outside = |id| (id, range.first + id);
-                return Ok(Self { uid: outside(uid), gid: outside(gid), own: true, range: Some(range) });
+                let own = Self::own(outside(uid), outside(gid));
+                return Ok(Self { range: Some(range), owners_kept: true, ..own });
             }
             let outside = own_id(run);
-            return Ok(Self { uid: (uid, outside), gid: (gid, outside), own: true, range: None });
+            return Ok(Self::own((uid, outside), (gid, outside)));
         }
         let (uid, gid) = match backend {
             Backend::Process | Backend::Docker => (caller.uid, caller.gid),
@@ -89,19 +95,30 @@ impl Identity {
                 of_image.map_or((inside(caller.uid), inside(caller.gid)), |image| (image.uid, image.gid))
             }
         };
-        Ok(Self { uid: (uid, caller.uid), gid: (gid, caller.gid), own: false, range: None })
+        let image = additions.image.as_ref().filter(|_| backend == Backend::Container);
+        Ok(Self {
+            own: false,
+            subordinate: additions.subordinate.filter(|_| image.is_some()),
+            owners_kept: image.is_some_and(|image| image.owners_kept),
+            ..Self::own((uid, caller.uid), (gid, caller.gid))
+        })
+    }
+
+    /// Ids that are the run's own, each alone.
+    fn own(uid: (u32, u32), gid: (u32, u32)) -> Self {
+        Self { uid, gid, own: true, range: None, subordinate: None, owners_kept: false }
     }
 
     /// The same ids inside and outside.
     pub(super) fn same((uid, gid): (u32, u32)) -> Self {
-        Self { uid: (uid, uid), gid: (gid, gid), own: false, range: None }
+        Self { own: false, ..Self::own((uid, uid), (gid, gid)) }
     }
 
     /// An identity of which the one beside is `id`.
     #[must_use]
     pub fn beside_of(id: u32) -> Self {
         let own = (id ^ BESIDE, id ^ BESIDE);
-        Self { uid: own, gid: own, own: true, range: None }
+        Self::own(own, own)
     }
 
     /// The ids of the sidecar, where root started the run: nobody's inside.

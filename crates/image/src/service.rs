@@ -1,0 +1,241 @@
+//! What an image says of itself as a service: where it keeps things, where it listens, how it is ended, how it tells that it is well.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::manifest::malformed;
+
+/// How many volumes, and how many ports, an image may name.
+const MOST_VOLUMES: usize = 64;
+const MOST_PORTS: usize = 256;
+/// The longest name of one: a path's length.
+const LONGEST: usize = 4096;
+/// How many words a health command may have.
+const MOST_WORDS: usize = 256;
+/// Signals by their numbers from 1 on, signal(7), without the `SIG` before them.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+/// The first and the last of the signals without a name of their own.
+const REAL_TIME: (i32, i32) = (34, 64);
+const NANOSECONDS: u64 = 1_000_000;
+
+/// What an image says of itself as a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    /// The directories in which it keeps things, by their absolute paths.
+    pub volumes: Vec<String>,
+    /// The TCP ports at which it listens.
+    pub ports: Vec<u16>,
+    /// The signal by which it wants to be ended.
+    pub stop_signal: Option<i32>,
+    /// How it tells whether it is well.
+    pub health: Option<HealthCheck>,
+}
+
+/// A command that exits with 0 where all is well.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheck {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// How long is waited between two of them, in milliseconds; 0 if not said.
+    pub interval: u64,
+    /// How long one may take, in milliseconds; 0 if not said.
+    pub timeout: u64,
+}
+
+/// The same as it is written, among other fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct RawService {
+    volumes: Option<BTreeMap<String, Value>>,
+    exposed_ports: Option<BTreeMap<String, Value>>,
+    stop_signal: Option<String>,
+    healthcheck: Option<RawHealth>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct RawHealth {
+    test: Option<Vec<String>>,
+    interval: i64,
+    timeout: i64,
+}
+
+impl Service {
+    pub(crate) fn compile(raw: RawService) -> Result<Self, Error> {
+        let wrong = |why: String| malformed("configuration", why);
+        let volumes: Vec<String> = raw.volumes.unwrap_or_default().into_keys().collect();
+        if volumes.len() > MOST_VOLUMES {
+            return Err(wrong(format!("it has more than {MOST_VOLUMES} volumes")));
+        }
+        if let Some(volume) = volumes.iter().find(|volume| !is_place(volume)) {
+            return Err(wrong(format!("its volume `{}` is no absolute path", volume.escape_default())));
+        }
+        let ports = raw.exposed_ports.unwrap_or_default();
+        if ports.len() > MOST_PORTS {
+            return Err(wrong(format!("it has more than {MOST_PORTS} ports")));
+        }
+        // Ranges and other protocols are nobody's here: what is not understood is not shown.
+        let port = |text: &String| text.strip_suffix("/tcp").unwrap_or(text).parse::<u16>().ok();
+        let ports = ports.keys().filter_map(port).filter(|port| *port > 0).collect();
+        let stop_signal =
+            match raw.stop_signal.as_deref() {
+                None | Some("") => None,
+                Some(text) => {
+                    let known = signal(text);
+                    Some(known.ok_or_else(|| {
+                        wrong(format!("its stop signal `{}` is none", text.escape_default()))
+                    })?)
+                }
+            };
+        let health = raw.healthcheck.map(RawHealth::compile).transpose()?.flatten();
+        Ok(Self { volumes, ports, stop_signal, health })
+    }
+
+    /// Says the same in the configuration of an image.
+    pub(crate) fn write(&self, config: &mut serde_json::Map<String, Value>) {
+        let named =
+            |names: Vec<String>| names.into_iter().map(|name| (name, json!({}))).collect::<BTreeMap<_, _>>();
+        if !self.volumes.is_empty() {
+            config.insert("Volumes".into(), json!(named(self.volumes.clone())));
+        }
+        if !self.ports.is_empty() {
+            let ports = self.ports.iter().map(|port| format!("{port}/tcp")).collect();
+            config.insert("ExposedPorts".into(), json!(named(ports)));
+        }
+        if let Some(signal) = self.stop_signal {
+            config.insert("StopSignal".into(), json!(signal.to_string()));
+        }
+        if let Some(HealthCheck { command, interval, timeout }) = &self.health {
+            let test: Vec<&str> = ["CMD"].into_iter().chain(command.iter().map(String::as_str)).collect();
+            let (interval, timeout) = (interval * NANOSECONDS, timeout * NANOSECONDS);
+            config.insert(
+                "Healthcheck".into(),
+                json!({ "Test": test, "Interval": interval, "Timeout": timeout }),
+            );
+        }
+    }
+}
+
+impl RawHealth {
+    /// None where it says that there is none, or that it is as in an image below, which this form does not have.
+    fn compile(self) -> Result<Option<HealthCheck>, Error> {
+        let test = self.test.unwrap_or_default();
+        let words = match test.first().map(String::as_str) {
+            None | Some("NONE") => return Ok(None),
+            Some("CMD") => test[1..].to_vec(),
+            Some("CMD-SHELL") => {
+                let line = test.get(1).cloned().into_iter();
+                ["/bin/sh", "-c"].map(String::from).into_iter().chain(line).collect()
+            }
+            Some(_) => Vec::new(),
+        };
+        let told =
+            words.first().is_some_and(|word| !word.is_empty()) && words.last() != Some(&"-c".to_owned());
+        if !told || words.len() > MOST_WORDS || words.iter().any(|word| word.contains('\0')) {
+            return Err(malformed("configuration", "its health check is no command"));
+        }
+        let milliseconds = |text: i64| u64::try_from(text).unwrap_or(0) / NANOSECONDS;
+        let (interval, timeout) = (milliseconds(self.interval), milliseconds(self.timeout));
+        Ok(Some(HealthCheck { command: words, interval, timeout }))
+    }
+}
+
+/// An absolute path of something below the root, with nothing in it that leads elsewhere.
+fn is_place(text: &str) -> bool {
+    let path = Path::new(text);
+    let mut parts = path.components();
+    let plain =
+        parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)));
+    plain && path.file_name().is_some() && text.len() <= LONGEST && !text.contains(char::is_control)
+}
+
+/// A signal by its name, with or without `SIG`, or by its number.
+#[must_use]
+pub fn signal(text: &str) -> Option<i32> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if digits {
+        return text.parse().ok().filter(|number| (1..=REAL_TIME.1).contains(number));
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    if let Some(beyond) = name.strip_prefix("RTMIN") {
+        let beyond: i32 = if beyond.is_empty() { 0 } else { beyond.strip_prefix('+')?.parse().ok()? };
+        return REAL_TIME.0.checked_add(beyond).filter(|number| (REAL_TIME.0..=REAL_TIME.1).contains(number));
+    }
+    (1..).zip(SIGNALS).find(|(_, known)| *known == name).map(|(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(text: &str) -> Result<Service, Error> {
+        Service::compile(serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn what_is_said_is_read_and_can_be_said_again() {
+        let text = r#"{"Volumes":{"/var/lib/postgresql/data":{}},"ExposedPorts":{"5432/tcp":{},"53/udp":{},"80-90/tcp":{}},
+            "StopSignal":"SIGINT","Healthcheck":{"Test":["CMD-SHELL","pg_isready || exit 1"],"Interval":2000000000}}"#;
+        let service = compiled(text).unwrap();
+        assert_eq!(
+            (&service.volumes[..], &service.ports[..]),
+            (&["/var/lib/postgresql/data".to_owned()][..], &[5432][..])
+        );
+        assert_eq!(service.stop_signal, Some(2));
+        let health = service.health.clone().unwrap();
+        assert_eq!(
+            (health.command.join(" ").as_str(), health.interval),
+            ("/bin/sh -c pg_isready || exit 1", 2000)
+        );
+        let mut written = serde_json::Map::new();
+        service.write(&mut written);
+        assert_eq!(compiled(&Value::Object(written).to_string()).unwrap(), service);
+        assert_eq!(compiled("{}").unwrap(), Service::default());
+        assert_eq!(
+            compiled(r#"{"Healthcheck":{"Test":["NONE"]},"Volumes":null}"#).unwrap(),
+            Service::default()
+        );
+    }
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for (text, number) in
+            [("SIGTERM", 15), ("quit", 3), ("9", 9), ("SIGRTMIN+3", 37), ("RTMIN", 34), ("SYS", 31)]
+        {
+            assert_eq!(signal(text), Some(number), "{text}");
+        }
+        for text in
+            ["", "SIG", "0", "65", "-1", "+1", "SIGRTMIN+31", "RTMIN-1", "SIGNONE", "RTMIN+99999999999"]
+        {
+            assert_eq!(signal(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for text in [
+            r#"{"Volumes":{"data":{}}}"#,
+            r#"{"Volumes":{"/":{}}}"#,
+            r#"{"Volumes":{"/a/../b":{}}}"#,
+            r#"{"Volumes":{"/a\u0000b":{}}}"#,
+            r#"{"StopSignal":"SIGNONE"}"#,
+            r#"{"Healthcheck":{"Test":["CMD"]}}"#,
+            r#"{"Healthcheck":{"Test":["CMD-SHELL"]}}"#,
+            r#"{"Healthcheck":{"Test":["rm"]}}"#,
+        ] {
+            assert!(compiled(text).is_err(), "{text}");
+        }
+        let many: Vec<String> = (0..=MOST_VOLUMES).map(|n| format!("\"/v{n}\":{{}}")).collect();
+        assert!(compiled(&format!("{{\"Volumes\":{{{}}}}}", many.join(","))).is_err());
+    }
+}

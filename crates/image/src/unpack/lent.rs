@@ -1,0 +1,110 @@
+//! Owners by ids that are lent: layers that keep whose their files are without root, in a user namespace that has those ids.
+//!
+//! The command of an image is the caller outside, so what belongs to the image's own user must belong to the caller. Who that is,
+//! only the unpacked image says: it is given over after that, file by file. So such layers are one image's alone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::tree::{DEEPEST, NOBODY};
+use crate::digest::Digest;
+
+/// The caller, in the user namespace in which such layers are looked after: an id that no file of an image has.
+const CALLER: u32 = NOBODY + 1;
+
+/// Ids that are lent to the caller: those outside that stand for 0 inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentIds {
+    /// Of users.
+    pub users: u32,
+    /// Of groups.
+    pub groups: u32,
+}
+
+/// The same, for the layers of one image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The ids.
+    pub ids: LentIds,
+    /// Which image, by the beginning of what it is known by.
+    image: u64,
+}
+
+impl Lent {
+    /// For the image of a configuration, or of what else tells it from others.
+    pub(crate) fn to(ids: LentIds, config: &[u8]) -> Self {
+        let hex = Digest::of(config).hex().to_owned();
+        Self { ids, image: u64::from_str_radix(&hex[..16], 16).unwrap_or_default() }
+    }
+
+    /// What tells layers of it from others of the same content.
+    pub(crate) fn suffix(&self) -> String {
+        let LentIds { users, groups } = self.ids;
+        format!("lent-{users}-{groups}-{:016x}", self.image)
+    }
+}
+
+/// Gives the caller what belongs to a user or a group in a layer's directory. What is given over already stays as it is.
+pub(crate) fn give(tree: &Path, user: u32, group: u32) -> io::Result<()> {
+    let root = rustix::fs::openat(CWD, tree, DIRECTORY, Mode::empty())?;
+    Ok(give_below(root, (user, group), 0)?)
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn give_below(directory: OwnedFd, whose: (u32, u32), depth: usize) -> Result<(), Errno> {
+    if depth > DEEPEST {
+        return Err(Errno::NAMETOOLONG);
+    }
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let below = rustix::fs::openat(&directory, name, DIRECTORY, Mode::empty())?;
+            give_below(below, whose, depth + 1)?;
+        } else {
+            give_one(directory.as_fd(), name, (stat.st_uid, stat.st_gid), whose)?;
+        }
+    }
+    let stat = rustix::fs::fstat(&directory)?;
+    give_one(directory.as_fd(), c"", (stat.st_uid, stat.st_gid), whose)
+}
+
+fn give_one(
+    directory: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    (uid, gid): (u32, u32),
+    (user, group): (u32, u32),
+) -> Result<(), Errno> {
+    let user = (uid == user).then(|| Uid::from_raw(CALLER));
+    let group = (gid == group).then(|| Gid::from_raw(CALLER));
+    if user.is_none() && group.is_none() {
+        return Ok(());
+    }
+    let flags =
+        AtFlags::SYMLINK_NOFOLLOW | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+    rustix::fs::chownat(directory, name, user, group, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_of_two_images_have_two_names() {
+        let ids = LentIds { users: 100_000, groups: 200_000 };
+        let (one, other) = (Lent::to(ids, b"a"), Lent::to(ids, b"b"));
+        assert_ne!(one.suffix(), other.suffix());
+        assert!(one.suffix().starts_with("lent-100000-200000-"), "{}", one.suffix());
+    }
+}

@@ -1,0 +1,129 @@
+//! Promise: what an image says of itself as a service is honoured: its volumes are the command's own, it is asked to end by its own
+//! signal, and a companion is well when the image's own command says so.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::{Command, Stdio};
+
+use lockgate_conformance::{Bench, Ended, Needs, files_under, is_root, program_path, ready, run};
+
+fn here() -> bool {
+    ready(&[Needs::Linux, Needs::Images])
+}
+
+/// Takes a small image in, in whose `/data` and `/other` are files of somebody who is not the command.
+fn import(bench: &Bench, config: &str) {
+    let root = bench.outside().join("image");
+    fs::create_dir_all(&root).unwrap();
+    let own = std::env::current_exe().unwrap();
+    let busybox = own.ancestors().map(|a| a.join("images/busybox.tar")).find(|p| p.is_file()).unwrap();
+    let tar = |arguments: &[&str]| {
+        assert!(Command::new("tar").args(arguments).status().unwrap().success(), "tar {arguments:?}");
+    };
+    tar(&["-xpf", busybox.to_str().unwrap(), "-C", root.to_str().unwrap()]);
+    for part in ["data", "other"] {
+        let directory = root.join(part);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("seed"), "seed\n").unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        if is_root() {
+            chown(&directory, Some(1234), Some(1234)).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink("/srv/real", root.join("linked")).unwrap();
+    fs::create_dir_all(root.join("srv/real")).unwrap();
+    let archive = bench.outside().join("image.tar");
+    tar(&["-cf", archive.to_str().unwrap(), "-C", root.to_str().unwrap(), "."]);
+    let config = bench.file("outside/config.json", config);
+    let mut command = Command::new(program_path("lockgate").unwrap());
+    command.args(["image", "import", "--name", "small", "--config"]).arg(config).arg(archive);
+    let taken = run(command.env("XDG_DATA_HOME", bench.outside().join("images")));
+    assert!(taken.code == 0, "{taken}");
+}
+
+/// Runs a line of shell in that image.
+fn shell(bench: &Bench, flags: &[&str], line: &str) -> Ended {
+    let mut command = Command::new(program_path("lockgate").unwrap());
+    command.args(["run", "--backend", "container", "--image", "small"]).args(flags);
+    command.args(["--", "/bin/sh", "-c", line]).current_dir(bench.workspace()).stdin(Stdio::null());
+    command.env("XDG_STATE_HOME", bench.state()).env("XDG_DATA_HOME", bench.outside().join("images"));
+    run(&mut command)
+}
+
+#[test]
+fn a_volume_is_the_commands_own() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    import(&bench, r#"{"Volumes":{"/data":{},"/made/here":{},"/linked/deep":{}}}"#);
+    let line = "cat /data/seed; echo x > /data/new && echo y > /made/here/f && echo z > /linked/deep/f; \
+        cat /data/new /made/here/f /srv/real/deep/f; stat -c %u /data /made/here; id -u";
+    let ended = shell(&bench, &[], line);
+    let told: Vec<&str> = ended.stdout.split_whitespace().collect();
+    assert!(ended.code == 0 && told.len() == 7, "{ended}");
+    assert_eq!(told[..4], ["seed", "x", "y", "z"], "{ended}");
+    assert!(told[4] == told[6] && told[5] == told[6], "{ended}");
+    // The next run begins with what the image has.
+    let ended = shell(&bench, &[], "cat /data/seed; test ! -e /data/new");
+    assert!(ended.code == 0 && ended.stdout == "seed\n", "{ended}");
+    if is_root() {
+        let control = shell(&bench, &[], "echo x > /other/new");
+        assert!(control.code != 0, "what is no volume is not the command's: {control}");
+    }
+}
+
+#[test]
+fn a_volume_cannot_lead_out_of_the_image() {
+    if !here() {
+        return;
+    }
+    for volume in ["data", "/", "/a/../b"] {
+        let bench = Bench::new();
+        let config = bench.file("outside/config.json", &format!("{{\"Volumes\":{{\"{volume}\":{{}}}}}}"));
+        let mut command = Command::new(program_path("lockgate").unwrap());
+        command.args(["image", "import", "--name", "x", "--config"]).arg(config).arg(bench.outside());
+        let refused = run(command.env("XDG_DATA_HOME", bench.outside().join("images")));
+        assert!(refused.code != 0 && refused.stderr.contains("volume"), "{volume}: {refused}");
+    }
+}
+
+#[test]
+fn it_is_asked_to_end_by_its_own_signal() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    import(&bench, r#"{"StopSignal":"SIGUSR1"}"#);
+    let line = "trap 'echo told; exit 7' USR1; trap 'echo other; exit 8' TERM; while :; do sleep 0.1; done";
+    let ended = shell(&bench, &["--timeout", "1s"], line);
+    assert!(ended.code == 124 && ended.stdout == "told\n", "{ended}");
+}
+
+#[test]
+fn a_companion_is_well_and_ends_as_its_image_says() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let config = r#"{"StopSignal":"SIGUSR1","Volumes":{"/data":{}},"Healthcheck":{"Test":["CMD-SHELL","test -e /data/up"]}}"#;
+    import(&bench, config);
+    // The port is open long before it is well; and what it asks for when it is told to end is in its record.
+    let script = "trap '/bin/wget -qO- http://told.example/ ; exit 0' USR1; /bin/busybox httpd -p 8080 -h /data; \
+        sleep 1; echo well > /data/up; while :; do sleep 0.1; done";
+    let policy = format!(
+        "[[companion]]\nname = \"web\"\nimage = \"small\"\nports = [8080]\ncommand = [\"/bin/sh\", \"-c\", {script:?}]\n"
+    );
+    let file = bench.file("outside/policy.toml", &policy);
+    let ended = shell(&bench, &["--policy", file.to_str().unwrap()], "/bin/wget -qO- http://web:8080/up");
+    assert!(ended.code == 0 && ended.stdout == "well\n", "{ended}");
+    let records =
+        files_under(&bench.state()).into_iter().filter(|path| path.to_string_lossy().ends_with(".web.jsonl"));
+    let told = records.map(|path| fs::read_to_string(bench.state().join(path)).unwrap()).collect::<String>();
+    assert!(told.contains("told.example"), "it was not asked to end: {told}");
+    // One that is never well by its image's word ends the run.
+    let never = policy.replace("echo well > /data/up;", "") + "health = { within = \"3s\" }\n";
+    let file = bench.file("outside/never.toml", &never);
+    let ended = shell(&bench, &["--policy", file.to_str().unwrap()], "true");
+    assert!(ended.code == 125 && ended.stderr.contains("its health command does not exit with 0"), "{ended}");
+}
