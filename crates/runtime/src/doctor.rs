@@ -17,7 +17,7 @@ const NOT_SET: i64 = 1_704_067_200;
 pub fn doctor(caller: &Caller) -> Vec<Check> {
     let mut checks = sandbox::examine();
     checks.extend(sandbox::examine_subordinate_ids(caller));
-    checks.push(sandbox::examine_engine(caller));
+    checks.extend(sandbox::examine_engine(caller));
     checks.push(store(caller));
     checks.push(certificates(caller));
     checks.push(clock());

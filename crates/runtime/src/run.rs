@@ -28,8 +28,8 @@ use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
 use crate::watch::{End, SIGTERM, Seen, Watch, last_word};
 
-/// How long an engine may take over the containers of a run, beyond the command's own time.
-const MAKING: Duration = Duration::from_secs(120);
+/// How long an engine may take over the containers of a run, beyond the command's own time: until it is the run's turn, and then.
+const MAKING: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
 
 /// What is to be run.
 #[derive(Debug)]

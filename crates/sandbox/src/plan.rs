@@ -289,7 +289,9 @@ fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error
 
 fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
     if spec.backend == Backend::Docker {
-        return Ok(LimitsPlan::Engine(spec.limits.clone()));
+        // What is held is seen in the container alone: of what nobody asked for, its lack is a notice.
+        let asked = if spec.limits_asked { spec.limits.enforcement } else { Enforcement::BestEffort };
+        return Ok(LimitsPlan::Engine(Limits { enforcement: asked, ..spec.limits.clone() }));
     }
     match &host.limits {
         Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),

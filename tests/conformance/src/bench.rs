@@ -30,8 +30,10 @@ pub enum Backend {
     Veth,
     /// As the first, with an image as its root.
     Container,
-    /// A container of the caller's docker engine.
+    /// A container of the caller's engine, which is Docker.
     Docker,
+    /// The same, of Podman's service.
+    Podman,
     /// No isolation, a proxy and a clean environment.
     Process,
 }
@@ -47,14 +49,23 @@ impl Backend {
             let is_named = |backend: &Self| {
                 name.strip_prefix(backend.program()).is_some_and(|rest| rest.starts_with('-'))
             };
-            [Self::Veth, Self::Container, Self::Docker].into_iter().find(is_named).unwrap_or(Self::Linux)
+            [Self::Veth, Self::Container, Self::Docker, Self::Podman]
+                .into_iter()
+                .find(is_named)
+                .unwrap_or(Self::Linux)
         })
     }
 
     /// How long something may take: an engine, on a machine that runs others beside it, is slower than a kernel.
     #[must_use]
     pub fn patience(seconds: u64) -> Duration {
-        Duration::from_secs(if Self::isolated() == Self::Docker { seconds * 6 } else { seconds })
+        Duration::from_secs(if Self::isolated().is_engine() { seconds * 6 } else { seconds })
+    }
+
+    /// Whether an engine makes its containers.
+    #[must_use]
+    pub fn is_engine(self) -> bool {
+        matches!(self, Self::Docker | Self::Podman)
     }
 
     /// That one, and, in the program of `linux`, the one without isolation.
@@ -72,14 +83,18 @@ impl Backend {
         match self {
             Self::Linux | Self::Veth => "linux",
             Self::Container => "container",
-            Self::Docker => "docker",
+            Self::Docker | Self::Podman => "docker",
             Self::Process => "process",
         }
     }
 
     /// The program that tests its promises.
     fn program(self) -> &'static str {
-        if self == Self::Veth { "veth" } else { self.name() }
+        match self {
+            Self::Veth => "veth",
+            Self::Podman => "podman",
+            other => other.name(),
+        }
     }
 }
 
@@ -135,7 +150,7 @@ impl Bench {
             Backend::Container => {
                 environment.push(("XDG_DATA_HOME", image::store().expect("`ready` was asked first")));
             }
-            Backend::Docker => {
+            Backend::Docker | Backend::Podman => {
                 hand_over(&self.workspace());
                 environment.push(("DOCKER_HOST", engine::shared().into()));
             }

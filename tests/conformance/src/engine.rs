@@ -1,4 +1,4 @@
-//! The docker engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for
+//! The engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for
 //! each run that is in it, and one for all other runs of this program, in an empty network. The machine's own is never asked.
 
 use std::ffi::OsString;
@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::bench::Backend;
 use crate::host::binary;
 use crate::image;
 
 /// Says where the engine is, and stays until nobody holds the other end of its input.
 const STAY: [&str; 3] = ["/bin/sh", "-c", r#"echo "$DOCKER_HOST"; exec cat > /dev/null"#];
-/// For an answer about what an engine has.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For an answer about what an engine has: Podman looks at each container for each network.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a run may leave in an engine, as the API lists it.
 const LISTS: [&str; 4] = ["/containers/json?all=1", "/networks", "/volumes", "/images/json?all=1"];
 
@@ -41,11 +42,14 @@ pub(crate) fn started() -> &'static str {
 
 /// Whether there can be an engine, as far as files tell.
 pub(crate) fn possible() -> Result<(), String> {
-    for (tool, package) in [("dockerd", "docker.io"), ("containerd", "containerd"), ("iptables", "iptables")]
-    {
+    let tools = match Backend::isolated() {
+        Backend::Podman => [("podman", "podman"), ("runc", "runc"), ("iptables", "iptables")],
+        _ => [("dockerd", "docker.io"), ("containerd", "containerd"), ("iptables", "iptables")],
+    };
+    for (tool, package) in tools {
         let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
         if !folders.iter().any(|folder| std::path::Path::new(folder).join(tool).is_file()) {
-            return Err(format!("no docker engine: `{tool}` ({package}) is not installed"));
+            return Err(format!("no engine: `{tool}` ({package}) is not installed"));
         }
     }
     program(&[]).map(drop)
@@ -165,7 +169,8 @@ fn start() -> Result<(String, Child), String> {
 
 fn program(flags: &[&str]) -> Result<Vec<OsString>, String> {
     let mut words: Vec<OsString> = vec![binary("engine")?.into()];
-    words.extend(flags.iter().map(OsString::from));
+    let kind = (Backend::isolated() == Backend::Podman).then(|| OsString::from("--podman"));
+    words.extend(kind.into_iter().chain(flags.iter().map(OsString::from)));
     words.extend(["--archive".into(), image::archive()?.into(), "--".into()]);
     Ok(words)
 }

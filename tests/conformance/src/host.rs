@@ -38,7 +38,7 @@ pub fn ready(needs: &[Needs]) -> bool {
         .and_then(|_| binary("probe"))
         .and_then(|_| match Backend::isolated() {
             Backend::Container => image::store().map(drop),
-            Backend::Docker => have(Needs::Engine),
+            Backend::Docker | Backend::Podman => have(Needs::Engine),
             Backend::Veth => have(Needs::Root),
             Backend::Linux | Backend::Process => Ok(()),
         })

@@ -78,15 +78,24 @@ impl Live {
     /// # Panics
     /// When it takes longer than any command of a test may.
     #[must_use]
-    pub fn wait(mut self) -> Ended {
+    pub fn wait(self) -> Ended {
+        self.wait_within(PATIENCE)
+    }
+
+    /// Waits for the end of one that may take longer, or not as long.
+    ///
+    /// # Panics
+    /// When it takes longer than that.
+    #[must_use]
+    pub fn wait_within(mut self, patience: Duration) -> Ended {
         let code = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break code(status),
-                Ok(None) if self.start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
+                Ok(None) if self.start.elapsed() < patience => thread::sleep(Duration::from_millis(5)),
                 Ok(None) => {
                     let id = self.child.id();
                     let said = self.text();
-                    panic!("process {id} still runs after {PATIENCE:?}; it said: {said:?}");
+                    panic!("process {id} still runs after {patience:?}; it said: {said:?}");
                 }
                 Err(error) => panic!("failed to wait for process {}: {error}", self.child.id()),
             }

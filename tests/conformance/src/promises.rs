@@ -16,17 +16,19 @@ pub struct Promise {
     pub answers: &'static str,
 }
 
-const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker];
+const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Podman];
 /// Those and the other wiring, for what the network has to do with.
-const WIRED: &[Backend] = &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker];
+const WIRED: &[Backend] =
+    &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Podman];
 /// Those with a link of their own, where root starts them.
 const LINKED: &[Backend] = &[Backend::Veth, Backend::Container];
 /// Those whose root is made by our own init.
 const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
-const OF_ENGINE: &[Backend] = &[Backend::Docker];
-const ALL: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Process];
+const OF_ENGINE: &[Backend] = &[Backend::Docker, Backend::Podman];
+const ALL: &[Backend] =
+    &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Podman, Backend::Process];
 const EVERY: &[Backend] =
-    &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Process];
+    &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Podman, Backend::Process];
 
 const fn promise(
     id: &'static str,
@@ -79,7 +81,7 @@ pub const PROMISES: &[Promise] = &[
     promise("links", LINKED, "With `wiring = \"veth\"`, a sandbox's link leads to its sidecar and nowhere else, nothing leads to it, and it goes with the run.", "S2.11 S2.12 S2.13 S2.14"),
     promise("unix_sockets", WIRED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
     promise("sidecar_death", WIRED, "A run ends with its sidecar: closed, not open.", "E19"),
-    promise("pool", OF_ENGINE, "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
+    promise("pool", &[Backend::Docker], "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
     promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
     promise("canary", ISOLATED, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
 
@@ -94,6 +96,7 @@ pub const PROMISES: &[Promise] = &[
     promise("descendants", ALL, "When the command or the command line ends, everything it started ends.", "L02"),
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
+    promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, two hundred of them, each have a network of their own, and leave nothing.", "DESIGN §5"),
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
 ];
 

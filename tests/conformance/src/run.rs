@@ -36,7 +36,7 @@ impl Run {
         let flags = ["--backend", backend.name(), "--workspace"].map(OsString::from);
         let mut flags: Vec<OsString> = flags.into_iter().chain([workspace.clone().into()]).collect();
         let mut environment = Vec::new();
-        if matches!(backend, Backend::Container | Backend::Docker) {
+        if backend == Backend::Container || backend.is_engine() {
             flags.extend(["--image", image::NAME].map(OsString::from));
         }
         if backend == Backend::Container {
@@ -107,7 +107,7 @@ impl Run {
         let mut wrapper = world.wrapper();
         let mut run = self;
         run.linked = false; // it is made in the small internet
-        if run.backend == Backend::Docker {
+        if run.backend.is_engine() {
             wrapper.extend(engine::wrapper().expect("`ready` was asked first"));
             run.brings_engine = true;
         }
@@ -152,7 +152,7 @@ impl Run {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&self.workspace).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", &self.state).env_remove("LOCKGATE_TEST_REQUIRE");
-        if self.backend == Backend::Docker {
+        if self.backend.is_engine() {
             hand_over(&self.workspace);
             if !self.brings_engine {
                 command.env("DOCKER_HOST", engine::shared());

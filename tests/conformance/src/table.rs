@@ -15,17 +15,18 @@ pub fn table() -> String {
          positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
          promise; `process` isolates nothing and says so.\n\n\
          This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\n\
-         | promise | linux | linux, `veth` | container | docker | process | proven by | answers |\n|---|---|---|---|---|---|---|---|\n",
+         | promise | linux | linux, `veth` | container | docker | docker, Podman | process | proven by | answers |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for promise in PROMISES {
         let mark = |backend| if promise.backends.contains(&backend) { "✓" } else { "–" };
         let (linux, veth, container) = (mark(Backend::Linux), mark(Backend::Veth), mark(Backend::Container));
-        let (docker, process) = (mark(Backend::Docker), mark(Backend::Process));
+        let (docker, podman, process) =
+            (mark(Backend::Docker), mark(Backend::Podman), mark(Backend::Process));
         let (sentence, id, answers) = (promise.sentence, promise.id, promise.answers);
         // Writing to a string cannot fail.
         let _ = writeln!(
             page,
-            "| {sentence} | {linux} | {veth} | {container} | {docker} | {process} | `{id}` | {answers} |"
+            "| {sentence} | {linux} | {veth} | {container} | {docker} | {podman} | {process} | `{id}` | {answers} |"
         );
     }
     page

@@ -2,6 +2,7 @@
 //! `cargo test -p lockgate-conformance NAME` runs one of them.
 
 mod allowed_host;
+mod at_once;
 mod audit;
 mod builtin_tools;
 mod canary;

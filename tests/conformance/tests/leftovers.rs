@@ -32,7 +32,7 @@ fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
     left.extend(mount_points(bench.workspace().to_str().unwrap()));
     left.extend(control_groups(id).into_iter().map(|path| path.display().to_string()));
     match Backend::isolated() {
-        Backend::Docker => left.extend(objects(id)),
+        Backend::Docker | Backend::Podman => left.extend(objects(id)),
         Backend::Veth => left.extend(Network::shared().made(id)),
         _ => {}
     }
@@ -115,7 +115,7 @@ fn two_hundred_at_once_come_and_go() {
     let run = bench.run(Backend::isolated());
     let probe = bench.probe();
     // An engine takes a second of a processor for each: two hundred are not shown to work on one.
-    let many = if Backend::isolated() == Backend::Docker { 24 } else { 200 };
+    let many = if Backend::isolated().is_engine() { 24 } else { 200 };
     let all: Vec<Live> =
         (0..many).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();
     for live in all {

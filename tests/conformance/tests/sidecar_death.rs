@@ -51,7 +51,7 @@ fn a_run_ends_with_its_sidecar() {
 
 /// Kills the sidecar of the only run of this bench, whose command line is the process `id`.
 fn kill_sidecar(bench: &Bench, id: u32) {
-    if Backend::isolated() == Backend::Docker {
+    if Backend::isolated().is_engine() {
         let run = bench.lockgate(&["runs", "ls", "-q"]).stdout;
         let killed = kill_containers(&[run.trim(), "sidecar"]);
         assert!(killed == 1, "{killed} containers are the sidecar of {run}");

@@ -18,6 +18,7 @@ fn every_promise_has_its_test_and_every_test_its_promise() {
                 "container",
                 "docker",
                 "image_config",
+                "podman",
                 "rootless",
                 "subordinate_ids",
                 "table",

@@ -13,6 +13,7 @@ use super::attached::{Attached, Ended, carry};
 use super::container;
 use super::engine::Engine;
 use super::network::{RunNetwork, Visit};
+use super::podman::Maker;
 use super::prepare::Own;
 use crate::plan::Plan;
 use crate::supervise::Failure;
@@ -27,14 +28,15 @@ pub(super) type Carried = JoinHandle<Ended>;
 pub(super) enum Sidecar {
     /// Out of the pool, which it has left: it runs.
     Taken { id: String, attached: Attached },
-    /// Of the run's own: it does not run.
-    Made { name: String },
+    /// Of the run's own: it does not run. Whoever waits for our own binary hears of it once it is there.
+    Made { name: String, filled: Option<oneshot::Sender<()>> },
 }
 
 impl Sidecar {
     /// Drains the pool first; nothing that is wrong there is a reason to fail. S0.40
     ///
-    /// The first container of an image that is made fills the volume with our own binary: `filled` hears when that is done.
+    /// The first container of an image fills the volume with our own binary, which Docker does when it is made, and Podman when it is
+    /// started: `filled` hears of it.
     pub(super) async fn acquire(
         plan: &Plan,
         engine: &Engine,
@@ -43,13 +45,9 @@ impl Sidecar {
         filled: oneshot::Sender<()>,
     ) -> Result<Self, Failure> {
         let mut filled = Some(filled);
-        let mut tell = move || {
-            // Nobody listens any more where the run's network could not be made.
-            let _ = filled.take().map(|filled| filled.send(()));
-        };
         let taken = |id: &str| {
             held.borrow_mut().push(id.to_owned());
-            tell();
+            tell(&mut filled);
         };
         // One that waits was made without ports, and an engine publishes none of a container that is there.
         if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
@@ -58,8 +56,10 @@ impl Sidecar {
             return Ok(Self::Taken { id, attached });
         }
         let name = make(plan, engine, own, held).await?;
-        tell();
-        Ok(Self::Made { name })
+        if engine.maker == Maker::Docker {
+            tell(&mut filled);
+        }
+        Ok(Self::Made { name, filled })
     }
 
     /// Joins the network of the run, and those of its companions. A member of the pool that cannot makes room for one that is made
@@ -75,16 +75,16 @@ impl Sidecar {
     ) -> Result<(String, Carried), Failure> {
         let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
         let plumbing = |error: io::Error| fail("start the keeper")(error.to_string());
-        let name = match self {
+        let (name, mut filled) = match self {
             Self::Taken { id, attached } => {
                 if networks.join(plan, engine, &id).await.is_ok() {
                     let carried = tokio::spawn(carry(attached, line().map_err(plumbing)?));
                     return Ok((id, carried));
                 }
                 let _ = engine.remove_container(&id).await;
-                make(plan, engine, own, held).await?
+                (make(plan, engine, own, held).await?, None)
             }
-            Self::Made { name } => name,
+            Self::Made { name, filled } => (name, filled),
         };
         let joined = networks.join(plan, engine, &name).await;
         joined.map_err(fail("join the sidecar to the run's network"))?;
@@ -93,6 +93,7 @@ impl Sidecar {
         // Before it is started, so that its letter is there when it looks for it.
         let carried = tokio::spawn(carry(attached, line().map_err(plumbing)?));
         engine.start(&name).await.map_err(fail("start the sidecar's container"))?;
+        tell(&mut filled);
         Ok((name, carried))
     }
 }
@@ -112,6 +113,11 @@ impl Networks<'_> {
         }
         Ok(())
     }
+}
+
+/// Says that our own binary is in its volume. Nobody listens any more where the run's network could not be made.
+fn tell(filled: &mut Option<oneshot::Sender<()>>) {
+    let _ = filled.take().map(|filled| filled.send(()));
 }
 
 /// Makes a container for the sidecar of this run alone. S1.7

@@ -31,7 +31,11 @@ pub const INSIDE_AGENT: &str = "engine-agent";
 /// The words by which our binary knows what it is.
 pub const INSIDE_SIDECAR: &str = "engine-sidecar";
 /// The threads of our own process, beside those of the command.
-const OWN_PROCESSES: i64 = 2;
+pub(super) const OWN_PROCESSES: i64 = 2;
+
+/// What a process may have of cores, in octets, and of open files.
+pub(super) const CORE: u64 = 1;
+pub(super) const OPEN_FILES: u64 = 8192;
 
 /// The agent's container.
 pub(super) fn agent(
@@ -145,12 +149,13 @@ fn walls() -> HostConfig {
         // Our own process is the first one: it reaps and passes signals on. The engine's would stand in front of it, where
         // the command could end ours.
         init: Some(false),
-        ulimits: Some(vec![
-            ResourcesUlimits { name: Some("core".into()), soft: Some(1), hard: Some(1) },
-            ResourcesUlimits { name: Some("nofile".into()), soft: Some(8192), hard: Some(8192) },
-        ]),
+        ulimits: Some(vec![ulimit("core", CORE), ulimit("nofile", OPEN_FILES)]),
         ..HostConfig::default()
     }
+}
+
+fn ulimit(name: &str, most: u64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.into()), soft: Some(most as i64), hard: Some(most as i64) }
 }
 
 /// S1.30, S1.31, S4.13: memory and swap together are what memory alone is.
@@ -175,7 +180,10 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
             all.insert(path.display().to_string(), options);
         }
         if matches!(step, Step::TrustAuthority(_)) {
-            all.insert(TRUST.into(), format!("rw,nosuid,nodev,noexec,size=16m,mode=755,uid={uid},gid={gid}"));
+            all.insert(
+                TRUST.into(),
+                format!("rw,nosuid,nodev,noexec,size=16777216,mode=755,uid={uid},gid={gid}"),
+            );
         }
     }
     all

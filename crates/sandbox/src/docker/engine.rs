@@ -5,20 +5,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bollard::models::{
-    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, Ipam, IpamConfig, NetworkConnectRequest,
-    NetworkCreateRequest,
-};
+use bollard::models::{ContainerCreateBody, EndpointIpamConfig, EndpointSettings, NetworkConnectRequest};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
-    RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
+    ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+    WaitContainerOptionsBuilder,
 };
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::network::{NETWORKS, RunNetwork, Visit};
+use super::network::Visit;
+use super::podman::{self, Maker};
 use crate::error::Error;
 
 /// What everything of ours at an engine is labelled with. S3.16
@@ -33,10 +32,13 @@ const REMOVAL: Duration = Duration::from_secs(5);
 /// The longest text of an engine's that is told.
 const LONGEST_TOLD: usize = 500;
 /// A conflict, a thing that is not there, and a network that still has somebody.
-const NOT_FOUND: u16 = 404;
-const CONFLICT: u16 = 409;
-const FORBIDDEN: u16 = 403;
+pub(super) const NOT_FOUND: u16 = 404;
+pub(super) const CONFLICT: u16 = 409;
+pub(super) const FORBIDDEN: u16 = 403;
 const BAD_REQUEST: u16 = 400;
+pub(super) const INTERNAL: u16 = 500;
+/// How long it is waited before each further try to take something away, in milliseconds.
+pub(super) const PAUSES: [u64; 8] = [5, 10, 20, 50, 100, 200, 500, 1000];
 /// The newest version of the API that is spoken, and the oldest that will do.
 const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 47 };
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
@@ -50,12 +52,24 @@ pub struct EngineAt {
     pub minor_version: usize,
     /// Whether it runs without root, so that its root is the caller.
     pub rootless: bool,
+    /// Who made it.
+    pub maker: Maker,
+}
+
+impl EngineAt {
+    /// Whether sidecars wait there. At Podman's none do: without root one that comes out of the pool resolves no names, and with
+    /// 4.3.1 one whose run was killed while it was taken could not be taken away again.
+    pub(super) fn lends_sidecars(&self) -> bool {
+        self.maker == Maker::Docker
+    }
 }
 
 /// A connection to an engine.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(super) api: Docker,
+    pub(super) maker: Maker,
+    pub(super) socket: PathBuf,
 }
 
 impl Engine {
@@ -71,12 +85,15 @@ impl Engine {
         let path = socket.to_str().ok_or_else(|| unusable(socket, "its path is not text"))?;
         let fail = |error: bollard::errors::Error| unusable(socket, &told(&error));
         let about = std::fs::metadata(socket).map_err(|error| unusable(socket, &error.to_string()))?;
-        let mut engine = Self { api: Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)? };
+        let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
+        // The socket of an engine without root belongs to whoever started it.
+        let rootless = about.uid() != 0;
+        let mut engine = Self { api, maker: Maker::of(socket).await, socket: socket.into() };
         let mut answer = question(engine.clone()).await;
         if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
             // Newer engines know the version that was spoken no more; older ones do not know it yet.
             let api = Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(fail)?;
-            engine = Self { api: api.negotiate_version().await.map_err(fail)? };
+            engine.api = api.negotiate_version().await.map_err(fail)?;
             let version = engine.api.client_version();
             if version < OLDEST {
                 let why = format!("it speaks version {version} of the API, and {OLDEST} is needed");
@@ -90,84 +107,16 @@ impl Engine {
             return Err(unusable(socket, &told(error)));
         }
         let minor_version = engine.api.client_version().minor_version;
-        // The socket of an engine without root belongs to whoever started it.
-        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless: about.uid() != 0 }, answer))
+        let maker = engine.maker;
+        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, maker }, answer))
     }
 
     /// Connects to one that is known.
     pub(super) fn at(at: &EngineAt) -> Result<Self, bollard::errors::Error> {
         let version = ClientVersion { major_version: 1, minor_version: at.minor_version };
         let path = at.socket.to_str().unwrap_or_default();
-        Ok(Self { api: Docker::connect_with_unix(path, PATIENCE, &version)? })
-    }
-
-    /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).
-    pub(super) async fn make_network(&self, run: &RunId, first: u32) -> Result<RunNetwork, String> {
-        for number in first..first + NETWORKS {
-            let network = RunNetwork::numbered(number);
-            let subnet = IpamConfig { subnet: Some(network.subnet()), ..IpamConfig::default() };
-            let request = NetworkCreateRequest {
-                name: network_name(run),
-                driver: Some("bridge".into()),
-                internal: Some(true),
-                enable_ipv6: Some(false),
-                ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
-                // Without it the machine itself would have an address there, with every service that listens on it.
-                options: Some(HashMap::from([(
-                    "com.docker.network.bridge.inhibit_ipv4".into(),
-                    "true".into(),
-                )])),
-                labels: Some(labels(run)),
-                ..NetworkCreateRequest::default()
-            };
-            match self.api.create_network(request).await {
-                Ok(_) => return Ok(network),
-                Err(error) if is_overlap(&error) => {}
-                Err(error) => return Err(told(&error)),
-            }
-        }
-        Err(format!("all {NETWORKS} networks are taken"))
-    }
-
-    /// The network by which sidecars reach the outside; they do not reach each other there.
-    pub(super) async fn make_egress(&self) -> Result<(), String> {
-        let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
-        self.make_once(NetworkCreateRequest {
-            name: EGRESS.into(),
-            driver: Some("bridge".into()),
-            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
-            options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
-            labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
-            ..NetworkCreateRequest::default()
-        })
-        .await
-    }
-
-    /// Makes a network that an engine has once, if it has not.
-    pub(super) async fn make_once(&self, request: NetworkCreateRequest) -> Result<(), String> {
-        let name = request.name.clone();
-        if self.api.inspect_network(&name, None).await.is_ok() {
-            return Ok(());
-        }
-        match self.api.create_network(request).await {
-            Ok(_) => Ok(()),
-            // Another run was first: of two networks with the same addresses an engine makes one.
-            Err(error) if status(&error) == Some(CONFLICT) || is_overlap(&error) => {
-                self.await_network(&name).await.map_err(|_| told(&error))
-            }
-            Err(error) => Err(told(&error)),
-        }
-    }
-
-    /// Waits until a network that somebody else makes is there.
-    async fn await_network(&self, name: &str) -> Result<(), bollard::errors::Error> {
-        for pause in [10, 50, 100, 500, 1000, 2000] {
-            if self.api.inspect_network(name, None).await.is_ok() {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-        self.api.inspect_network(name, None).await.map(drop)
+        let api = Docker::connect_with_unix(path, PATIENCE, &version)?;
+        Ok(Self { api, maker: at.maker, socket: at.socket.clone() })
     }
 
     /// Puts a container that was made on the network of a run.
@@ -191,9 +140,33 @@ impl Engine {
         self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| told(&e))
     }
 
-    pub(super) async fn make_container(&self, name: &str, body: ContainerCreateBody) -> Result<(), String> {
+    pub(super) async fn make_container(
+        &self,
+        name: &str,
+        mut body: ContainerCreateBody,
+    ) -> Result<(), String> {
+        if self.maker == Maker::Podman {
+            podman::bound_processes(&mut body);
+        }
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         self.api.create_container(Some(options), body).await.map(drop).map_err(|e| told(&e))
+    }
+
+    /// Makes the agent's container, in the words of its engine.
+    pub(super) async fn make_agent(
+        &self,
+        run: &RunId,
+        own: &str,
+        name: &str,
+        mut body: ContainerCreateBody,
+    ) -> Result<(), String> {
+        if self.maker == Maker::Podman {
+            let own = self.api.inspect_volume(own).await.map_err(|e| told(&e))?;
+            for volume in podman::adapt(&mut body, run, &own.mountpoint) {
+                self.api.create_volume(volume).await.map_err(|e| told(&e))?;
+            }
+        }
+        self.make_container(name, body).await
     }
 
     pub(super) async fn start(&self, name: &str) -> Result<(), String> {
@@ -203,12 +176,22 @@ impl Engine {
     /// Takes a container away, whatever it does. One that is gone is no error, and one that the engine is taking away by itself is
     /// waited for.
     pub(super) async fn remove_container(&self, name: &str) -> Result<(), String> {
-        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-        match self.api.remove_container(name, Some(options)).await {
-            Err(error) if status(&error) == Some(CONFLICT) => self.await_removal(name).await,
-            Err(error) if status(&error) != Some(NOT_FOUND) => Err(told(&error)),
-            _ => Ok(()),
+        let mut last = String::new();
+        for pause in PAUSES {
+            let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+            match self.api.remove_container(name, Some(options)).await {
+                Ok(()) => return Ok(()),
+                Err(error) => match status(&error) {
+                    Some(NOT_FOUND) => return Ok(()),
+                    Some(CONFLICT) => return self.await_removal(name).await,
+                    // Podman's word for one that ends at this very moment.
+                    Some(INTERNAL) if self.maker == Maker::Podman => last = told(&error),
+                    _ => return Err(told(&error)),
+                },
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        Err(last)
     }
 
     async fn await_removal(&self, name: &str) -> Result<(), String> {
@@ -221,19 +204,20 @@ impl Engine {
         }
     }
 
-    /// Takes the network of a run away. While the engine still lets go of a container, it is tried again.
-    pub(super) async fn remove_network(&self, name: &str) -> Result<(), String> {
-        let mut last = String::new();
-        for pause in [5, 10, 20, 50, 100, 200, 500, 1000] {
-            match self.api.remove_network(name).await {
-                Ok(()) => return Ok(()),
-                Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(()),
-                Err(error) if matches!(status(&error), Some(FORBIDDEN | CONFLICT)) => last = told(&error),
-                Err(error) => return Err(told(&error)),
-            }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
+    /// Takes the volumes of a run away, where its engine has some: those that its container would be the only one to use.
+    pub(super) async fn remove_volumes(&self, run: &RunId) -> Result<(), String> {
+        if self.maker != Maker::Podman {
+            return Ok(());
         }
-        Err(last)
+        let options = ListVolumesOptionsBuilder::default().filters(&of_run(run)).build();
+        let found = self.api.list_volumes(Some(options)).await.map_err(|e| told(&e))?;
+        for volume in found.volumes.unwrap_or_default() {
+            match self.api.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await {
+                Err(error) if status(&error) != Some(NOT_FOUND) => return Err(told(&error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// What an engine has of a run: containers and networks, by their ids; also a sidecar out of the pool, whose labels are the
@@ -242,7 +226,7 @@ impl Engine {
         &self,
         run: &RunId,
     ) -> Result<(Vec<String>, Vec<String>), bollard::errors::Error> {
-        let filter = HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])]);
+        let filter = of_run(run);
         let containers = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
         let networks = ListNetworksOptionsBuilder::default().filters(&filter).build();
         let (containers, networks, taken) = tokio::join!(
@@ -307,6 +291,16 @@ pub(super) fn labels(run: &RunId) -> HashMap<String, String> {
     ])
 }
 
+/// What is asked of an engine to find what is a run's.
+fn of_run(run: &RunId) -> HashMap<&'static str, Vec<String>> {
+    HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])])
+}
+
+/// What is nobody's run's is labelled with.
+pub(super) fn own_label() -> HashMap<String, String> {
+    HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])
+}
+
 pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     match error {
         bollard::errors::Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
@@ -328,11 +322,10 @@ pub(super) fn told(error: &bollard::errors::Error) -> String {
             said.join(": ")
         }
     };
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_TOLD).collect()
+    told_text(&text)
 }
 
-/// Whether a network could not be made because another has these addresses.
-fn is_overlap(error: &bollard::errors::Error) -> bool {
-    let text = told(error).to_lowercase();
-    text.contains("overlap") || text.contains("already used") || text.contains("already being used")
+/// What an engine said, as far as a terminal may see it.
+pub(super) fn told_text(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_TOLD).collect()
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use sys::landlock::{self, Right};
 use sys::{descriptor, privilege};
 
+use super::held;
 use super::line::{CHUNK, Channel, Frames};
 use super::relay::Relay;
 use crate::environment::{AUTHORITY, BUNDLE};
@@ -43,6 +44,10 @@ pub(crate) struct Brief {
     pub(crate) writable: Vec<PathBuf>,
     /// The certificate of the run's authority, where TLS is opened.
     pub(crate) authority: Option<String>,
+    /// Whether it waits to be let go once it has told how it ended.
+    pub(crate) lingers: bool,
+    /// The limits that the engine was asked for.
+    pub(crate) limits: Option<held::Asked>,
     /// What turned out weaker than planned.
     pub(crate) notices: Vec<String>,
 }
@@ -88,7 +93,8 @@ fn live() -> io::Result<()> {
         let (theirs, ours) = pipes()?;
         (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, inlet, Some(ours)))
     };
-    let relaying = std::thread::Builder::new().spawn(move || relay.run())?;
+    let lingers = brief.lingers;
+    let relaying = std::thread::Builder::new().spawn(move || relay.run(lingers))?;
     let it = Supervised {
         launch: &brief.launch,
         stdio: &stdio,
@@ -152,6 +158,10 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     for shown in &brief.shown {
         must_be(shown).map_err(|cause| fail("show what was declared", cause))?;
     }
+    let mut notices = brief.notices.clone();
+    if let Some(limits) = &brief.limits {
+        held::look(limits, &mut notices)?;
+    }
     for (from, to) in &brief.copies {
         copy(from, to).map_err(|e| fail(&format!("copy to {}", to.display()), e.to_string()))?;
     }
@@ -168,7 +178,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     restrict(&brief.writable).map_err(|cause| fail("restrict files by Landlock", cause))?;
     sys::seccomp::install(&seccomp::AGENT)
         .map_err(|e| fail("install the system-call filter", e.to_string()))?;
-    Ok(Ready { notices: brief.notices.clone(), terminal })
+    Ok(Ready { notices, terminal })
 }
 
 /// The engine looks a source up by its path, after we did: what it found is what we opened, or nothing runs.

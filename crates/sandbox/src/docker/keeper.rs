@@ -26,12 +26,15 @@ use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::attached::Attached;
 use super::container::{self, COPIES};
 use super::engine::{Engine, EngineAt, network_name, told};
+use super::held::Asked;
 use super::inside::{Brief, Shown};
 use super::network::{RunNetwork, Visit, send_line};
+use super::podman::Maker;
 use super::prepare;
 use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
 use super::talk::Talk;
+use super::turn::Turn;
 use crate::handshake::Event;
 use crate::plan::Plan;
 use crate::started::Stdio;
@@ -94,7 +97,7 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
     let run = given.plan.run.clone();
     let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
-    let (words, heard) = channel(WAITING);
+    let (words, mut heard) = channel(WAITING);
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
     let (Ok(link), Ok(control)) = (link, control) else {
         return Err(fail("start the keeper", "there are no descriptors left".into()));
@@ -102,7 +105,9 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
     let told = control.try_clone();
     streams::hear_parent(control, words.clone());
     let kept = async {
+        let turn = Turn::take(&given.engine.socket, &words, &mut heard).await?;
         let made = make(&given, &engine, &held).await?;
+        turn.end();
         streams::hear_sidecar(link, words.clone());
         watch(given, &engine, made, filler, words, heard).await
     };
@@ -114,11 +119,12 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (network, held) = (network_name(&run), held.into_inner());
     let removed = async {
-        tokio::join!(
+        let (containers, network) = tokio::join!(
             futures_util::future::join_all(held.iter().map(|container| engine.remove_container(container))),
             // Tried again until the engine has let go of all of them.
             engine.remove_network(&network)
-        )
+        );
+        (containers, network.and(engine.remove_volumes(&run).await))
     };
     // What is left is found by its label: by the parent, at once, and by the next start.
     let (containers, network) = match tokio::time::timeout(TAKING, removed).await {
@@ -163,7 +169,8 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
             let network = network?;
             filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
             let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
-            engine.make_container(&agent, body).await.map_err(fail("make the agent's container"))?;
+            let made = engine.make_agent(&plan.run, &own.volume, &agent, body).await;
+            made.map_err(fail("make the agent's container"))?;
             let attached = Attached::to(engine, &agent).await;
             let attached = attached.map_err(fail("attach to the agent's container"))?;
             engine.start(&agent).await.map_err(fail("start the agent's container"))?;
@@ -192,7 +199,7 @@ async fn watch(
     heard: Receiver<Word>,
 ) -> Result<(), Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let Given { plan, command, stdio, control, link, inlet, shown, hand, notices, .. } = given;
+    let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, .. } = given;
     let agent = agent_name(plan);
     let Made { agent: attached, sidecar: mut carried, container, network } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
@@ -207,6 +214,8 @@ async fn watch(
         copies: copies(plan),
         writable: writable(plan),
         authority: None,
+        lingers: at.maker == Maker::Podman,
+        limits: Asked::of(plan),
         notices,
     };
     let asked = words.clone();

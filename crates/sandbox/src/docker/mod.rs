@@ -16,10 +16,14 @@ mod apart;
 mod attached;
 mod container;
 mod engine;
+mod examine;
+mod held;
 mod inside;
 mod keeper;
 mod line;
 mod network;
+mod networks;
+mod podman;
 mod pool;
 mod prepare;
 mod published;
@@ -27,6 +31,7 @@ mod relay;
 mod replenish;
 mod streams;
 mod talk;
+mod turn;
 mod wire;
 
 use std::ffi::OsString;
@@ -34,6 +39,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use policy::{Inbound, MountMode, Port, RunId};
 use serde::{Deserialize, Serialize};
@@ -41,21 +47,23 @@ use sys::descriptor;
 use sys::process::{self, Namespaces};
 
 pub use self::accepts::accepts;
-use self::apart::apart;
+use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 pub use self::engine::EngineAt;
 use self::engine::{Engine, status, told};
+pub use self::examine::examine_engine;
 use self::inside::Shown;
 pub use self::inside::live_inside;
 use self::keeper::Given;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::network::{RunNetwork, Visit, receive_line};
+pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
 pub use self::published::{Outward, outward, refuse_hidden_sources};
+pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
-use crate::doctor::{Check, Verdict};
 use crate::error::Error;
 use crate::host::Host;
 use crate::plan::Plan;
@@ -68,6 +76,9 @@ use crate::undo::{Undo, UndoLog};
 /// Where an engine's socket is if nobody says.
 const SOCKET: &str = "/var/run/docker.sock";
 const NOT_FOUND: u16 = 404;
+/// How often it is looked for what of a killed run an engine was still making, and after how long.
+const LOOKS: usize = 4;
+const LOOK: Duration = Duration::from_millis(1500);
 
 /// A path that is shown once more, and how it may be used.
 type Protected = (PathBuf, MountMode);
@@ -101,11 +112,12 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
     let pool = pool::size(caller)?;
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
-    apart(|| async {
+    apart(LONGEST, || async {
         let look = |engine: Engine| async move { prepare::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
             Ok(config) => {
+                let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
                 Ok(EngineRun { at, image, config, owner, pool, ports, published })
             }
@@ -119,24 +131,6 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
             }),
         }
     })
-}
-
-/// Whether the caller has an engine that runs can use.
-#[must_use]
-pub fn examine_engine(caller: &Caller) -> Check {
-    let found = socket(caller).and_then(|socket| {
-        apart(|| async {
-            let ping = |engine: Engine| async move { engine.api.ping().await };
-            Engine::find(&socket, ping).await.map(|(_, at, _)| at)
-        })
-    });
-    match found {
-        Ok(at) => Check::works("backends", "docker", format!("the engine at {}", at.socket.display())),
-        Err(error) => {
-            let remedy = error.remedy().map(str::to_owned);
-            Check::lacks("backends", "docker", Verdict::Weaker, error.to_string(), remedy)
-        }
-    }
 }
 
 /// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
@@ -158,14 +152,36 @@ fn socket(caller: &Caller) -> Result<PathBuf, Error> {
 
 /// Takes away whatever an engine has of a run. What is gone is no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
-    let removed = apart(|| async {
-        let (engine, _, found) =
-            Engine::find(socket, |engine| async move { engine.objects(run).await }).await?;
-        let refused = |what| Error::Refused { what, remedy: None };
-        let (containers, networks) = found.map_err(|error| refused(told(&error)))?;
-        engine.remove_all(&containers, &networks).await.map_err(refused)
+    let removed = apart(LONGEST_REMOVAL, || async {
+        let ask = |engine: Engine| async move { engine.objects(run).await };
+        let (engine, _, mut found) = Engine::find(socket, ask).await?;
+        let mut look = 1;
+        loop {
+            let taken = take_away(&engine, run, found).await;
+            // What was asked for before a keeper was killed Podman goes on to make, and what goes meanwhile it fails over.
+            let is_last = engine.maker == Maker::Docker || look == LOOKS;
+            match taken {
+                Ok(was_there) if is_last || !was_there && look > 1 => return Ok(()),
+                Err(what) if is_last => return Err(Error::Refused { what, remedy: None }),
+                _ => tokio::time::sleep(LOOK).await,
+            }
+            look += 1;
+            found = engine.objects(run).await;
+        }
     });
     removed.map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Takes away what was found. Whether there was anything.
+async fn take_away(
+    engine: &Engine,
+    run: &RunId,
+    found: Result<(Vec<String>, Vec<String>), bollard::errors::Error>,
+) -> Result<bool, String> {
+    let (containers, networks) = found.map_err(|error| told(&error))?;
+    engine.remove_all(&containers, &networks).await?;
+    engine.remove_volumes(run).await?;
+    Ok(!containers.is_empty() || !networks.is_empty())
 }
 
 /// Starts the keeper of a plan, which makes the containers and starts the command once the sidecar serves.

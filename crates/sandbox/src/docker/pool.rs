@@ -15,17 +15,15 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::models::{
-    ContainerSummary, ContainerSummaryStateEnum as State, Ipam, IpamConfig, NetworkConnectRequest,
-    NetworkCreateRequest, NetworkDisconnectRequest,
+    ContainerSummary, ContainerSummaryStateEnum as State, NetworkConnectRequest, NetworkDisconnectRequest,
 };
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use policy::RunId;
 use tokio::io::AsyncWriteExt;
 
 use super::attached::{Attached, next_output};
-use super::engine::{EGRESS, Engine, LABEL_VERSION, endpoint_named, told};
+use super::engine::{EGRESS, Engine, endpoint_named, told};
 use super::line::{Channel, Frames, frame};
-use super::network::RunNetwork;
 use super::prepare::Own;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -94,7 +92,7 @@ impl Member {
         own.id.as_ref() == Some(&self.image)
     }
 
-    fn can_be_taken(&self, own: &Own) -> bool {
+    pub(super) fn can_be_taken(&self, own: &Own) -> bool {
         self.is_of(own)
             && self.is_untaken()
             && self.state == Some(State::RUNNING)
@@ -187,24 +185,6 @@ impl Engine {
     async fn leave_pool(&self, id: &str) -> Result<(), String> {
         let request = NetworkDisconnectRequest { container: id.to_owned(), force: Some(true) };
         self.api.disconnect_network(NETWORK, request).await.map_err(|error| told(&error))
-    }
-
-    /// Makes the network of those that wait: nothing on it reaches this machine, others, or each other.
-    pub(super) async fn make_pool_network(&self) -> Result<(), String> {
-        let subnet = IpamConfig { subnet: Some(RunNetwork::of_pool().subnet()), ..IpamConfig::default() };
-        let option =
-            |name: &str, value: &str| (format!("com.docker.network.bridge.{name}"), value.to_owned());
-        self.make_once(NetworkCreateRequest {
-            name: NETWORK.into(),
-            driver: Some("bridge".into()),
-            internal: Some(true),
-            enable_ipv6: Some(false),
-            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
-            options: Some(HashMap::from([option("inhibit_ipv4", "true"), option("enable_icc", "false")])),
-            labels: Some(HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])),
-            ..NetworkCreateRequest::default()
-        })
-        .await
     }
 }
 

@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use super::container::INSIDE_SIDECAR;
 use super::engine::{Engine, LABEL_VERSION, status, told};
 
 const IMAGE: &str = "lockgate-sidecar";
@@ -19,6 +20,11 @@ const NOT_FOUND: u16 = 404;
 /// How much of the binary is sent at once.
 const PIECE: usize = 256 << 10;
 const BLOCK: usize = 512;
+/// How often it is looked whether somebody else has made the image, and how many times.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: usize = 600;
+/// The names a run knows without asking, for an engine that would give it those of its machine.
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
 /// An image and a volume that hold our binary, by name.
 #[derive(Clone, Debug)]
@@ -31,19 +37,56 @@ pub(super) struct Own {
 
 /// The names of this binary's image and volume; the image is made where it is not there.
 pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
-    let binary = File::open("/proc/self/exe").map_err(|e| format!("this program's own file: {e}"))?;
-    let about = binary.metadata().map_err(|e| format!("this program's own file: {e}"))?;
+    let (own, binary, length) = name_own().map_err(|e| format!("this program's own file: {e}"))?;
+    if let Some(id) = known(engine, &own.image).await? {
+        return Ok(Own { id: Some(id), ..own });
+    }
+    // Of all runs of this program, one makes it: it is as large as the program.
+    let _held = wait_for(&binary).await;
+    if let Some(id) = known(engine, &own.image).await? {
+        return Ok(Own { id: Some(id), ..own });
+    }
+    import(engine, &own.image, binary, length).await?;
+    Ok(own)
+}
+
+/// The same, if the engine has them.
+pub(super) async fn known_own(engine: &Engine) -> Option<Own> {
+    let (own, ..) = name_own().ok()?;
+    let id = known(engine, &own.image).await.ok()??;
+    Some(Own { id: Some(id), ..own })
+}
+
+/// What this binary's image and volume are called, the binary, and how long it is.
+fn name_own() -> io::Result<(Own, File, u64)> {
+    let binary = File::open("/proc/self/exe")?;
+    let about = binary.metadata()?;
     let mark = mark(about.len(), about.mtime(), about.mtime_nsec());
     let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
     let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
-    match engine.api.inspect_image(&own.image).await {
-        Ok(about) => Ok(Own { id: about.id, ..own }),
-        Err(error) if status(&error) == Some(NOT_FOUND) => {
-            import(engine, &tag, binary, about.len()).await?;
-            Ok(own)
-        }
+    Ok((own, binary, about.len()))
+}
+
+/// What the engine knows an image by.
+async fn known(engine: &Engine, image: &str) -> Result<Option<String>, String> {
+    match engine.api.inspect_image(image).await {
+        Ok(about) => Ok(about.id),
+        Err(error) if status(&error) == Some(NOT_FOUND) => Ok(None),
         Err(error) => Err(told(&error)),
     }
+}
+
+/// Waits until nobody else holds the lock of this program's own file, and not for ever: who holds it may be anybody who can
+/// read it, and two who make the same image only take longer.
+async fn wait_for(binary: &File) -> Option<File> {
+    let lock = binary.try_clone().ok()?;
+    for _ in 0..LOOKS {
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Some(lock);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    None
 }
 
 /// Tells one build from another: FNV-1a over its size and when it was made.
@@ -54,14 +97,14 @@ fn mark(length: u64, seconds: i64, nanoseconds: i64) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
-async fn import(engine: &Engine, tag: &str, binary: File, length: u64) -> Result<(), String> {
-    let words = format!("ENTRYPOINT [\"/.lockgate/lockgate\", \"{INSIDE_SIDECAR}\"]");
+async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Result<(), String> {
+    // One line: of several Podman makes one. What it runs is said for each container.
     let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
     let options = CreateImageOptionsBuilder::default()
         .from_src("-")
-        .repo(IMAGE)
-        .tag(tag)
-        .changes(vec![words, label])
+        // Podman knows a tag here alone.
+        .repo(image)
+        .changes(vec![label])
         .build();
     let pieces = futures_util::stream::iter(archive(binary, length).map_err(|e| e.to_string())?);
     let body = bollard::body_try_stream(pieces.map(|piece| piece.map(Into::into)));
@@ -72,9 +115,11 @@ async fn import(engine: &Engine, tag: &str, binary: File, length: u64) -> Result
     Ok(())
 }
 
-/// An archive of a directory with one program in it, piece by piece.
+/// An archive of a directory with the program and a file of names in it, piece by piece.
 fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
     let mut head = header(".lockgate/", 0, tar::EntryType::Directory)?;
+    head.extend(header(".lockgate/hosts", HOSTS.len() as u64, tar::EntryType::Regular)?);
+    head.extend(padded(HOSTS));
     head.extend(header(".lockgate/lockgate", length, tar::EntryType::Regular)?);
     let padding = (BLOCK - (length as usize) % BLOCK) % BLOCK;
     // Two empty blocks end an archive.
@@ -92,6 +137,13 @@ fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Res
         }
     });
     Ok(std::iter::once(Ok(head)).chain(content).chain(std::iter::once(Ok(tail))))
+}
+
+/// A short file, filled up to whole blocks.
+fn padded(text: &str) -> Vec<u8> {
+    let mut octets = text.as_bytes().to_vec();
+    octets.resize(octets.len().next_multiple_of(BLOCK), 0);
+    octets
 }
 
 fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> {
@@ -156,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_holds_the_program_and_nothing_else() {
+    fn the_archive_holds_the_program_and_two_names() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 1300]).unwrap();
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
@@ -168,7 +220,9 @@ mod tests {
             .unwrap()
             .map(|entry| entry.map(|e| (e.path().unwrap().display().to_string(), e.size())).unwrap())
             .collect();
-        assert_eq!(entries, [(".lockgate/".into(), 0), (".lockgate/lockgate".into(), 1300)]);
+        let expected =
+            [(".lockgate/", 0), (".lockgate/hosts", HOSTS.len() as u64), (".lockgate/lockgate", 1300)];
+        assert_eq!(entries, expected.map(|(path, size)| (path.to_owned(), size)));
     }
 
     #[test]

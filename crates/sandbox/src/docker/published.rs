@@ -8,9 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use bollard::models::{PortBinding, PortMap};
 use policy::Inbound;
 
-use super::apart::apart;
+use super::apart::{LONGEST, apart};
 use super::engine::{Engine, EngineAt, told};
 use super::network::RunNetwork;
+use super::podman::Maker;
 use crate::error::Error;
 
 /// What is asked for on the sidecar's container: on loopback where only this machine may connect. IPv6 is not asked for: an
@@ -65,7 +66,8 @@ pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
         remedy: (!remedy.is_empty()).then(|| remedy.to_owned()),
     };
     let hides = at.rootless
-        || apart(|| async {
+        || at.maker == Maker::Podman
+        || apart(LONGEST, || async {
             let fail = |error| Error::Refused { what: told(&error), remedy: None };
             let engine = Engine::at(at).map_err(fail)?;
             let (about, version) = tokio::join!(engine.api.info(), engine.api.version());

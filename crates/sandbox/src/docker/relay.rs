@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A keeper that goes closes the
 /// line, also then.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
+/// How long a container that has told its end waits for the keeper's word.
+const RELEASE: Duration = Duration::from_secs(10);
 /// How much may wait to be taken by the keeper before no more is read of the command's.
 const MOST_WAITING: usize = 4 * CHUNK;
 
@@ -107,14 +110,15 @@ impl Relay {
         }
     }
 
-    /// Moves until the command has ended and all of it is told, or the keeper is gone.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    /// Moves until the command has ended and all of it is told, or the keeper is gone. One that lingers then waits for a last word.
+    pub(super) fn run(mut self, lingers: bool) -> io::Result<()> {
         self.take_frames()?;
         loop {
             if self.is_done() {
                 let Some(ended) = self.ended.take() else { return self.flush() };
                 self.tell_end(&ended);
-                return self.flush();
+                self.flush()?;
+                return if lingers { self.await_release() } else { Ok(()) };
             }
             for place in self.wait()? {
                 match place {
@@ -297,6 +301,31 @@ impl Relay {
         self.to_keeper.extend(frame(Channel::Event, &used.message().0));
         if !ended.is_empty() {
             self.to_keeper.extend(frame(Channel::Event, ended));
+        }
+    }
+
+    /// Waits until the keeper has heard how it ended, or is gone, and not for ever.
+    fn await_release(&mut self) -> io::Result<()> {
+        let until = Instant::now() + RELEASE;
+        let mut buffer = [0; CHUNK];
+        loop {
+            while let Some((channel, _)) = self.frames.next_frame()? {
+                if channel == Channel::Stop {
+                    return Ok(());
+                }
+            }
+            let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+            match rustix::event::poll(&mut [PollFd::new(&self.line_in, PollFlags::IN)], left.as_ref()) {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            match rustix::io::read(&self.line_in, &mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(length) => self.frames.feed(&buffer[..length]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 

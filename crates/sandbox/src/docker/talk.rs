@@ -34,6 +34,7 @@ pub(super) struct Talk {
     attached: Attached,
     frames: Frames,
     complaint: String,
+    lingers: bool,
     brief: Option<Brief>,
     awaits_authority: bool,
     is_sidecar_ready: bool,
@@ -94,6 +95,7 @@ impl Talk {
             attached,
             frames: Frames::default(),
             complaint: String::new(),
+            lingers: brief.lingers,
             brief: Some(brief),
             awaits_authority,
             is_sidecar_ready: false,
@@ -307,6 +309,10 @@ impl Talk {
                 }
                 Channel::Event => {
                     if let Some(ended) = self.take_event(&payload) {
+                        // Podman's containers wait for it; others have ended.
+                        if self.lingers {
+                            self.say(Channel::Stop, &[]).await;
+                        }
                         return Ok(Some(ended));
                     }
                 }

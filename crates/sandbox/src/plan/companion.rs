@@ -125,7 +125,7 @@ fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docker::EngineAt;
+    use crate::docker::{EngineAt, Maker};
 
     fn engine(user: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
         let config = EngineImage {
@@ -133,7 +133,7 @@ mod tests {
             volumes: volumes.iter().map(PathBuf::from).collect(),
             ..EngineImage::default()
         };
-        let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless: false };
+        let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless: false, maker: Maker::Docker };
         EngineRun {
             at,
             image: "redis".into(),

@@ -1,4 +1,4 @@
-//! `dockerd`: how it is told to keep to its folder, whether it answers, and how it ends by itself. Its log is a file beside
+//! The daemon, `dockerd` or Podman's service: how it is told to keep to its folder, whether it answers, and how it ends by itself. Its log is a file beside
 //! its data, whose last lines are the reason where it does not start.
 
 use std::ffi::OsString;
@@ -11,12 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::archives;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::options::Network;
+use crate::options::{Kind, Network};
+use crate::podman;
+use crate::stored::Stored;
 
 /// From its start to its first answer.
 const READY: Duration = Duration::from_secs(30);
 /// Where distributions keep what dockerd starts (`containerd`, `iptables`), which an account's own list may lack.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Of a log that is shown.
 const LINES: usize = 3;
 
@@ -28,7 +30,12 @@ pub(crate) struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
-    pub(crate) fn start(folder: &'a Folder, network: Network) -> Result<Self, Error> {
+    pub(crate) fn start(
+        folder: &'a Folder,
+        kind: Kind,
+        network: Network,
+        stored: Option<&Stored>,
+    ) -> Result<Self, Error> {
         if network == Network::Own {
             let up = Command::new("ip").env("PATH", PATH).args(["link", "set", "lo", "up"]).status();
             if !up.is_ok_and(|status| status.success()) {
@@ -36,19 +43,19 @@ impl<'a> Daemon<'a> {
                 return Err(Error::Tool { program: "ip", package: "iproute2", message });
             }
         }
-        let configuration = folder.at("daemon.json");
-        fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;
         let log = folder.at("log");
         let log = File::create(&log).map_err(Error::file(log))?;
         let copy = log.try_clone().map_err(Error::file(folder.at("log")))?;
-        let mut command = Command::new("dockerd");
-        command.env_clear().env("PATH", PATH).args(arguments(folder));
+        let (mut command, program, package) = match kind {
+            Kind::Docker => (dockerd(folder)?, "dockerd", "docker.io"),
+            Kind::Podman => {
+                let images = stored.map(Stored::images);
+                (podman::service(folder, images.as_deref())?, "podman", "podman")
+            }
+        };
         command.stdin(Stdio::null()).stdout(log).stderr(copy);
-        let child = command.spawn().map_err(|error| Error::Tool {
-            program: "dockerd",
-            package: "docker.io",
-            message: error.to_string(),
-        })?;
+        let child =
+            command.spawn().map_err(|error| Error::Tool { program, package, message: error.to_string() })?;
         Ok(Self { folder, child, deadline: Instant::now() + READY })
     }
 
@@ -74,6 +81,14 @@ impl<'a> Daemon<'a> {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+fn dockerd(folder: &Folder) -> Result<Command, Error> {
+    let configuration = folder.at("daemon.json");
+    fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;
+    let mut command = Command::new("dockerd");
+    command.env_clear().env("PATH", PATH).args(arguments(folder));
+    Ok(command)
 }
 
 fn arguments(folder: &Folder) -> Vec<OsString> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why there is no engine. Each message fits after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("read the arguments: {0}\nusage: engine [--here] [--archive FILE]… -- CMD ARGS…")]
+    #[error("read the arguments: {0}\nusage: engine [--podman] [--here] [--archive FILE]… -- CMD ARGS…")]
     Arguments(String),
     #[error("use {path}")]
     File { path: PathBuf, source: io::Error },
@@ -18,7 +18,7 @@ pub(crate) enum Error {
     Mount { what: &'static str, target: PathBuf, source: io::Error },
     #[error("run {program} ({package}): {message}")]
     Tool { program: &'static str, package: &'static str, message: String },
-    #[error("get an answer from dockerd: {message}")]
+    #[error("get an answer from the engine: {message}")]
     Daemon { message: String },
     #[error("take the image {name} in: {message}")]
     Import { name: String, message: String },

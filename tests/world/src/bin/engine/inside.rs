@@ -15,7 +15,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::daemon::Daemon;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::options::Network;
+use crate::options::{Kind, Network};
+use crate::podman;
 use crate::process::{Forked, end_all_others, fork, unshare};
 use crate::stored::Stored;
 
@@ -44,6 +45,7 @@ pub(crate) enum Word {
 /// Makes the namespaces, and waits for their first process.
 pub(crate) fn run(
     folder: &Folder,
+    kind: Kind,
     stored: Option<&Stored>,
     network: Network,
     ready: OwnedFd,
@@ -62,9 +64,12 @@ pub(crate) fn run(
             Ok(0)
         }
         Forked::Child => {
-            let served = serve(folder, stored, network, ready, &end);
+            let served = serve(folder, kind, stored, network, ready, &end);
             end_all_others();
             wait_for_all();
+            if kind == Kind::Podman {
+                podman::remove_groups(folder);
+            }
             // The folder is removed as the machine sees it: here, the containers' roots are still mounted in it.
             let left = move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount));
             if left.is_ok() && !matches!(served, Ok(Word::Settle)) {
@@ -78,6 +83,7 @@ pub(crate) fn run(
 /// From the first mount to the word that ends it.
 fn serve(
     folder: &Folder,
+    kind: Kind,
     stored: Option<&Stored>,
     network: Network,
     ready: OwnedFd,
@@ -89,13 +95,13 @@ fn serve(
     let nowhere = fs::File::options().read(true).write(true).open(null).map_err(Error::file(null))?;
     rustix::stdio::dup2_stdin(&nowhere).map_err(refused)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(refused)?;
-    mount_all()?;
+    mount_all(kind)?;
     if let Some(stored) = stored {
         // Databases are synced to the disk with each change, which on a busy machine takes seconds.
         mount_memory(&folder.files(), MountFlags::empty())?;
-        stored.fill(folder)?;
+        stored.fill(folder, kind)?;
     }
-    let mut daemon = Daemon::start(folder, network)?;
+    let mut daemon = Daemon::start(folder, kind, network, stored)?;
     loop {
         if daemon.answers()? {
             break;
@@ -135,7 +141,7 @@ fn word(end: &OwnedFd, patience: Duration) -> Word {
 }
 
 /// The machine's mounts go on to arrive here, and none of ours arrives there.
-fn mount_all() -> Result<(), Error> {
+fn mount_all(kind: Kind) -> Result<(), Error> {
     let at = |what, target: &Path| {
         let target = target.to_owned();
         move |source: rustix::io::Errno| Error::Mount { what, target, source: source.into() }
@@ -145,7 +151,8 @@ fn mount_all() -> Result<(), Error> {
         .map_err(at("a tree of its own", root))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(at("proc", Path::new("/proc")))?;
-    for folder in OF_THE_MACHINE.map(Path::new) {
+    let of_kind = if kind == Kind::Podman { &podman::OF_THE_MACHINE[..] } else { &OF_THE_MACHINE[..] };
+    for folder in of_kind.iter().map(Path::new) {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
         mount_memory(folder, flags)?;
     }

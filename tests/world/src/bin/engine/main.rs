@@ -1,5 +1,5 @@
-//! `engine [--here] [--archive FILE]… -- CMD ARGS…`: a docker engine of its own, for as long as the command runs, which finds
-//! it by `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
+//! `engine [--podman] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its own, Docker's or Podman's, for as long as the command
+//! runs, which finds it by `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
 //!
 //! ```text
 //! engine ─┬─ command
@@ -17,6 +17,7 @@ mod folder;
 mod groups;
 mod inside;
 mod options;
+mod podman;
 #[path = "../../process.rs"]
 mod process;
 mod start;
@@ -44,11 +45,11 @@ fn main() -> ExitCode {
 fn run(options: Options) -> Result<u8, Error> {
     let base = Base::lock()?;
     base.sweep();
-    let stored = Stored::of(&base, &options.archives)?;
+    let stored = Stored::of(&base, options.kind, &options.archives)?;
     let folder = Folder::make(&base)?;
     // Before anything forks: a copy of a descriptor holds its lock.
     drop(base);
-    let engine = Engine::start(&folder, Some(&stored), options.network)?;
+    let engine = Engine::start(&folder, options.kind, Some(&stored), options.network)?;
     let ended = command(&options, &folder);
     engine.stop();
     ended

@@ -14,9 +14,17 @@ pub(crate) enum Network {
     Own,
 }
 
+/// Which engine it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Docker,
+    Podman,
+}
+
 /// What the caller asked for.
 #[derive(Debug)]
 pub(crate) struct Options {
+    pub(crate) kind: Kind,
     pub(crate) network: Network,
     pub(crate) archives: Vec<PathBuf>,
     pub(crate) program: OsString,
@@ -26,13 +34,14 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the arguments that follow the program's own name.
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, Error> {
-        let (mut network, mut archives) = (Network::Own, Vec::new());
+        let (mut kind, mut network, mut archives) = (Kind::Docker, Network::Own, Vec::new());
         loop {
             let Some(argument) = arguments.next() else {
                 return Err(Error::Arguments("`--` and a command are missing".to_owned()));
             };
             match argument.to_str() {
                 Some("--") => break,
+                Some("--podman") => kind = Kind::Podman,
                 Some("--here") => network = Network::Here,
                 Some("--archive") => match arguments.next() {
                     Some(path) => archives.push(PathBuf::from(path)),
@@ -42,6 +51,6 @@ impl Options {
             }
         }
         let program = arguments.next().ok_or_else(|| Error::Arguments("a command is missing".to_owned()))?;
-        Ok(Self { network, archives, program, arguments: arguments.collect() })
+        Ok(Self { kind, network, archives, program, arguments: arguments.collect() })
     }
 }

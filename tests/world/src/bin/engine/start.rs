@@ -9,7 +9,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::inside;
-use crate::options::Network;
+use crate::options::{Kind, Network};
 use crate::process::{Forked, fork};
 use crate::stored::Stored;
 
@@ -22,14 +22,19 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Starts one in `folder`, and waits until it answers. What it begins with is in memory; what begins with nothing is kept.
-    pub(crate) fn start(folder: &Folder, stored: Option<&Stored>, network: Network) -> Result<Self, Error> {
+    pub(crate) fn start(
+        folder: &Folder,
+        kind: Kind,
+        stored: Option<&Stored>,
+        network: Network,
+    ) -> Result<Self, Error> {
         let refused = |source: rustix::io::Errno| Error::Fork { source: source.into() };
         let (answered, ready) = pipe_with(PipeFlags::CLOEXEC).map_err(refused)?;
         let (end, held) = pipe_with(PipeFlags::CLOEXEC).map_err(refused)?;
         match fork().map_err(|source| Error::Fork { source })? {
             Forked::Child => {
                 drop((answered, held));
-                crate::leave(inside::run(folder, stored, network, ready, end))
+                crate::leave(inside::run(folder, kind, stored, network, ready, end))
             }
             Forked::Parent(outer) => {
                 drop((ready, end));

@@ -12,7 +12,7 @@ use rustix::fs::FlockOperation;
 use crate::archives;
 use crate::error::Error;
 use crate::folder::{Base, Folder, is_free, open_lock};
-use crate::options::Network;
+use crate::options::{Kind, Network};
 use crate::start::Engine;
 
 /// How the names of these folders begin; the rest says which archives are in.
@@ -30,12 +30,12 @@ pub(crate) struct Stored {
 
 impl Stored {
     /// The data with these archives in it, made if it has to be.
-    pub(crate) fn of(base: &Base, archives: &[PathBuf]) -> Result<Self, Error> {
-        let path = base.path().join(format!("{STORED}{:016x}", key(archives)?));
+    pub(crate) fn of(base: &Base, kind: Kind, archives: &[PathBuf]) -> Result<Self, Error> {
+        let path = base.path().join(format!("{STORED}{:016x}", key(kind, archives)?));
         if !path.join(DATA).is_dir() {
             forget_others(base);
             fs::create_dir_all(&path).map_err(Error::file(&path))?;
-            make(base, archives, &path.join(DATA))?;
+            make(base, kind, archives, &path.join(DATA))?;
         }
         let lock = open_lock(&path)?;
         rustix::fs::flock(&lock, FlockOperation::LockShared)
@@ -43,16 +43,25 @@ impl Stored {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Fills an engine's folder.
-    pub(crate) fn fill(&self, folder: &Folder) -> Result<(), Error> {
+    /// Where Podman reads the images.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.path.join(DATA)
+    }
+
+    /// Fills an engine's folder. Podman's stays empty.
+    pub(crate) fn fill(&self, folder: &Folder, kind: Kind) -> Result<(), Error> {
+        if kind == Kind::Podman {
+            return Ok(());
+        }
         let to = folder.data();
         copy(&self.path.join(DATA), &to).map_err(Error::file(to))
     }
 }
 
 /// What makes two engines begin with the same.
-fn key(archives: &[PathBuf]) -> Result<u64, Error> {
+fn key(kind: Kind, archives: &[PathBuf]) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
+    kind.hash(&mut hasher);
     for archive in archives {
         let data = fs::metadata(archive).map_err(Error::file(archive))?;
         let archive = fs::canonicalize(archive).map_err(Error::file(archive))?;
@@ -70,9 +79,9 @@ fn forget_others(base: &Base) {
     }
 }
 
-fn make(base: &Base, archives: &[PathBuf], data: &Path) -> Result<(), Error> {
+fn make(base: &Base, kind: Kind, archives: &[PathBuf], data: &Path) -> Result<(), Error> {
     let folder = Folder::make(base)?;
-    let engine = Engine::start(&folder, None, Network::Own)?;
+    let engine = Engine::start(&folder, kind, None, Network::Own)?;
     let taken = archives.iter().try_for_each(|archive| archives::take_in(&folder.socket(), archive));
     engine.settle();
     let moved = taken.and_then(|()| fs::rename(folder.data(), data).map_err(Error::file(data)));

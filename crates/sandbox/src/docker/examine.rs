@@ -1,0 +1,106 @@
+//! What a run would get at the caller's engine: who made it, what it may do, and how many sidecars wait there.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::apart::{LONGEST, apart};
+use super::engine::{Engine, EngineAt, told};
+use super::podman::{self, Maker};
+use super::{pool, prepare, socket};
+use crate::caller::Caller;
+use crate::doctor::{Check, Verdict};
+use crate::error::Error;
+
+/// The group of all of it.
+const GROUP: &str = "backends";
+const WHAT: &str = "docker";
+
+/// What was found.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    at: EngineAt,
+    version: Option<String>,
+    /// How many sidecars of this build wait.
+    waiting: usize,
+}
+
+/// Whether the caller has an engine that runs can use, which it is, and what of its pool a run would find.
+#[must_use]
+pub fn examine_engine(caller: &Caller) -> Vec<Check> {
+    let lacks = |error: &Error| {
+        let remedy = error.remedy().map(str::to_owned);
+        vec![Check::lacks(GROUP, WHAT, Verdict::Weaker, error.to_string(), remedy)]
+    };
+    let found = match socket(caller).and_then(|socket| apart(LONGEST, || async { find(&socket).await })) {
+        Ok(found) => found,
+        Err(error) => return lacks(&error),
+    };
+    let engine = Check::works(GROUP, WHAT, describe(&found));
+    match pool::size(caller) {
+        Ok(size) => {
+            let size = if found.at.lends_sidecars() { size } else { 0 };
+            vec![engine, Check::works(GROUP, "docker, sidecars", describe_pool(found.waiting, size))]
+        }
+        Err(error) => [vec![engine], lacks(&error)].concat(),
+    }
+}
+
+async fn find(socket: &Path) -> Result<Found, Error> {
+    let ask = |engine: Engine| async move {
+        let own = prepare::known_own(&engine).await;
+        engine.members().await.map(|members| match own {
+            Some(own) => members.iter().filter(|member| member.can_be_taken(&own)).count(),
+            None => 0,
+        })
+    };
+    let (_, at, waiting) = Engine::find(socket, ask).await?;
+    let waiting = waiting.map_err(|error| Error::Refused { what: told(&error), remedy: None })?;
+    Ok(Found { version: podman::version(socket).await, at, waiting })
+}
+
+fn describe(found: &Found) -> String {
+    let Found { at, version, .. } = found;
+    let version = version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
+    let rights = if at.rootless {
+        "without root: its root is you, and the command's user inside"
+    } else {
+        "as root: the command is you, or the workspace's owner, and never root"
+    };
+    let mut said = format!("{}{version} at {}, {rights}", at.maker.name(), at.socket.display());
+    if at.maker == Maker::Podman {
+        said += "; sidecars are not kept from each other by it, and listen where only their run is";
+    }
+    said
+}
+
+fn describe_pool(waiting: usize, size: usize) -> String {
+    match (waiting, size) {
+        (_, 0) => "none may wait: each run makes its own".into(),
+        (0, size) => format!("0 of {size} wait: the next run makes its own, and fills the pool behind it"),
+        (waiting, size) => format!("{waiting} of {size} wait: the next run takes one"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_told_with_its_version_and_its_rights() {
+        let at = |maker, rootless| EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker };
+        let found =
+            |maker, rootless| Found { at: at(maker, rootless), version: Some("4.3.1".into()), waiting: 0 };
+        let docker = describe(&found(Maker::Docker, false));
+        assert!(docker.starts_with("Docker 4.3.1 at /s, as root") && !docker.contains(';'), "{docker}");
+        let podman = describe(&found(Maker::Podman, true));
+        assert!(podman.starts_with("Podman 4.3.1 at /s, without root: its root is you"), "{podman}");
+    }
+
+    #[test]
+    fn the_pool_is_told_with_what_the_next_run_does() {
+        assert_eq!(describe_pool(1, 2), "1 of 2 wait: the next run takes one");
+        assert!(describe_pool(0, 2).starts_with("0 of 2 wait: the next run makes its own"));
+        assert_eq!(describe_pool(3, 0), "none may wait: each run makes its own");
+    }
+}

@@ -1,0 +1,187 @@
+//! Whether an engine holds the limits it was asked for, seen from inside: some take them, say nothing, and hold none. Podman
+//! without root does, where control groups are of version 1. What a process can bound by itself, it does.
+
+use std::path::Path;
+
+use policy::Enforcement;
+use rustix::process::{Resource, Rlimit};
+use serde::{Deserialize, Serialize};
+
+use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
+use crate::plan::{LimitsPlan, Plan};
+use crate::supervise::Failure;
+
+/// Where an engine shows a container its own control group.
+const BASE: &str = "/sys/fs/cgroup";
+const OWN_GROUPS: &str = "/proc/self/cgroup";
+/// Podman says nothing of it.
+const NAMES_SHOW: &str = "the names of this machine's control groups can be seen inside: with those of version 1 Podman has no \
+                          namespace for them";
+const PROCESSES: &str = "processes";
+/// What is given to a processor in a period counts in thousandths of one, and an engine may round.
+const ROUNDING: u64 = 10;
+
+/// The limits that an engine was asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    memory: u64,
+    milli_cpus: u64,
+    processes: u64,
+    /// Whether there is no run without them.
+    required: bool,
+}
+
+impl Asked {
+    /// Those of a plan.
+    pub(super) fn of(plan: &Plan) -> Option<Self> {
+        let LimitsPlan::Engine(limits) = &plan.limits else { return None };
+        Some(Self {
+            memory: limits.memory.bytes(),
+            milli_cpus: limits.cpus.milli().into(),
+            processes: u64::from(limits.pids).saturating_add_signed(OWN_PROCESSES),
+            required: limits.enforcement == Enforcement::Required,
+        })
+    }
+}
+
+/// The limits, as the container's own control group has them; none where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    memory: Option<u64>,
+    milli_cpus: Option<u64>,
+    processes: Option<u64>,
+}
+
+/// Looks whether all are held. One that was asked for and is not ends the run; of others there is a notice.
+pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failure> {
+    bound(Resource::Core, CORE);
+    bound(Resource::Nofile, OPEN_FILES);
+    let mut missing = missing(asked, seen(Path::new(BASE)));
+    // What a process can do about it itself: then all of the person's processes at that engine count, and not this run's alone.
+    missing.retain(|what| *what != PROCESSES || !bound(Resource::Nproc, asked.processes));
+    if !is_apart(&std::fs::read_to_string(OWN_GROUPS).unwrap_or_default()) {
+        notices.push(NAMES_SHOW.into());
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("the engine does not limit {}", missing.join(", "));
+    let remedy = "an engine without root needs control groups of version 2, of which its user was given some";
+    if asked.required {
+        let cause = format!("{what}: {remedy}; or accept a run without them: --limits best-effort");
+        return Err(Failure { step: "hold the limits".into(), cause });
+    }
+    notices.push(format!("{what}: {remedy}"));
+    Ok(())
+}
+
+/// Takes what is above `most` away from this process, and all it starts. Whether that is the bound now.
+fn bound(resource: Resource, most: u64) -> bool {
+    let now = rustix::process::getrlimit(resource);
+    let at_most = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
+    let limit = Rlimit { current: at_most(now.current), maximum: at_most(now.maximum) };
+    rustix::process::setrlimit(resource, limit).is_ok()
+}
+
+/// Whether the names of control groups end at this container's own: cgroup_namespaces(7).
+fn is_apart(groups: &str) -> bool {
+    groups.lines().all(|line| line.splitn(3, ':').nth(2) == Some("/"))
+}
+
+fn missing(asked: &Asked, seen: Seen) -> Vec<&'static str> {
+    let within = |seen: Option<u64>, most: u64| seen.is_some_and(|seen| seen <= most);
+    let all = [
+        ("memory", within(seen.memory, asked.memory)),
+        ("processors", within(seen.milli_cpus, asked.milli_cpus + ROUNDING)),
+        (PROCESSES, within(seen.processes, asked.processes)),
+    ];
+    all.into_iter().filter(|(_, is_held)| !is_held).map(|(what, _)| what).collect()
+}
+
+/// Reads what is there, of either version: cgroups(7). What is not a number is no limit.
+fn seen(base: &Path) -> Seen {
+    let text = |file: &str| std::fs::read_to_string(base.join(file)).unwrap_or_default();
+    let number = |file: &str| text(file).trim().parse().ok();
+    let share = |quota: Option<u64>, period: Option<u64>| quota?.checked_mul(1000)?.checked_div(period?);
+    if !base.join("memory").is_dir() {
+        let cpu = text("cpu.max");
+        let mut cpu = cpu.split_whitespace().map(|word| word.parse().ok());
+        return Seen {
+            memory: number("memory.max"),
+            milli_cpus: share(cpu.next().flatten(), cpu.next().flatten()),
+            processes: number("pids.max"),
+        };
+    }
+    Seen {
+        memory: number("memory/memory.limit_in_bytes"),
+        milli_cpus: share(number("cpu/cpu.cfs_quota_us"), number("cpu/cpu.cfs_period_us")),
+        processes: number("pids/pids.max"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let base = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = base.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        base
+    }
+
+    const ASKED: Asked = Asked { memory: 64 << 20, milli_cpus: 500, processes: 10, required: true };
+
+    #[test]
+    fn what_is_held_is_seen_in_either_version() {
+        let first = directory(&[
+            ("memory/memory.limit_in_bytes", "67108864\n"),
+            ("cpu/cpu.cfs_quota_us", "50000\n"),
+            ("cpu/cpu.cfs_period_us", "100000\n"),
+            ("pids/pids.max", "10\n"),
+        ]);
+        let second =
+            directory(&[("memory.max", "67108864\n"), ("cpu.max", "50000 100000\n"), ("pids.max", "9\n")]);
+        for base in [first, second] {
+            assert_eq!(missing(&ASKED, seen(base.path())), [""; 0], "{:?}", seen(base.path()));
+        }
+    }
+
+    #[test]
+    fn names_of_other_control_groups_are_seen() {
+        assert!(is_apart("4:memory:/\n0::/\n") && is_apart(""));
+        assert!(!is_apart("4:memory:/libpod_parent/libpod-1\n0::/\n") && !is_apart("0::/../a:b\n"));
+    }
+
+    #[test]
+    fn what_is_not_held_is_named() {
+        let all = ["memory", "processors", "processes"];
+        let second = directory(&[("memory.max", "max"), ("cpu.max", "max 100000"), ("pids.max", "max")]);
+        // As Podman without root has them: those of all.
+        let first = directory(&[
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("cpu/cpu.cfs_quota_us", "-1\n"),
+            ("cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        for base in [first, second, directory(&[])] {
+            assert_eq!(missing(&ASKED, seen(base.path())), all);
+        }
+        let more = directory(&[("memory.max", "67108865"), ("cpu.max", "60000 100000"), ("pids.max", "11")]);
+        assert_eq!(missing(&ASKED, seen(more.path())), all);
+    }
+
+    #[test]
+    fn one_that_was_asked_for_ends_the_run_and_of_others_there_is_a_notice() {
+        // This process has no limits of a run's, and is to have none.
+        let asked = |required| Asked { memory: 1, processes: u64::MAX, required, ..ASKED };
+        let mut notices = Vec::new();
+        assert!(look(&asked(true), &mut notices).is_err());
+        assert!(look(&asked(false), &mut notices).is_ok());
+        assert!(notices.iter().any(|notice| notice.contains("does not limit memory")), "{notices:?}");
+    }
+}

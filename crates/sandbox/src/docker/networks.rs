@@ -1,0 +1,137 @@
+//! The networks of an engine's that runs stand on: made, and taken away.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
+use policy::RunId;
+
+use super::engine::{
+    CONFLICT, EGRESS, Engine, FORBIDDEN, INTERNAL, NOT_FOUND, PAUSES, labels, network_name, own_label,
+    status, told,
+};
+use super::network::{NETWORKS, RunNetwork};
+use super::podman::{self, Maker};
+use super::pool;
+
+impl Engine {
+    /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).
+    pub(super) async fn make_network(&self, run: &RunId, first: u32) -> Result<RunNetwork, String> {
+        for number in 0..NETWORKS {
+            let network = RunNetwork::numbered(first % NETWORKS + number);
+            match self.make_internal(&network_name(run), network, &[], labels(run)).await {
+                Ok(()) => return Ok(network),
+                Err((_, told)) if is_overlap(&told) => {}
+                Err((_, told)) => return Err(told),
+            }
+        }
+        Err(format!("all {NETWORKS} networks are taken"))
+    }
+
+    /// Makes a network that leads nowhere, and on which this machine has no address: with one, every service that listens on it
+    /// would be there. What an engine refuses is told with its status.
+    async fn make_internal(
+        &self,
+        name: &str,
+        network: RunNetwork,
+        more: &[(&str, &str)],
+        labels: HashMap<String, String>,
+    ) -> Result<(), (Option<u16>, String)> {
+        if self.maker == Maker::Podman {
+            return podman::make_internal(&self.socket, name, &network.subnet(), labels).await;
+        }
+        let subnet = IpamConfig { subnet: Some(network.subnet()), ..IpamConfig::default() };
+        let options = [("inhibit_ipv4", "true")].iter().chain(more);
+        let option =
+            |(name, value): &(&str, &str)| (format!("com.docker.network.bridge.{name}"), (*value).to_owned());
+        let request = NetworkCreateRequest {
+            name: name.into(),
+            driver: Some("bridge".into()),
+            internal: Some(true),
+            enable_ipv6: Some(false),
+            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
+            options: Some(options.map(option).collect()),
+            labels: Some(labels),
+            ..NetworkCreateRequest::default()
+        };
+        let made = self.api.create_network(request).await;
+        made.map(drop).map_err(|error| (status(&error), told(&error)))
+    }
+
+    /// The network by which sidecars reach the outside; they do not reach each other there.
+    pub(super) async fn make_egress(&self) -> Result<(), String> {
+        let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
+        let request = NetworkCreateRequest {
+            name: EGRESS.into(),
+            driver: Some("bridge".into()),
+            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
+            options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
+            labels: Some(own_label()),
+            ..NetworkCreateRequest::default()
+        };
+        self.make_once(EGRESS, || async {
+            let made = self.api.create_network(request).await;
+            made.map(drop).map_err(|error| (status(&error), told(&error)))
+        })
+        .await
+    }
+
+    /// The network of sidecars that wait: nothing on it reaches this machine, others, or each other.
+    pub(super) async fn make_pool_network(&self) -> Result<(), String> {
+        let (name, network) = (pool::NETWORK, RunNetwork::of_pool());
+        let apart = [("enable_icc", "false")];
+        self.make_once(name, || self.make_internal(name, network, &apart, own_label())).await
+    }
+
+    /// Makes a network that an engine has once, if it has not.
+    async fn make_once<W>(&self, name: &str, make: impl FnOnce() -> W) -> Result<(), String>
+    where
+        W: Future<Output = Result<(), (Option<u16>, String)>>,
+    {
+        if self.api.inspect_network(name, None).await.is_ok() {
+            return Ok(());
+        }
+        match make().await {
+            Ok(()) => Ok(()),
+            // Another run was first: of two networks with the same addresses an engine makes one.
+            Err((status, told)) if status == Some(CONFLICT) || is_overlap(&told) => {
+                self.await_network(name).await.map_err(|_| told)
+            }
+            Err((_, told)) => Err(told),
+        }
+    }
+
+    /// Waits until a network that somebody else makes is there.
+    async fn await_network(&self, name: &str) -> Result<(), bollard::errors::Error> {
+        for pause in [10, 50, 100, 500, 1000, 2000] {
+            if self.api.inspect_network(name, None).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        self.api.inspect_network(name, None).await.map(drop)
+    }
+
+    /// Takes the network of a run away. While the engine still lets go of a container, it is tried again.
+    pub(super) async fn remove_network(&self, name: &str) -> Result<(), String> {
+        let mut last = String::new();
+        for pause in PAUSES {
+            match self.api.remove_network(name).await {
+                Ok(()) => return Ok(()),
+                Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(()),
+                Err(error) if matches!(status(&error), Some(FORBIDDEN | CONFLICT | INTERNAL)) => {
+                    last = told(&error);
+                }
+                Err(error) => return Err(told(&error)),
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        Err(last)
+    }
+}
+
+/// Whether a network could not be made because another has these addresses.
+fn is_overlap(told: &str) -> bool {
+    let text = told.to_lowercase();
+    text.contains("overlap") || text.contains("already used") || text.contains("already being used")
+}

@@ -1,0 +1,263 @@
+//! Podman, where it is not Docker: it speaks Docker's API, and some of what a run stands on has no words there, or means something
+//! else. That is asked for here in Podman's own words, or said in others.
+//!
+//! - An internal network that Docker's API makes has an address of the machine's, for its resolver. Podman's own makes one without.
+//! - A directory in memory knows no bound of its files, and no owner. A volume of that kind knows both.
+//! - The names of the machine's own `/etc/hosts` are a container's as well, unless it has another; `sidecar` is a question for DNS.
+//! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
+//! - A process may have as many others as the kernel has, which Podman itself may not always ask for.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::models::{ContainerCreateBody, Mount, MountType, ResourcesUlimits, VolumeCreateRequest};
+use policy::RunId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::engine::labels;
+
+/// How long an answer may take, and how long it may be.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LONGEST: u64 = 1 << 20;
+/// By this Podman is known, and nobody else: the version of its own API.
+const OWN_VERSION: &str = "libpod-api-version:";
+/// What a volume in memory counts in: Podman takes `size` for a quota of the disk's.
+const BLOCK: u64 = 4096;
+/// The kernel's smallest `pid_max`, to which Podman lowers itself: proc(5).
+const MOST_PROCESSES: u64 = 32_768;
+
+/// Who made an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Maker {
+    /// Docker, or one that is not known from it.
+    Docker,
+    /// Podman's service.
+    Podman,
+}
+
+impl Maker {
+    /// As its makers write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "Docker",
+            Self::Podman => "Podman",
+        }
+    }
+
+    /// Asks the least that can be asked. Who does not answer it will not answer what comes next either, and that says why.
+    pub(super) async fn of(socket: &Path) -> Self {
+        match ask(socket, "GET", "/_ping", None).await {
+            Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => Self::Podman,
+            _ => Self::Docker,
+        }
+    }
+}
+
+/// What an engine says of its version.
+pub(super) async fn version(socket: &Path) -> Option<String> {
+    let Answer { head, .. } = ask(socket, "GET", "/_ping", None).await.ok()?;
+    version_in(&head)
+}
+
+/// `Server: Docker/20.10.24 (linux)`, `Server: Libpod/4.3.1 (linux)`.
+fn version_in(head: &str) -> Option<String> {
+    let server = head.lines().find_map(|line| line.strip_prefix("Server: "))?;
+    let version: String =
+        server.split_once('/')?.1.chars().take_while(|c| c.is_ascii_graphic()).take(40).collect();
+    Some(version).filter(|version| !version.is_empty())
+}
+
+/// What an engine said.
+struct Answer {
+    status: u16,
+    head: String,
+    body: Value,
+}
+
+/// Makes an internal network without an address of the machine's. That it has none is seen in the answer, or it is none of ours.
+pub(super) async fn make_internal(
+    socket: &Path,
+    name: &str,
+    subnet: &str,
+    labels: HashMap<String, String>,
+) -> Result<(), (Option<u16>, String)> {
+    let wish = json!({
+        "name": name, "driver": "bridge", "internal": true, "dns_enabled": false, "ipv6_enabled": false,
+        "subnets": [{ "subnet": subnet }], "labels": labels,
+    });
+    let answer = ask(socket, "POST", "/v4.0.0/libpod/networks/create", Some(&wish)).await;
+    let answer = answer.map_err(|error| (None, error.to_string()))?;
+    if answer.status != 200 {
+        let text = answer.body["message"].as_str().unwrap_or("it does not say why");
+        return Err((Some(answer.status), super::engine::told_text(text)));
+    }
+    if is_shut(&answer.body) {
+        return Ok(());
+    }
+    let _ = ask(socket, "DELETE", &format!("/v4.0.0/libpod/networks/{name}"), None).await;
+    Err((None, "Podman gives this machine an address on it, by which a run would reach its services".into()))
+}
+
+/// Whether a network, as Podman describes it, is internal and has no address of the machine's.
+fn is_shut(network: &Value) -> bool {
+    let subnets = network["subnets"].as_array();
+    network["internal"] == true
+        && network["dns_enabled"] == false
+        && subnets.is_some_and(|all| all.len() == 1 && all.iter().all(|it| it.get("gateway").is_none()))
+}
+
+/// Says of the agent's container in Podman's words what it does not understand in Docker's, and which volumes that takes. `own` is
+/// where the engine keeps the volume with our own binary.
+pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> Vec<VolumeCreateRequest> {
+    let Some(host) = &mut body.host_config else { return Vec::new() };
+    host.extra_hosts = None;
+    let mut directories: Vec<_> = host.tmpfs.take().unwrap_or_default().into_iter().collect();
+    directories.sort();
+    let mounts = host.mounts.get_or_insert_default();
+    mounts.push(Mount {
+        typ: Some(MountType::BIND),
+        source: Some(format!("{own}/hosts")),
+        target: Some("/etc/hosts".into()),
+        read_only: Some(true),
+        ..Mount::default()
+    });
+    let mut volumes = Vec::new();
+    for (number, (target, options)) in directories.into_iter().enumerate() {
+        let name = format!("lockgate-{run}-{number}");
+        let option = |name: &str, value: String| (name.to_owned(), value);
+        let options = [
+            option("type", "tmpfs".into()),
+            option("device", "tmpfs".into()),
+            option("o", in_blocks(&options)),
+        ];
+        volumes.push(VolumeCreateRequest {
+            name: Some(name.clone()),
+            driver: Some("local".into()),
+            driver_opts: Some(options.into()),
+            labels: Some(labels(run)),
+            ..VolumeCreateRequest::default()
+        });
+        mounts.push(Mount {
+            typ: Some(MountType::VOLUME),
+            source: Some(name),
+            target: Some(target),
+            read_only: Some(false),
+            ..Mount::default()
+        });
+    }
+    volumes
+}
+
+/// No more than whoever asks may have: Podman would ask for more than it may itself, and fail.
+pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
+    let Some(host) = &mut body.host_config else { return };
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
+    let most = own.map_or(MOST_PROCESSES, |own| own.min(MOST_PROCESSES)) as i64;
+    let limits = host.ulimits.get_or_insert_default();
+    limits.push(ResourcesUlimits { name: Some("nproc".into()), soft: Some(most), hard: Some(most) });
+}
+
+/// The options of a file system in memory, with its size in blocks.
+fn in_blocks(options: &str) -> String {
+    let blocks = |option: &str| match option.strip_prefix("size=").and_then(|size| size.parse::<u64>().ok()) {
+        Some(size) => format!("nr_blocks={}", (size / BLOCK).max(1)),
+        None => option.to_owned(),
+    };
+    options.split(',').map(blocks).collect::<Vec<_>>().join(",")
+}
+
+/// One question, on a connection of its own.
+async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
+    let body = body.map_or_else(String::new, Value::to_string);
+    let asked = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // Its end is the end of the connection: RFC 1945.
+        stream.take(LONGEST).read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    let answer = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn parse(answer: &str) -> Option<Answer> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) })
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::HostConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_network_with_an_address_of_the_machines_is_none_of_ours() {
+        let shut =
+            json!({ "internal": true, "dns_enabled": false, "subnets": [{ "subnet": "198.18.7.0/24" }] });
+        assert!(is_shut(&shut));
+        for (place, value) in [
+            ("/internal", json!(false)),
+            ("/dns_enabled", json!(true)),
+            ("/subnets", json!([])),
+            ("/subnets/0", json!({ "subnet": "198.18.7.0/24", "gateway": "198.18.7.1" })),
+        ] {
+            let mut open = shut.clone();
+            *open.pointer_mut(place).unwrap() = value;
+            assert!(!is_shut(&open), "{open}");
+        }
+        assert!(!is_shut(&Value::Null));
+    }
+
+    #[test]
+    fn directories_in_memory_become_volumes_with_the_same_bounds() {
+        let tmpfs = [("/tmp", "rw,size=8388608,nr_inodes=9,mode=700,uid=1,gid=2"), ("/a", "rw,size=16")];
+        let tmpfs = tmpfs.map(|(path, options)| (path.to_owned(), options.to_owned()));
+        let host = HostConfig { tmpfs: Some(tmpfs.into()), ..HostConfig::default() };
+        let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
+        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own");
+        let options: Vec<String> =
+            volumes.iter().map(|it| it.driver_opts.as_ref().unwrap()["o"].clone()).collect();
+        assert_eq!(options, ["rw,nr_blocks=1", "rw,nr_blocks=2048,nr_inodes=9,mode=700,uid=1,gid=2"]);
+        assert!(volumes.iter().all(|it| it.labels.as_ref().unwrap().contains_key("dev.lockgate.run")));
+        let host = body.host_config.unwrap();
+        let mounts: Vec<_> = host.mounts.unwrap().into_iter().map(|it| (it.source, it.target)).collect();
+        let mount = |name: &str, path: &str| (Some(name.to_owned()), Some(path.to_owned()));
+        let expected = [
+            mount("/own/hosts", "/etc/hosts"),
+            mount("lockgate-abcdefghjkmn-0", "/a"),
+            mount("lockgate-abcdefghjkmn-1", "/tmp"),
+        ];
+        assert_eq!(mounts, expected);
+        assert_eq!(host.tmpfs, None);
+    }
+
+    #[test]
+    fn an_answer_is_its_status_its_head_and_what_it_says() {
+        let answer =
+            parse("HTTP/1.0 409 Conflict\r\nLibpod-Api-Version: 4.3.1\r\n\r\n{\"message\":\"m\"}").unwrap();
+        assert_eq!((answer.status, answer.body["message"].as_str()), (409, Some("m")));
+        assert!(answer.head.to_ascii_lowercase().contains(OWN_VERSION));
+        for (head, version) in [
+            ("HTTP/1.0 200 OK\r\nServer: Docker/20.10.24+dfsg1 (linux)\r\nX: y", Some("20.10.24+dfsg1")),
+            ("HTTP/1.0 200 OK\r\nServer: Libpod/4.3.1\u{1b}[2J (linux)", Some("4.3.1")),
+            ("HTTP/1.0 200 OK\r\nServer: nginx", None),
+        ] {
+            assert_eq!(version_in(head).as_deref(), version, "{head}");
+        }
+        assert!(parse("SSH-2.0").is_none() && parse("HTTP/1.1 x\r\n\r\n").is_none());
+    }
+}

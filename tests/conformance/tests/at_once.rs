@@ -1,0 +1,81 @@
+//! Promise: runs that begin at once at one engine all have a network of their own, work, and leave nothing.
+//! DESIGN §5: small subnets of our own choosing; an engine's default pools end at about 31 networks.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use lockgate_conformance::{
+    Backend, Bench, Canary, Live, ask_engine, processes_named, promised, ready, vanishes, within,
+};
+use serde_json::Value;
+
+/// For each of the runs: on two processors with other work beside, a start and an end take an engine about two seconds.
+const EACH: Duration = Duration::from_secs(5);
+
+/// The names and the subnets of what the engine has of runs.
+fn networks() -> BTreeSet<(String, String)> {
+    let (status, list) = ask_engine("GET", "/networks", &Value::Null);
+    assert_eq!(status, 200, "{list}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = list.as_array().unwrap().iter();
+    let all = all.map(|it| (text(&it["Name"]), text(&it["IPAM"]["Config"][0]["Subnet"])));
+    all.filter(|(name, _)| name.starts_with("lockgate-exec-")).collect()
+}
+
+/// The containers and volumes of runs that the engine has, by their descriptions.
+fn left() -> Vec<String> {
+    let of_run = "?all=1&filters=%7B%22label%22%3A%5B%22dev.lockgate.run%22%5D%7D";
+    let (_, containers) = ask_engine("GET", &format!("/containers/json{of_run}"), &Value::Null);
+    let (_, volumes) = ask_engine("GET", &format!("/volumes{of_run}"), &Value::Null);
+    let lists = [&containers, &volumes["Volumes"]].map(|list| list.as_array().cloned().unwrap_or_default());
+    lists.concat().iter().map(Value::to_string).collect()
+}
+
+/// Has so many runs alive at the same time, and then ends them all.
+fn at_once(many: usize) {
+    if !promised("at_once") || !ready(&[]) {
+        return;
+    }
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
+    let line =
+        format!("touch up.$LOCKGATE_RUN_ID; while [ ! -e go ]; do sleep 0.5; done; echo {}", mark.text());
+    let (began, limit) = (Instant::now(), EACH * many as u32);
+    let all: Vec<Live> = (0..many).map(|_| run.start(["/bin/sh", "-c", &line])).collect();
+
+    let up = || {
+        let names = std::fs::read_dir(bench.workspace()).unwrap().flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with("up.")).count()
+    };
+    let alive = within(limit, || {
+        std::thread::sleep(Duration::from_millis(200));
+        up() == many
+    });
+    assert!(alive, "{} of {many} have begun after {:?}", up(), began.elapsed());
+    eprintln!("{many} runs are alive after {:?}", began.elapsed());
+    let networks_of_all = networks();
+    let subnets: BTreeSet<&String> = networks_of_all.iter().map(|(_, subnet)| subnet).collect();
+    assert_eq!((networks_of_all.len(), subnets.len()), (many, many), "{networks_of_all:?}");
+
+    bench.file("workspace/go", "");
+    for live in all {
+        let ended = live.wait_within(limit * 2);
+        assert!(ended.code == 0 && ended.stdout.trim() == mark.text(), "{ended}");
+        assert!(!ended.stderr.contains("could not"), "{ended}");
+    }
+    eprintln!("{many} runs have ended after {:?}", began.elapsed());
+    let nothing = within(Duration::from_secs(1), || networks().is_empty() && left().is_empty());
+    assert!(nothing, "{:?} {:?}", networks(), left());
+    assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
+}
+
+#[test]
+fn forty_runs_at_once_have_networks_of_their_own_and_leave_nothing() {
+    at_once(40);
+}
+
+#[test]
+#[ignore = "it takes four minutes on two processors"]
+fn two_hundred_runs_at_once_have_networks_of_their_own_and_leave_nothing() {
+    at_once(200);
+}

@@ -1,0 +1,53 @@
+//! Podman's service in the place of `dockerd`: how it is told to keep to its folder, and what it leaves elsewhere. The images it
+//! begins with are a store of others' that it reads.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::daemon::PATH;
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::groups;
+
+/// Folders of the machine in which it makes files, whatever it is told.
+pub(crate) const OF_THE_MACHINE: [&str; 4] = ["/run/netns", "/run/containers", "/run/libpod", "/dev/shm"];
+/// The control group that all containers of all its services are in.
+const GROUP: &str = "libpod_parent";
+
+/// The service of a folder, not yet started.
+pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command, Error> {
+    // crun 1.8, which Debian 12 has, refuses a machine with control groups of both versions.
+    let files = folder.files();
+    let configuration = format!(
+        "[engine]\ncgroup_manager = \"cgroupfs\"\nruntime = \"runc\"\nevents_logger = \"file\"\ntmp_dir = \"{0}/tmp\"\n\
+         [network]\nnetwork_backend = \"netavark\"\nnetwork_config_dir = \"{0}/networks\"\n",
+        files.display()
+    );
+    let storage = format!(
+        "[storage]\ndriver = \"overlay\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n[storage.options]\nadditionalimagestores = [{}]\n",
+        folder.data().display(),
+        folder.state().display(),
+        images.map(|path| format!("\"{}\"", path.display())).unwrap_or_default()
+    );
+    let mut command = Command::new("podman");
+    command.env_clear().env("PATH", PATH).env("HOME", "/root");
+    for (variable, name, text) in [
+        ("CONTAINERS_CONF", "containers.conf", configuration),
+        ("CONTAINERS_STORAGE_CONF", "storage.conf", storage),
+    ] {
+        let path = folder.at(name);
+        fs::write(&path, text).map_err(Error::file(&path))?;
+        command.env(variable, path);
+    }
+    command.args(["system", "service", "--time=0", &folder.host()]);
+    Ok(command)
+}
+
+/// Removes the control groups of the containers that were killed with the service. Only those: the one they are in is shared.
+pub(crate) fn remove_groups(folder: &Folder) {
+    let containers = fs::read_dir(folder.data().join("overlay-containers"));
+    for container in containers.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+        groups::remove(&format!("{GROUP}/libpod-{}", container.file_name().to_string_lossy()));
+    }
+}
