@@ -64,7 +64,8 @@ fn at_once(many: usize) {
         assert!(!ended.stderr.contains("could not"), "{ended}");
     }
     eprintln!("{many} runs have ended after {:?}", began.elapsed());
-    let nothing = within(Duration::from_secs(1), || networks().is_empty() && left().is_empty());
+    // An engine under such a load says that something is gone a moment before it is.
+    let nothing = within(Backend::patience(1), || networks().is_empty() && left().is_empty());
     assert!(nothing, "{:?} {:?}", networks(), left());
     assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
 }

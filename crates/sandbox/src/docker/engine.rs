@@ -199,6 +199,9 @@ impl Engine {
         let mut gone = self.api.wait_container(name, Some(options));
         // Also how it ended is told as an error, and that it is gone already.
         match tokio::time::timeout(REMOVAL, gone.next()).await {
+            Ok(Some(Err(error))) if status(&error).is_some_and(|status| status != NOT_FOUND) => {
+                Err(told(&error))
+            }
             Ok(_) => Ok(()),
             Err(_) => Err(format!("{name} is still being taken away")),
         }
