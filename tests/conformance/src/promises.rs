@@ -96,7 +96,7 @@ pub const PROMISES: &[Promise] = &[
     promise("descendants", ALL, "When the command or the command line ends, everything it started ends.", "L02"),
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
-    promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, two hundred of them, each have a network of their own, and leave nothing.", "DESIGN §5"),
+    promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, forty in this test, each have a network of their own, and leave nothing.", "DESIGN §5"),
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
 ];
 
