@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// A stream that is still open this long after its program has ended is left as it is.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// How long a program that is not needed any more may take to end by itself.
+const POLITE: Duration = Duration::from_secs(2);
+
 /// How a program ended and what it said.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -120,7 +123,16 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Both fail when it has been waited for already, and then there is nothing to do.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return; // it has been waited for
+        }
+        // Asked first: a run that is killed leaves what it acquired to the next start of its own state, and there is none.
+        let id = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-s", "TERM", &id]).stderr(Stdio::null()).status();
+        let deadline = Instant::now() + POLITE;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
