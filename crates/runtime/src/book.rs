@@ -26,6 +26,8 @@ pub(crate) struct Book {
     run: RunId,
     record: RunRecord,
     pub(crate) undo: UndoLog,
+    /// What could not be given back so far.
+    problems: Vec<String>,
     alive: Alive,
 }
 
@@ -51,7 +53,7 @@ impl Book {
             outcome: None,
         };
         match record.write(&state, run) {
-            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, alive }),
+            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, problems: Vec::new(), alive }),
             Err(error) => {
                 // Nothing has been acquired, so nothing of it stays.
                 alive.over();
@@ -59,6 +61,11 @@ impl Book {
                 Err(error)
             }
         }
+    }
+
+    /// Gives back the names that were held, as soon as nobody is inside any more.
+    pub(crate) fn give_back_names(&mut self) {
+        self.problems.extend(self.undo.unwind_names());
     }
 
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
@@ -75,7 +82,6 @@ impl Book {
         self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
         self.record.outcome.clone_from(&outcome);
         let written = self.record.write(&self.state, &self.run);
-        let mut problems = Vec::new();
         let lived = lived.map(|mut lived| {
             lived.sandbox.release();
             // A command that ended by itself took every other process with it, and init's own end needs nobody. What
@@ -84,7 +90,7 @@ impl Book {
                 End::Ended(_) => None,
                 _ => Some(lived.sandbox.wait()),
             };
-            problems = self.undo.unwind_names();
+            self.give_back_names();
             if took_away.is_none() && lived.sandbox.outlives_its_end() {
                 lived.sandbox.kill();
                 took_away = Some(lived.sandbox.wait());
@@ -93,6 +99,7 @@ impl Book {
                 self.undo.engine_is_done(&self.run);
             }
         });
+        let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         for problem in &problems {
             report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));

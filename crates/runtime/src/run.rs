@@ -312,6 +312,11 @@ fn live(
     match end {
         Ok(Seen { end, summary, used }) => {
             let usage = usage.or(used);
+            if matches!(end, End::Ended(_)) {
+                // Nobody is left inside, and the sidecar still writes.
+                sandbox.release();
+                book.give_back_names();
+            }
             let summary = summary.or_else(|| last_word(notices.as_fd(), report));
             companions.end(&mut book.undo);
             Ok(Lived { end, summary, usage, sandbox })

@@ -232,6 +232,7 @@ fn disguised(bench: &Bench, owner: u32) -> String {
                     let said = said.replace("\"Name\":\"Engine\"", "\"Name\":\"Podman\"");
                     let _ = client.write_all(said.as_bytes());
                 }
+                let _ = client.shutdown(std::net::Shutdown::Both);
             });
         }
     });

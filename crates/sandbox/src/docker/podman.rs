@@ -184,12 +184,24 @@ async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> i
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body.as_bytes()).await?;
         let mut answer = Vec::new();
-        // Its end is the end of the connection: RFC 1945.
-        stream.take(LONGEST).read_to_end(&mut answer).await?;
+        let mut stream = stream.take(LONGEST);
+        // Its end is the end of the connection (RFC 1945), which not everybody on the way passes on.
+        while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
         io::Result::Ok(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| io::ErrorKind::TimedOut)??;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether an answer that says its length is all there.
+fn is_whole(answer: &[u8]) -> bool {
+    const BLANK: &[u8] = b"\r\n\r\n";
+    let Some(end) = answer.windows(BLANK.len()).position(|octets| octets == BLANK) else { return false };
+    let length = String::from_utf8_lossy(&answer[..end]).lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    length.is_some_and(|length| answer.len() - end - BLANK.len() >= length)
 }
 
 fn parse(answer: &str) -> Option<Answer> {
@@ -203,6 +215,16 @@ mod tests {
     use bollard::models::HostConfig;
 
     use super::*;
+
+    #[test]
+    fn an_answer_is_whole_when_it_has_the_length_it_says() {
+        let whole = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nOK";
+        assert!(is_whole(whole));
+        for short in 0..whole.len() {
+            assert!(!is_whole(&whole[..short]), "{short}");
+        }
+        assert!(!is_whole(b"HTTP/1.0 200 OK\r\n\r\nOK"), "only its end says that it ends");
+    }
 
     #[test]
     fn a_network_with_an_address_of_the_machines_is_none_of_ours() {

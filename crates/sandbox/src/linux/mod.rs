@@ -105,8 +105,7 @@ pub fn start(
 /// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root, and
 /// the sidecar. All of it is handed over before the workspace is shown or anything is executed.
 ///
-/// The sidecar begins first where init needs its authority, and last otherwise: on a small machine it would take the
-/// processor from those two.
+/// The sidecar begins first: it takes the longest of all of them until it is ready, and the command waits for it.
 fn meanwhile(
     plan: &Plan,
     host: &Host,
@@ -120,10 +119,7 @@ fn meanwhile(
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
     }
     subordinate::map(started.init.pid(), &plan.identity, hand)?;
-    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
-    if opens {
-        sidecar.start()?;
-    }
+    sidecar.start()?;
     check_sources(plan)?;
     if started.group.is_none() {
         started.group = make_group(plan, host, undo)?;
@@ -133,6 +129,7 @@ fn meanwhile(
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };
+    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     let certificate = if opens {
         Some(sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?)
     } else {
@@ -149,8 +146,7 @@ fn meanwhile(
         }
     };
     handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref(), laid.as_ref())
-        .map_err(handshake)?;
-    if opens { Ok(()) } else { sidecar.start() }
+        .map_err(handshake)
 }
 
 /// Makes the control group, its undo noted first.
