@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::held::Held;
 use crate::process::{Child, CloneArgs, Namespaces, refuse_threads, run_and_exit};
@@ -31,7 +31,7 @@ struct Errand<F> {
 }
 
 /// Starts a child in the namespaces that are held, in a new pid namespace, and in a cgroup of version 2 where one is given; runs
-/// `child` in it, which is told what is left to unshare. Where that cannot be done, `child` is given back and has not begun.
+/// `child` in it, which is told what is left to unshare. Where that cannot be done, `child` is given back, and of it nothing runs.
 ///
 /// # Errors
 /// When this process has more than one thread, the namespaces could not be made, or one cannot enter them.
@@ -56,9 +56,7 @@ pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
     // child has a copy of all memory, the stack included, and one thread as this process has.
     let between = unsafe { libc::clone(go_between::<F>, stack.top(), flags, (&raw mut errand).cast()) };
     if let Some(between) = Pid::from_raw(between).filter(|_| between > 0) {
-        while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(between), WaitOptions::empty())
-        {
-        }
+        wait_for(between);
     } else {
         errand.answer = Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     }
@@ -66,13 +64,24 @@ pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
     let born = errand.answer.map_err(io::Error::from_raw_os_error).and_then(|pid| {
         let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
         // Not waited for yet, so the number is still its own.
-        Ok(Child::of(pid, rustix::process::pidfd_open(pid, PidfdFlags::empty())?))
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Child::of(pid, pidfd)),
+            Err(errno) => {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                wait_for(pid);
+                Err(errno.into())
+            }
+        }
     });
     match (born, errand.child) {
         (Err(error), Some(child)) => Err((error, child)),
         (Err(error), None) => unreachable!("only the child takes it, from its own memory: {error}"),
         (Ok(born), _) => Ok(born),
     }
+}
+
+fn wait_for(child: Pid) {
+    while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(child), WaitOptions::empty()) {}
 }
 
 /// The go-between's life, and the beginning of the child's.
