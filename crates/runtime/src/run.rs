@@ -82,6 +82,9 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);
             let engine = sandbox::find_engine(&caller, image, &workspace)?;
+            if !(spec.companions.is_empty() && spec.inbound.is_empty()) {
+                sandbox::refuse_unproven(&engine.at)?;
+            }
             inbound::refuse_unpublishable(&spec.inbound, &engine.at)?;
             let engine = EngineRun { published: spec.inbound.clone(), ..engine };
             let command = images::command_of(&mut spec, &engine.config, command)?;

@@ -261,3 +261,17 @@ fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
     );
     assert_eq!(run_with(&bench, &policy).shell("touch began").code, 0);
 }
+
+#[test]
+fn podmans_service_refuses_what_is_unproven_there() {
+    if Backend::isolated() != Backend::Podman || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let companion = "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\n";
+    for policy in ["[[inbound]]\ncontainer_port = 7001\n", companion] {
+        let ended = run_with(&bench, policy).shell("touch began");
+        assert!(ended.code == 125 && ended.stderr.contains("not for Podman's service"), "{ended}");
+        assert!(!bench.workspace().join("began").exists());
+    }
+}

@@ -60,7 +60,7 @@ pub use self::network::{RunNetwork, Visit, receive_line};
 pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
-pub use self::published::{Outward, outward, refuse_hidden_sources};
+pub use self::published::{Outward, outward, refuse_hidden_sources, refuse_unproven};
 pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;

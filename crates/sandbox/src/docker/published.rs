@@ -55,6 +55,20 @@ pub fn outward() -> io::Result<Outward> {
     }
 }
 
+/// Refuses an engine at which nobody has seen services beside a command, or ports of its own, do what they promise.
+///
+/// # Errors
+/// When it is Podman's service.
+pub fn refuse_unproven(at: &EngineAt) -> Result<(), Error> {
+    match at.maker {
+        Maker::Docker => Ok(()),
+        Maker::Podman => Err(Error::Refused {
+            what: "[[companion]] and [[inbound]] are not for Podman's service: what they promise is unproven there".into(),
+            remedy: Some("use --backend container, or Docker's engine".into()),
+        }),
+    }
+}
+
 /// Refuses an engine that does not let a container see who connects, for ports that others than this machine may use: one without
 /// root, and Podman.
 ///
