@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use policy::RunId;
 use rustix::fs::FlockOperation;
@@ -15,6 +16,9 @@ use crate::state::{StateDirectory, in_directory, state};
 
 /// How many runs are looked at, at most: each start does a little of the work.
 const MOST: usize = 256;
+
+/// How often a mark is tried again that others took for a dead run's.
+const TRIES: usize = 64;
 
 /// The lock of a living run.
 #[derive(Debug)]
@@ -29,11 +33,25 @@ impl Alive {
         let path = directory.live().join(run.as_str());
         // Locked before it has its name: one that looks for dead runs never sees it without its lock.
         let beside = directory.live().join(format!(".{run}"));
-        let lock = in_directory(&path, || {
+        let once = || {
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             std::fs::rename(&beside, &path)?;
             Ok(file)
+        };
+        let lock = in_directory(&path, || {
+            let mut made = once();
+            // Whoever looks for dead runs may have come between the file and its lock, and taken it away.
+            for _ in 0..TRIES {
+                match &made {
+                    Err(error) if came_between(error) && directory.live().is_dir() => {
+                        std::thread::sleep(Duration::from_millis(1));
+                        made = once();
+                    }
+                    _ => break,
+                }
+            }
+            made
         })?;
         Ok(Self { path, lock })
     }
@@ -47,6 +65,11 @@ impl Alive {
     pub(crate) fn over(self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn came_between(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AlreadyExists, NotFound, WouldBlock};
+    matches!(error.kind(), NotFound | WouldBlock | AlreadyExists)
 }
 
 /// A dead run that was cleaned up after.
