@@ -32,13 +32,13 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Whether the command line of this process begins with `run`.
-    pub(crate) fn begin_a_run() -> bool {
+    pub(crate) fn begins_a_run() -> bool {
         std::env::args_os().nth(1).is_some_and(|word| word == "run")
     }
 
     /// Reads the command line of this process, and ends it where that is wrong or asks for help.
     pub(crate) fn read() -> Self {
-        if Self::begin_a_run() {
+        if Self::begins_a_run() {
             return Self { command: Command::Run(RunAlone::read()) };
         }
         Self::parse()

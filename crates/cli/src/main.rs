@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
     // The dearest part of a sandbox is made while the rest is still read.
-    let ahead = Arguments::begin_a_run().then(Ahead::begin).flatten();
+    let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
     let done = match arguments.command {
         Command::EngineAgent => return exit::status(sandbox::live_inside()),
