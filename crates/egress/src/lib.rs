@@ -41,4 +41,4 @@ pub use resolve::Answers;
 pub use serve::{Doorkeeper, InboundPorts, Listeners, bind, bind_socket, bind_udp, serve};
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::server_name_of;
-pub use upstream::{Companions, Entrance, Outside};
+pub use upstream::{Companions, Detour, Entrance, Outside};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use egress::{Files, Outside};
+use egress::{Detour, Files, Outside};
 use image::{
     Bounds, Command, Connect, Connecting, HealthCheck, Held, LentIds, Listed, Login, Overrides, Owners,
     PullProgress, PullRequest, Reference, Removed, Store,
@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, plumbing};
 use crate::ids::ClaimedIds;
+use crate::proxy_url;
 use crate::state::StateDirectory;
 use crate::vault::Credentials;
 
@@ -72,7 +73,7 @@ impl Images {
     /// Pulls an image from its registry. A credential has the fields `username` and `password`.
     ///
     /// # Errors
-    /// When the registry does not give it, or it cannot be kept.
+    /// When the registry does not give it, a proxy that the environment names is none, or it cannot be kept.
     pub fn pull(
         &self,
         asked: &PullAsked<'_>,
@@ -81,6 +82,11 @@ impl Images {
     ) -> Result<Listed, Error> {
         let login = asked.credential.map(|id| login(id, caller)).transpose()?;
         let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE")));
+        let way = Way {
+            outside,
+            secure: proxy_url::detour(caller, true)?,
+            plain: proxy_url::detour(caller, false)?,
+        };
         let request = PullRequest {
             reference: asked.reference,
             login,
@@ -88,7 +94,7 @@ impl Images {
             bounds: asked.bounds,
             owners: self.owners,
         };
-        Ok(image::pull(&self.store()?, &Way(outside), &request, report)?)
+        Ok(image::pull(&self.store()?, &way, &request, report)?)
     }
 
     /// Every image under each of its names.
@@ -290,15 +296,21 @@ pub(crate) fn root_of(held: &Held) -> RootImage {
 }
 
 /// The one way to the outside, as a registry's client wants it.
-struct Way(Outside);
+/// The way to a registry, with the proxies on it.
+struct Way {
+    outside: Outside,
+    secure: Option<Detour>,
+    plain: Option<Detour>,
+}
 
 impl Connect for Way {
     fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a> {
         Box::pin(async move {
             Ok(if secure {
-                Box::new(self.0.connect_securely(host, port).await?) as Box<dyn image::Stream>
+                Box::new(self.outside.connect_securely(host, port, self.secure.as_ref()).await?)
+                    as Box<dyn image::Stream>
             } else {
-                Box::new(self.0.connect(host, port).await?)
+                Box::new(self.outside.connect(host, port, self.plain.as_ref()).await?)
             })
         })
     }

@@ -1,9 +1,11 @@
-//! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is taken where the policy chooses none (S0.54, S1.29).
-//! A user and password in it stay with this process, which gives them to the sidecar as any other credential.
+//! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is taken where the policy chooses none (S0.54, S1.29),
+//! and for errands of our own, which heed the variables of other programs as well. A user and password in it stay with this
+//! process, which gives them to the sidecar as any other credential.
 
 use std::ffi::CStr;
 
 use credential::{Credential, Secret, Value};
+use egress::Detour;
 use policy::{HostPattern, Policy, Proxy};
 use sandbox::Caller;
 
@@ -30,16 +32,38 @@ pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Erro
 pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
     let text = kept.read().ok()?;
     let (_, user) = split(std::str::from_utf8(text.expose()).ok()?);
-    let (name, password) = user?.split_once(':').map(|(n, p)| (n.to_owned(), p.to_owned()))?;
+    known_as(user?)
+}
+
+/// A credential of `user:password`.
+fn known_as(user: &str) -> Option<Credential> {
+    let (name, password) = user.split_once(':')?;
     let mut credential = Credential::default();
     for (field, text) in [("username", name), ("password", password)] {
-        let value = Value::new(Secret::new(percent_decoded(&text))).ok()?;
+        let value = Value::new(Secret::new(percent_decoded(text))).ok()?;
         credential.set(field.parse().ok()?, value);
     }
     Some(credential)
 }
 
-/// An address without its user, and the user.
+/// The proxy on the way to what this program itself gets, if the environment names one: `PROXY_URL`, then what others heed,
+/// `HTTPS_PROXY` for what goes over TLS and `HTTP_PROXY` for what does not, then `ALL_PROXY`.
+pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Error> {
+    let theirs = if secure { ["HTTPS_PROXY", "https_proxy"] } else { ["HTTP_PROXY", "http_proxy"] };
+    let names = [NAME].into_iter().chain(theirs).chain(["ALL_PROXY", "all_proxy"]);
+    let mut set = names.filter_map(|name| Some((name, caller.variable(name).filter(|url| !url.is_empty())?)));
+    let Some((name, url)) = set.next() else { return Ok(None) };
+    if unproxied(caller).split(',').any(|name| name.trim() == "*") {
+        return Ok(None);
+    }
+    // Many write the host and port alone.
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let (address, user) = split(&url);
+    let proxy = Proxy::parse(name, &address, None);
+    let proxy = proxy.map_err(|why| Error::ParseSettings { path: name.into(), why })?;
+    Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(caller) }))
+}
+
 /// The proxy and what goes past it, as they stand in the caller's environment but without the user and password: that there
 /// is one is still seen.
 pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
@@ -49,10 +73,10 @@ pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
         (Some(_), Some((scheme, rest))) => format!("{scheme}://user:password@{rest}"),
         _ => address,
     };
-    let direct = caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default();
-    Some((address, direct.to_owned()))
+    Some((address, unproxied(caller).to_owned()))
 }
 
+/// An address without its user, and the user.
 fn split(url: &str) -> (String, Option<&str>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     match rest.rsplit_once('@') {
@@ -61,11 +85,17 @@ fn split(url: &str) -> (String, Option<&str>) {
     }
 }
 
+/// What `NO_PROXY` lists.
+fn unproxied(caller: &Caller) -> &str {
+    caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default()
+}
+
 /// The hosts of `NO_PROXY`: each with all below it, as is usual.
 fn direct(caller: &Caller) -> Vec<HostPattern> {
-    let list = caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default();
-    let names =
-        list.split(',').map(|name| name.trim().trim_start_matches('.')).filter(|name| !name.is_empty());
+    let names = unproxied(caller)
+        .split(',')
+        .map(|name| name.trim().trim_start_matches('.'))
+        .filter(|name| !name.is_empty());
     names
         .flat_map(|name| [name.to_owned(), format!("**.{name}")])
         .filter_map(|p| HostPattern::parse(&p).ok())

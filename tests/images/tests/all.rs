@@ -5,6 +5,7 @@ mod broken;
 mod credentials;
 mod documents;
 mod links;
+mod proxies;
 mod pulled;
 mod redirects;
 mod retries;

@@ -13,43 +13,64 @@ use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use super::dial::{Dialled, dial_proxy};
-use super::trust::Offer;
+use super::trust::{Offer, Trust};
 use crate::gate::Gate;
+use crate::resolve::Answers;
 
 /// The largest answer to a `CONNECT`.
 const LARGEST: usize = 16 * 1024;
 
-/// Opens a connection to a host through a proxy.
+/// Opens a connection to a host through a proxy of the run's.
 pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
-    let refused =
-        |why: String| io::Error::new(io::ErrorKind::ConnectionRefused, format!("proxy {}: {why}", proxy.id));
     let credential = match &proxy.credential {
-        Some(id) => Some(gate.credentials().of(id).await.map_err(|denial| refused(denial.reason))?),
+        Some(id) => {
+            let held = gate.credentials().of(id).await;
+            Some(held.map_err(|denial| refusal(proxy, &denial.reason))?)
+        }
         None => None,
     };
     let credential = credential.as_ref().map(|held| held.credential());
-    let found = gate.answers().of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
-    let mut stream = dial_proxy(&found, proxy.port).await?;
-    match proxy.scheme {
-        ProxyScheme::Http => {
-            connect(&mut stream, host, port, credential).await.map_err(refused)?;
-            Ok(Dialled::Tcp(stream))
-        }
-        ProxyScheme::Https => {
-            let name = match &proxy.host {
-                Host::Name(name) => {
-                    ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?
-                }
-                Host::Address(address) => ServerName::from(*address),
-            };
-            let connector = TlsConnector::from(gate.trust().config(Offer::Version1)?);
-            let mut stream = connector.connect(name, stream).await?;
-            connect(&mut stream, host, port, credential).await.map_err(refused)?;
-            Ok(Dialled::Tls(Box::new(stream)))
-        }
-        ProxyScheme::Socks5 => {
-            socks5(&mut stream, host, port, credential).await.map_err(refused)?;
-            Ok(Dialled::Tcp(stream))
+    Guide { answers: gate.answers(), trust: gate.trust(), credential }.through(proxy, host, port).await
+}
+
+fn refusal(proxy: &Proxy, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("proxy {}: {why}", proxy.id))
+}
+
+/// What the way through a proxy takes: where its name leads, who vouches for it, and as whom we come.
+pub(super) struct Guide<'a> {
+    pub(super) answers: &'a Answers,
+    pub(super) trust: &'a Trust,
+    pub(super) credential: Option<&'a Credential>,
+}
+
+impl Guide<'_> {
+    /// Opens a connection to a host through a proxy.
+    pub(super) async fn through(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
+        let refused = |why: String| refusal(proxy, &why);
+        let found = self.answers.of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
+        let mut stream = dial_proxy(&found, proxy.port).await?;
+        match proxy.scheme {
+            ProxyScheme::Http => {
+                connect(&mut stream, host, port, self.credential).await.map_err(refused)?;
+                Ok(Dialled::Tcp(stream))
+            }
+            ProxyScheme::Https => {
+                let name = match &proxy.host {
+                    Host::Name(name) => {
+                        ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?
+                    }
+                    Host::Address(address) => ServerName::from(*address),
+                };
+                let connector = TlsConnector::from(self.trust.config(Offer::Version1)?);
+                let mut stream = connector.connect(name, stream).await?;
+                connect(&mut stream, host, port, self.credential).await.map_err(refused)?;
+                Ok(Dialled::Tls(Box::new(stream)))
+            }
+            ProxyScheme::Socks5 => {
+                socks5(&mut stream, host, port, self.credential).await.map_err(refused)?;
+                Ok(Dialled::Tcp(stream))
+            }
         }
     }
 }

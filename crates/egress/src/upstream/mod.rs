@@ -10,7 +10,7 @@ mod trust;
 
 pub(crate) use dial::{Dialled, dial, dial_platform};
 pub use inside::{Companions, Entrance};
-pub use outside::Outside;
+pub use outside::{Detour, Outside};
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
 pub(crate) use stream::Upstream;
 pub(crate) use trust::{Offer, Trust};
