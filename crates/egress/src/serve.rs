@@ -202,10 +202,14 @@ async fn run(
     stop.set_nonblocking(true)?;
     let stop = UnixStream::from_std(stop)?;
     ready()?;
-    tokio::select! {
-        stopped = stop.readable() => stopped,
-        Some(failure) = failures.recv() => failure,
-    }
+    // A task of its own: this one is looked at with every turn of the others.
+    let over = tokio::task::spawn_local(async move {
+        tokio::select! {
+            stopped = stop.readable() => stopped,
+            Some(failure) = failures.recv() => failure,
+        }
+    });
+    over.await.map_err(io::Error::other)?
 }
 
 /// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this

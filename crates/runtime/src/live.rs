@@ -81,9 +81,14 @@ pub struct Reaped {
     pub problems: Vec<String>,
 }
 
-/// Finds runs whose process was killed, takes away what they left, and says so in their records.
+/// Finds runs whose process was killed, takes away what they left, and says so in their records. One process looks at a time:
+/// of many that start at once, each would open the mark of every other.
 #[must_use]
 pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
+    let Ok(looking) = File::open(directory.live()) else { return Vec::new() };
+    if rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Vec::new();
+    }
     let Ok(entries) = std::fs::read_dir(directory.live()) else { return Vec::new() };
     entries.flatten().take(MOST).filter_map(|entry| reap(directory, &entry.path())).collect()
 }

@@ -21,7 +21,6 @@ pub(crate) enum Accepted {
 
 /// Ends the agent's TLS here. `agent` holds its ClientHello, which has been read and judged already.
 pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>) -> io::Result<Accepted> {
-    agent.reader.set_nodelay(true)?;
     let stream = Ahead { ahead: agent.ahead, stream: agent.reader };
     let handshake = TlsAcceptor::from(config).accept(stream);
     let stream = tokio::time::timeout(HANDSHAKE, handshake).await;

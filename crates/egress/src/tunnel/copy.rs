@@ -2,13 +2,17 @@
 //! a busy one is handed to the kernel, which moves the octets through a pipe without showing them to us.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, SpliceFlags};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
 
 use crate::exchange::{Exchange, Flow, Pinned};
@@ -36,7 +40,6 @@ pub(super) async fn both_ways(
     mut upstream: Dialled,
     idle: Duration,
 ) -> io::Result<()> {
-    let _ = agent.reader.set_nodelay(true);
     let ahead = std::mem::take(&mut agent.ahead);
     if !ahead.is_empty() {
         upstream.write_all(&ahead).await?;
@@ -45,8 +48,8 @@ pub(super) async fn both_ways(
     drop(ahead);
     let moved = Cell::new(Instant::now());
     let outcome = match upstream {
-        Dialled::Tcp(upstream) => {
-            between(&agent.reader, &upstream, (&flow.sent, &flow.received), &moved, idle).await
+        Dialled::Tcp(mut upstream) => {
+            between(&mut agent.reader, &mut upstream, (&flow.sent, &flow.received), &moved, idle).await
         }
         // Inside a proxy's TLS the octets have to pass by here.
         Dialled::Tls(upstream) => {
@@ -73,35 +76,57 @@ pub(super) async fn both_ways(
 }
 
 /// Copies both ways between two connections, and counts what goes to the second and what comes from it.
+///
+/// One timer watches over both ways, and it is looked at only when neither has moved: what wakes a busy connection is octets.
 pub(super) async fn between(
-    first: &TcpStream,
-    second: &TcpStream,
+    first: &mut TcpStream,
+    second: &mut TcpStream,
     (there, back): (&Cell<u64>, &Cell<u64>),
     moved: &Cell<Instant>,
     idle: Duration,
 ) -> io::Result<()> {
     let ended = Cell::new(false);
-    tokio::select! {
-        outcome = async {
-            tokio::try_join!(
-                one_way(first, second, there, moved, &ended),
-                one_way(second, first, back, moved, &ended),
-            )
-        } => outcome.map(drop),
-        () = rest(moved, idle) => Err(io::ErrorKind::TimedOut.into()),
-        () = rest_after_end(moved, &ended) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    let (from_first, to_first) = first.split();
+    let (from_second, to_second) = second.split();
+    let mut there = pin!(one_way(from_first, to_second.as_ref(), there, moved, &ended));
+    let mut back = pin!(one_way(from_second, to_first.as_ref(), back, moved, &ended));
+    let (mut is_there, mut is_back) = (false, false);
+    let mut due = moved.get() + idle;
+    let mut timer = pin!(tokio::time::sleep_until(due));
+    let mut is_set = false;
+    poll_fn(|context| {
+        let before = moved.get();
+        is_there = is_there || is_done(there.as_mut().poll(context))?;
+        is_back = is_back || is_done(back.as_mut().poll(context))?;
+        if is_there && is_back {
+            return Poll::Ready(Ok(()));
+        }
+        let until = moved.get() + if ended.get() { idle.min(HALF_CLOSED) } else { idle };
+        // A timer that is too early is set again when it is due, and not with every octet.
+        if until < due {
+            due = until;
+            timer.as_mut().reset(due);
+        } else if is_set && moved.get() > before && moved.get() < due {
+            return Poll::Pending;
+        }
+        is_set = true;
+        while timer.as_mut().poll(context).is_ready() {
+            if until <= due {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            due = until;
+            timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    })
+    .await
 }
 
-/// Ends when one side has ended and nothing has moved since for [`HALF_CLOSED`].
-async fn rest_after_end(moved: &Cell<Instant>, ended: &Cell<bool>) {
-    loop {
-        rest(moved, HALF_CLOSED).await;
-        if ended.get() {
-            return;
-        }
-        // Both are there and say nothing: that may last.
-        tokio::time::sleep(HALF_CLOSED).await;
+/// Whether one way has come to its end.
+fn is_done(polled: Poll<io::Result<()>>) -> io::Result<bool> {
+    match polled {
+        Poll::Pending => Ok(false),
+        Poll::Ready(outcome) => outcome.map(|()| true),
     }
 }
 
@@ -137,7 +162,7 @@ async fn rest(moved: &Cell<Instant>, idle: Duration) {
 }
 
 async fn one_way(
-    from: &TcpStream,
+    mut from: ReadHalf<'_>,
     to: &TcpStream,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
@@ -147,16 +172,14 @@ async fn one_way(
     loop {
         if full >= BUSY {
             full = 0;
-            if splice_while_busy(from, to, count, moved).await? == 0 {
+            if splice_while_busy(from.as_ref(), to, count, moved).await? == 0 {
                 break;
             }
         }
-        from.readable().await?;
-        let (read, left) = match SHARED.with_borrow_mut(|buffer| read_and_write(from, to, buffer)) {
-            Ok(step) => step,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error),
-        };
+        let (read, left) = poll_fn(|context| {
+            SHARED.with_borrow_mut(|buffer| read_and_write(Pin::new(&mut from), to, buffer, context))
+        })
+        .await?;
         if read == 0 {
             break;
         }
@@ -175,18 +198,29 @@ async fn one_way(
     })
 }
 
-/// Reads once and writes what it can at once; what is left over is returned.
-fn read_and_write(from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<u8>)> {
-    let read = from.try_read(buffer)?;
-    if read == 0 {
-        return Ok((0, Vec::new()));
+/// Reads once and writes what it can at once; what is left over is returned. A read that leaves room in the buffer has emptied
+/// the socket, and it is not asked again until there is more.
+fn read_and_write(
+    from: Pin<&mut ReadHalf<'_>>,
+    to: &TcpStream,
+    buffer: &mut [u8],
+    context: &mut Context<'_>,
+) -> Poll<io::Result<(usize, Vec<u8>)>> {
+    let mut room = ReadBuf::new(buffer);
+    ready!(from.poll_read(context, &mut room))?;
+    let read = room.filled();
+    if read.is_empty() {
+        return Poll::Ready(Ok((0, Vec::new())));
     }
-    let written = match to.try_write(&buffer[..read]) {
-        Ok(written) => written,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-        Err(error) => return Err(error),
-    };
-    Ok((read, buffer[written..read].to_vec()))
+    Poll::Ready(write_at_once(to, read).map(|written| (read.len(), read[written..].to_vec())))
+}
+
+/// Writes what goes without waiting.
+fn write_at_once(to: &TcpStream, octets: &[u8]) -> io::Result<usize> {
+    match to.try_write(octets) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        written => written,
+    }
 }
 
 async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
@@ -243,5 +277,102 @@ async fn splice_when(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    /// A connection, by both its ends.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test on this machine")]
+        let (dialled, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (dialled.unwrap(), accepted.unwrap().0)
+    }
+
+    /// Copies between two connections until it ends, while `others` does what their other ends do; how it ended, when, and how
+    /// many octets went there and back.
+    async fn copy_while<F: Future<Output = ()>>(
+        idle: Duration,
+        others: impl FnOnce(TcpStream, TcpStream) -> F,
+    ) -> (io::Result<()>, Duration, (u64, u64)) {
+        let ((left, first), (right, second)) = (pair().await, pair().await);
+        let began = Instant::now();
+        let (moved, there, back) = (Cell::new(began), Cell::new(0), Cell::new(0));
+        let copy = async {
+            let (mut first, mut second) = (first, second); // and they are closed when it has ended
+            let outcome = between(&mut first, &mut second, (&there, &back), &moved, idle).await;
+            (outcome, began.elapsed())
+        };
+        let ((outcome, took), ()) = tokio::join!(copy, others(left, right));
+        (outcome, took, (there.get(), back.get()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_says_nothing_is_ended_and_what_speaks_is_not() {
+        let (outcome, took, moved) = copy_while(IDLE, |mut left, mut right| async move {
+            for _ in 0..5 {
+                tokio::time::sleep(IDLE * 2 / 3).await;
+                left.write_all(b"question").await.unwrap();
+                right.read_exact(&mut [0; 8]).await.unwrap();
+                right.write_all(b"answer").await.unwrap();
+                left.read_exact(&mut [0; 6]).await.unwrap();
+            }
+            tokio::time::sleep(IDLE * 3).await;
+        })
+        .await;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(moved, (40, 30));
+        let last = IDLE * 10 / 3;
+        // The clock of a test may go on to the next timer while octets are on their way.
+        assert!(took >= last + IDLE && took <= last + IDLE * 2, "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_passed_on_and_the_other_way_goes_on_for_a_while() {
+        let idle = HALF_CLOSED * 6;
+        let (outcome, took, moved) = copy_while(idle, |mut left, mut right| async move {
+            left.write_all(b"all").await.unwrap();
+            left.shutdown().await.unwrap();
+            let mut heard = Vec::new();
+            right.read_to_end(&mut heard).await.unwrap();
+            assert_eq!(heard, b"all");
+            tokio::time::sleep(HALF_CLOSED / 2).await;
+            right.write_all(b"answer").await.unwrap();
+            left.read_exact(&mut [0; 6]).await.unwrap();
+            // Neither says more, and only one has ended.
+            tokio::time::sleep(idle).await;
+        })
+        .await;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(moved, (3, 6));
+        assert!(took >= HALF_CLOSED * 3 / 2 && took <= HALF_CLOSED * 5 / 2, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn much_goes_both_ways_at_once_and_both_ends_end_it() {
+        const MUCH: usize = 3 << 20;
+        let (outcome, _, moved) = copy_while(IDLE, |left, right| async move {
+            let both = |stream: TcpStream, octet: u8| async move {
+                let (mut from, mut to) = stream.into_split();
+                let send = async move {
+                    to.write_all(&vec![octet; MUCH]).await.unwrap();
+                    to.shutdown().await.unwrap();
+                };
+                let mut heard = Vec::new();
+                let (_, read) = tokio::join!(send, from.read_to_end(&mut heard));
+                assert_eq!(read.unwrap(), MUCH);
+                assert!(heard.iter().all(|heard| *heard == 3 - octet));
+            };
+            tokio::join!(both(left, 1), both(right, 2));
+        })
+        .await;
+        outcome.unwrap();
+        assert_eq!(moved, (MUCH as u64, MUCH as u64));
     }
 }

@@ -57,7 +57,7 @@ impl Port {
         if self.machine == Some(seen) && self.inbound.is_local() { Ipv4Addr::LOCALHOST.into() } else { seen }
     }
 
-    async fn serve(&self, gate: &Rc<Gate>, outside: TcpStream) -> io::Result<()> {
+    async fn serve(&self, gate: &Rc<Gate>, mut outside: TcpStream) -> io::Result<()> {
         let inbound = &self.inbound;
         let source = self.source(outside.peer_addr()?.ip().to_canonical());
         let admitted = inbound.admits(source);
@@ -79,7 +79,7 @@ impl Port {
             record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));
             return outside.set_zero_linger();
         }
-        let inside = match self.entrance.connect(inbound.container_port).await {
+        let mut inside = match self.entrance.connect(inbound.container_port).await {
             Ok(inside) => inside,
             Err(error) => {
                 record.fail(&error.to_string());
@@ -90,7 +90,7 @@ impl Port {
         outside.set_nodelay(true)?;
         let (received, sent) = (Cell::new(0), Cell::new(0));
         let moved = Cell::new(Instant::now());
-        let outcome = copy::between(&outside, &inside, (&received, &sent), &moved, IDLE).await;
+        let outcome = copy::between(&mut outside, &mut inside, (&received, &sent), &moved, IDLE).await;
         record.count(sent.get(), received.get());
         outcome
     }

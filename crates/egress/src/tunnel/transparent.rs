@@ -35,6 +35,7 @@ pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Door) -> io::Result<
 }
 
 async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
     let destination = original_destination(&stream)?;
     let to_sidecar = gate.names().borrow().is_sidecar(destination.ip());
     if to_sidecar {
@@ -43,7 +44,6 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             FORWARD_PORT => Via::Proxy,
             _ => return stream.set_zero_linger(),
         };
-        stream.set_nodelay(true)?;
         return serve_requests(gate, via, AgentStream::Tcp(stream), bytes::BytesMut::new()).await;
     }
     let known = gate.names().borrow().name_of(destination.ip()).cloned();
