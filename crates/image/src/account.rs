@@ -25,7 +25,10 @@ pub struct Account {
 
 impl Account {
     /// Looks up `USER`, `UID`, `USER:GROUP` or `UID:GID`; an empty text is root.
-    pub(crate) fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// When there is no such user or group, or its row is not to be used; in a fragment that tells why.
+    pub fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
         let (user, wanted_group) = user.split_once(':').map_or((user, None), |(u, g)| (u, Some(g)));
         let user = if user.is_empty() { "0" } else { user };
         let known = rows::<7>(passwd).find(|row| row[0] == user).or_else(|| {

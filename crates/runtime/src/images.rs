@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use egress::{Detour, Files, Outside};
 use image::{
-    Bounds, Command, Connect, Connecting, HealthCheck, Held, LentIds, Listed, Login, Overrides, Owners,
-    PullProgress, PullRequest, Reference, Removed, Store,
+    Account, Bounds, Command, Connect, Connecting, HealthCheck, Held, LentIds, Listed, Login, Overrides,
+    Owners, PullProgress, PullRequest, Reference, Removed, Store,
 };
 use policy::{ProviderId, RunSpec};
-use sandbox::{Caller, EngineImage, EngineRun, Exit, RootImage, SubordinateIds};
+use sandbox::{Accounts, Caller, EngineImage, EngineRun, Exit, RootImage, SubordinateIds};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, plumbing};
@@ -17,6 +17,9 @@ use crate::ids::ClaimedIds;
 use crate::proxy_url;
 use crate::state::StateDirectory;
 use crate::vault::Credentials;
+
+/// The longest `USER:GROUP` that an engine's image may name: a name has 32 characters, useradd(8).
+const LONGEST_USER: usize = 256;
 
 /// What is to be pulled.
 #[derive(Clone, Copy, Debug)]
@@ -236,6 +239,24 @@ pub fn look_after_images(
             Ok(work(&images))
         }
     }
+}
+
+/// Looks up who the user is that an engine's image names, in the image's own files, where those alone tell.
+pub(crate) fn find_account(engine: &mut EngineRun) -> Result<(), Error> {
+    if !engine.config.names_account() {
+        return Ok(());
+    }
+    let refused = |why: String| sandbox::Error::Refused {
+        what: format!("the image `{}` names a user that is none: {why}", engine.image),
+        remedy: None,
+    };
+    if engine.config.user.len() > LONGEST_USER {
+        return Err(refused(format!("it is longer than {LONGEST_USER} octets")).into());
+    }
+    let Accounts { passwd, group } = sandbox::read_accounts(engine)?;
+    let found = Account::find(&engine.config.user, &passwd, &group).map_err(refused)?;
+    engine.config.ids = Some((found.uid, found.gid));
+    Ok(())
 }
 
 /// The command that is run in an image of an engine's.

@@ -86,7 +86,10 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
                 sandbox::refuse_unproven(&engine.at)?;
             }
             inbound::refuse_unpublishable(&spec.inbound, &engine.at)?;
-            let engine = EngineRun { published: spec.inbound.clone(), ..engine };
+            let mut engine = EngineRun { published: spec.inbound.clone(), ..engine };
+            if sandbox::takes_account(&spec, &caller, &engine) {
+                images::find_account(&mut engine)?;
+            }
             let command = images::command_of(&mut spec, &engine.config, command)?;
             additions.image = Some(images::root_at(&engine.config));
             additions.engine = Some(engine);

@@ -36,10 +36,10 @@ pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Channel, EngineAt, EngineImage, EngineRun, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
+    Accounts, Channel, EngineAt, EngineImage, EngineRun, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
     LONGEST_TURN, Outward, RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame,
-    live_inside, outward, receive_line, refuse_hidden_sources, refuse_unproven, start as start_docker,
-    wire_run_network,
+    live_inside, outward, read_accounts, receive_line, refuse_hidden_sources, refuse_unproven,
+    start as start_docker, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;
@@ -48,7 +48,7 @@ pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use inlet::{Inlet, ask_for_socket, take_socket};
 pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
-pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_companion};
+pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_companion, takes_account};
 pub use process::start as start_process;
 pub use reap::reap;
 pub use regular::{is_folder, is_there, open_regular, regular_below};

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use policy::{Backend, ByteSize, Enforcement, Limits, RunId, RunSpec, Wiring, WorkspaceMode};
 
 pub use self::companion::plan_companion;
-pub use self::identity::{IdRange, Identity};
+pub use self::identity::{IdRange, Identity, takes_account};
 use crate::caller::Caller;
 use crate::docker::EngineRun;
 use crate::environment::{self, Planes};
@@ -178,6 +178,7 @@ pub fn plan(
                 remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
             })?;
             let mut steps = docker::steps(spec, caller, engine, &workspace, &tools, &mut notices)?;
+            notices.extend(identity::note_user(engine, &identity));
             if additions.opens_tls {
                 trust_authority(&mut steps, None);
             }

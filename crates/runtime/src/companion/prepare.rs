@@ -116,7 +116,8 @@ fn take_from_engine(
 ) -> Result<Vec<OsString>, Error> {
     // It is shown no folder of anybody's, and takes no sidecar that waits for the command of a run.
     let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"))?;
-    let engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
+    let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
+    images::find_account(&mut engine)?;
     let command = images::command_of(spec, &engine.config, command)?;
     additions.image = Some(images::root_at(&engine.config));
     additions.engine = Some(engine);

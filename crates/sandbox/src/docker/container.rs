@@ -117,7 +117,7 @@ fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> Co
 }
 
 /// What both have: streams that go to whoever made them, and nowhere else.
-fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
+pub(super) fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
         hostname: Some("lockgate".into()),
         open_stdin: Some(true),
@@ -135,7 +135,7 @@ fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
 }
 
 /// The walls of both.
-fn walls() -> HostConfig {
+pub(super) fn walls() -> HostConfig {
     HostConfig {
         cap_drop: Some(vec!["ALL".into()]),
         security_opt: Some(vec!["no-new-privileges".into()]),

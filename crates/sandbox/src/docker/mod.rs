@@ -11,6 +11,7 @@
 //! keeper talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
 
 mod accepts;
+mod accounts;
 mod acquire;
 mod apart;
 mod attached;
@@ -47,6 +48,7 @@ use sys::descriptor;
 use sys::process::{self, Namespaces};
 
 pub use self::accepts::accepts;
+pub use self::accounts::{Accounts, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 pub use self::engine::EngineAt;

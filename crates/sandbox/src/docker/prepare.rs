@@ -167,12 +167,29 @@ pub struct EngineImage {
     pub command: Vec<String>,
     /// Where it starts.
     pub directory: Option<String>,
-    /// Who it runs as, user and group, where that is said by numbers.
-    pub user: Option<(u32, u32)>,
+    /// Who it runs as, as it says: `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
+    pub user: String,
+    /// The same as user and group, where that is said by numbers, or was looked up.
+    pub ids: Option<(u32, u32)>,
     /// What of it is to be written to: the directories that it declares as volumes.
     pub volumes: Vec<PathBuf>,
     /// The signal by which it wants to be ended.
     pub stop_signal: Option<String>,
+}
+
+impl EngineImage {
+    /// Whether it names a user by what its own files alone tell, and not root.
+    #[must_use]
+    pub fn names_account(&self) -> bool {
+        self.ids.is_none() && !matches!(self.user.split(':').next(), None | Some("" | "0" | "root"))
+    }
+
+    /// The user and the group that it names, where that is known and not root. Nobody has root's group, and so it is one of the
+    /// user's own number.
+    pub(crate) fn account(&self) -> Option<(u32, u32)> {
+        let (uid, gid) = self.ids.filter(|(uid, _)| *uid != 0)?;
+        Some((uid, if gid == 0 { uid } else { gid }))
+    }
 }
 
 /// Looks an image of the engine's up.
@@ -189,7 +206,8 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
         entrypoint: config.entrypoint.unwrap_or_default(),
         command: config.cmd.unwrap_or_default(),
         directory: config.working_dir.filter(|directory| !directory.is_empty()),
-        user: config.user.as_deref().and_then(numbered),
+        ids: config.user.as_deref().and_then(numbered),
+        user: config.user.unwrap_or_default(),
         volumes: config.volumes.unwrap_or_default().into_iter().map(PathBuf::from).collect(),
         stop_signal: config.stop_signal,
     })

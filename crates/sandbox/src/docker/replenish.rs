@@ -118,7 +118,7 @@ async fn waiting(engine: &Engine, own: &Own) -> Option<usize> {
 }
 
 /// A random one, version 4 of RFC 9562.
-fn uuid() -> io::Result<String> {
+pub(super) fn uuid() -> io::Result<String> {
     let number = (u128::from(random()?) << 64) | u128::from(random()?);
     let number = number & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
     let text = format!("{number:032x}");

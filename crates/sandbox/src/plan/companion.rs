@@ -77,11 +77,10 @@ pub fn plan_companion(
     })
 }
 
-/// Who a companion is at an engine: its image's user where that is said by a number, else the caller; nobody is root.
+/// Who a companion is at an engine: its image's user, else the caller; nobody is root.
 fn at_engine(image: &EngineImage, caller: &Caller) -> Identity {
-    let of_image = image.user.filter(|(uid, gid)| *uid != 0 && *gid != 0);
     let of_caller = (caller.uid != 0 && caller.gid != 0).then_some((caller.uid, caller.gid));
-    Identity::same(of_image.or(of_caller).unwrap_or((AGENT_ID, AGENT_ID)))
+    Identity::same(image.account().or(of_caller).unwrap_or((AGENT_ID, AGENT_ID)))
 }
 
 /// What an engine is asked for: the image, read-only, and in memory what is written: in the usual places, and in those that
@@ -127,9 +126,9 @@ mod tests {
     use super::*;
     use crate::docker::{EngineAt, Maker};
 
-    fn engine(user: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
+    fn engine(ids: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
         let config = EngineImage {
-            user,
+            ids,
             volumes: volumes.iter().map(PathBuf::from).collect(),
             ..EngineImage::default()
         };
@@ -155,7 +154,8 @@ mod tests {
         let who = |user, id| at_engine(&engine(user, &[]).config, &caller(id)).uid.0;
         assert_eq!(who(Some((999, 999)), 0), 999);
         assert_eq!(who(Some((0, 5)), 501), 501);
-        assert_eq!(who(Some((5, 0)), 0), AGENT_ID);
+        let at = |ids| at_engine(&engine(ids, &[]).config, &caller(0));
+        assert_eq!((at(Some((5, 0))).uid.0, at(Some((5, 0))).gid.0), (5, 5), "not in root's group either");
         assert_eq!(who(None, 0), AGENT_ID);
     }
 

@@ -16,6 +16,8 @@ const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
 const BESIDE: u32 = 0x0080_0000;
 /// The id inside when root started the run; `agent` and not root.
 pub(super) const AGENT_ID: u32 = 1000;
+/// As much of the name of an image's user as is told.
+const LONGEST_USER: usize = 64;
 
 /// Ids inside and outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,8 @@ impl Identity {
 }
 
 /// Who the command is in a container of an engine's, which maps no ids: whoever `HOST_UID` and `HOST_GID` say, the caller, or
-/// where that is root the owner of the workspace; never root (S3.13). The root of an engine without root is the caller.
+/// where that is root the owner of the workspace, or where that is root as well the image's user; never root (S3.13). The root of
+/// an engine without root is the caller.
 fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
     let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -154,6 +157,8 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
         (caller.uid, caller.gid)
     } else if engine.owner.0 != 0 {
         engine.owner
+    } else if takes_account(spec, caller, engine) {
+        engine.config.account().unwrap_or((AGENT_ID, AGENT_ID))
     } else if uid.is_some() || spec.workspace_mode == WorkspaceMode::ReadOnly {
         (AGENT_ID, AGENT_ID)
     } else {
@@ -166,6 +171,30 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
         });
     };
     Ok((uid.unwrap_or(else_of.0), gid.unwrap_or(else_of.1)))
+}
+
+/// Whether the command is whom the engine's image names: nobody else was named, and nobody's files are written.
+#[must_use]
+pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> bool {
+    let is_named = |name| caller.variable(name).is_some_and(|value| !value.is_empty());
+    let is_roots = !engine.at.rootless && caller.uid == 0 && engine.owner.0 == 0;
+    is_roots && spec.workspace_mode == WorkspaceMode::ReadOnly && !is_named("HOST_UID")
+}
+
+/// What is to be known where an engine's image names a user who the command is not: no id can stand for two there, and the workspace
+/// belongs to one.
+pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<String> {
+    let image = &engine.config;
+    let own = (identity.uid.0, identity.gid.0);
+    if engine.at.rootless || !image.names_account() && image.account().is_none_or(|account| account == own) {
+        return None;
+    }
+    let user: String = image.user.escape_debug().take(LONGEST_USER).collect();
+    Some(format!(
+        "the image names the user `{user}`, and the command is {}:{} all the same: what it writes in the workspace is to be its \
+         owner's. HOST_UID and HOST_GID name another",
+        own.0, own.1
+    ))
 }
 
 /// Spread by the run's name, so that two runs hardly ever share an id.

@@ -1,0 +1,211 @@
+//! The accounts of an image of the engine's: its `passwd` and `group`, out of a container that is made of it for that alone and
+//! never started. What an image holds is hostile: both files are bounded, and where they are links the engine follows them, inside
+//! the image. Who of them the user is, is for somebody else to say.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, ListContainersOptionsBuilder};
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+
+use super::EngineRun;
+use super::apart::{LONGEST, apart};
+use super::container::{self, BINARY};
+use super::engine::{Engine, NOT_FOUND, own_label, status, told};
+use super::replenish::uuid;
+use crate::error::Error;
+
+/// What such a container is labelled with.
+const LABEL: &str = "dev.lockgate.accounts";
+/// How old one is that somebody who was killed has left, in seconds: nobody needs one for longer.
+const LEFT: Duration = LONGEST.saturating_mul(2);
+/// The largest file that is read, and what an archive has around it.
+const LARGEST: u64 = 1 << 20;
+const AROUND: u64 = 64 << 10;
+/// How many links lead to a file at most, and how long one is: path_resolution(7).
+const MOST_LINKS: usize = 8;
+const LONGEST_LINK: usize = 4096;
+
+/// The two tables of an image, each empty where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accounts {
+    /// passwd(5).
+    pub passwd: String,
+    /// group(5).
+    pub group: String,
+}
+
+/// Reads the accounts of an image that an engine has.
+///
+/// # Errors
+/// When the engine does not show them, or they are larger than any.
+pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
+    let refused = |why: String| Error::Refused {
+        what: format!("the accounts of the image `{}` cannot be read: {why}", run.image),
+        remedy: None,
+    };
+    apart(LONGEST, || async {
+        let engine = Engine::at(&run.at).map_err(|error| refused(told(&error)))?;
+        engine.remove_left_accounts().await;
+        let name = uuid().map_err(|error| refused(error.to_string()))?;
+        let name = format!("lockgate-accounts-{name}");
+        let read = async {
+            engine.make_container(&name, never_started(run)).await?;
+            let passwd = engine.read_table(&name, "/etc/passwd").await?;
+            Ok(Accounts { passwd, group: engine.read_table(&name, "/etc/group").await? })
+        };
+        let read = read.await;
+        let removed = engine.remove_container(&name).await;
+        let read = read.and_then(|accounts| removed.map(|()| accounts));
+        read.map_err(refused)
+    })
+}
+
+/// A container that has the files of an image, and never runs. What the image declares as volumes is nobody's to fill.
+fn never_started(run: &EngineRun) -> ContainerCreateBody {
+    let volumes = run.config.volumes.iter().map(|path| (path.display().to_string(), String::new()));
+    let labels = own_label().into_iter().chain([(LABEL.into(), "1".into())]).collect();
+    ContainerCreateBody {
+        image: Some(run.image.clone()),
+        entrypoint: Some(vec![BINARY.into()]),
+        cmd: Some(Vec::new()),
+        host_config: Some(HostConfig {
+            network_mode: Some("none".into()),
+            readonly_rootfs: Some(true),
+            tmpfs: Some(volumes.collect()),
+            ..container::walls()
+        }),
+        ..container::body(labels)
+    }
+}
+
+impl Engine {
+    /// Takes away what those have left who were killed meanwhile. Whatever is wrong with it, the next one looks again.
+    async fn remove_left_accounts(&self) {
+        let filter = HashMap::from([("label", vec![LABEL])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
+        let Ok(found) = self.api.list_containers(Some(options)).await else { return };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let is_left = |made: i64| now.saturating_sub(made.unsigned_abs()) > LEFT.as_secs();
+        for it in found.into_iter().filter(|it| it.created.is_some_and(is_left)) {
+            let _ = self.remove_container(&it.id.unwrap_or_default()).await;
+        }
+    }
+
+    /// The text of a table in a container, links followed inside it; nothing where there is no such file.
+    async fn read_table(&self, container: &str, table: &str) -> Result<String, String> {
+        let mut path = table.to_owned();
+        for _ in 0..=MOST_LINKS {
+            let Some(archive) = self.archive(container, &path).await? else { return Ok(String::new()) };
+            match first_of(&archive).map_err(|error| format!("{table}: {error}"))? {
+                First::Text(text) => return Ok(text),
+                First::Link(target) => path = beside(&path, &target),
+                First::Nothing => return Ok(String::new()),
+            }
+        }
+        Err(format!("more than {MOST_LINKS} links lead to {table}"))
+    }
+
+    /// What is at a path, as an archive of which no more is read than is needed.
+    async fn archive(&self, container: &str, path: &str) -> Result<Option<Vec<u8>>, String> {
+        let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
+        let mut pieces = Box::pin(self.api.download_from_container(container, Some(options)));
+        let mut archive = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            match piece {
+                Ok(piece) => archive.extend_from_slice(&piece),
+                Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(None),
+                Err(error) => return Err(told(&error)),
+            }
+            if archive.len() as u64 > LARGEST + AROUND {
+                break;
+            }
+        }
+        Ok(Some(archive))
+    }
+}
+
+/// What an archive begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum First {
+    Text(String),
+    Link(String),
+    /// A directory, a device: nothing that is a table.
+    Nothing,
+}
+
+fn first_of(archive: &[u8]) -> io::Result<First> {
+    let mut archive = tar::Archive::new(archive);
+    let Some(entry) = archive.entries()?.next().transpose()? else { return Ok(First::Nothing) };
+    let kind = entry.header().entry_type();
+    if kind.is_symlink() {
+        let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+        let target = String::from_utf8(target).ok().filter(|target| target.len() <= LONGEST_LINK);
+        return target.map(First::Link).ok_or_else(|| io::Error::other("it is a link to what is no path"));
+    }
+    if !kind.is_file() {
+        return Ok(First::Nothing);
+    }
+    let size = entry.size();
+    if size > LARGEST {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
+    let mut octets = Vec::new();
+    entry.take(LARGEST).read_to_end(&mut octets)?;
+    if octets.len() as u64 != size {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(First::Text(String::from_utf8_lossy(&octets).into_owned()))
+}
+
+/// Where a link leads that is at a path. What of it climbs, climbs no higher than the image: the engine sees to that.
+fn beside(path: &str, target: &str) -> String {
+    let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+    folder.join(target).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(kind: tar::EntryType, size: u64, link: &str, content: &[u8]) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("passwd").unwrap();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        if !link.is_empty() {
+            header.set_link_name(link).unwrap();
+        }
+        header.set_cksum();
+        let mut octets = [header.as_bytes(), content].concat();
+        octets.resize(octets.len().next_multiple_of(512) + 1024, 0);
+        octets
+    }
+
+    #[test]
+    fn a_table_is_a_file_and_a_link_leads_to_one() {
+        let text = b"app:x:1:2:::\n\xff";
+        let file = archive(tar::EntryType::Regular, text.len() as u64, "", text);
+        assert_eq!(first_of(&file).unwrap(), First::Text("app:x:1:2:::\n\u{fffd}".into()));
+        let link = archive(tar::EntryType::Symlink, 0, "../srv/table", b"");
+        assert_eq!(first_of(&link).unwrap(), First::Link("../srv/table".into()));
+        assert_eq!(beside("/etc/passwd", "../srv/table"), "/etc/../srv/table");
+        assert_eq!(beside("/etc/passwd", "/srv/table"), "/srv/table");
+    }
+
+    #[test]
+    fn what_is_no_table_is_none_and_what_is_too_large_is_refused() {
+        for kind in [tar::EntryType::Directory, tar::EntryType::Fifo, tar::EntryType::Char] {
+            assert_eq!(first_of(&archive(kind, 0, "", b"")).unwrap(), First::Nothing);
+        }
+        assert_eq!(first_of(b"").unwrap(), First::Nothing);
+        assert!(first_of(&[7; 1024]).is_err(), "no archive at all");
+        assert!(first_of(&archive(tar::EntryType::Regular, LARGEST + 1, "", b"x")).is_err());
+        assert!(first_of(&archive(tar::EntryType::Regular, u64::MAX / 2, "", b"x")).is_err());
+        assert!(first_of(&archive(tar::EntryType::Regular, 4096, "", b"x")).is_err(), "it is cut");
+    }
+}
