@@ -72,7 +72,7 @@ fn a_database_and_a_cache_serve_their_clients() {
     }
     let bench = Bench::new();
     let at_engine = Backend::isolated() == Backend::Docker;
-    // PostgreSQL wants to know the name of its user, and an engine's container knows only those of its image.
+    // PostgreSQL wants to know the name of its user, who at an engine is whom the image names: `image_user` has that one.
     let policy = if at_engine { CACHE.to_owned() } else { format!("{CACHE}{DATABASE}") };
     // It asks for a limit, which not every user can have held.
     let run = run_with(&bench, &policy).flags(["--limits", "best-effort"]);
