@@ -16,7 +16,7 @@ use crate::run::Report;
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a sidecar may take to begin, where an engine makes it on a busy machine.
+/// How long a sidecar of this machine may take to begin.
 const FIRST_WORD: Duration = Duration::from_secs(60);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -228,7 +228,8 @@ impl Watch<'_> {
             match Told::parse(&buffer[..length]) {
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
                 Some(Told::Summary(found)) => *summary = Some(found),
-                Some(Told::Authority(_)) | None => {}
+                Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
+                None => {}
             }
         }
     }

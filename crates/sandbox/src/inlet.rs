@@ -6,10 +6,10 @@
 //!         ─ 'a' ───────►       another line like this one     'a', with the descriptor
 //!         ─ 'p' ───────►       the command that tells health  'p' and 1 where it exited with 0, once it has
 //!         ─ 's' ───────►       ends that command
-//!         ─ 'n' ───────►       at an engine: the network      'n' and its number
+//!         ◄─ 'n' ───────       at an engine: the number of its network, once it is made
 //! ```
-//! At an engine no descriptor can be handed out, so the keeper answers: to the last one itself, and to those about health by
-//! passing them on.
+//! At an engine no descriptor can be handed out, so the keeper has the inner end: it tells the network, before it is asked anything,
+//! and answers what is asked about health by passing it on.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +33,7 @@ const V6: u8 = b'6';
 const ANOTHER: u8 = b'a';
 pub(crate) const PROBE: u8 = b'p';
 pub(crate) const STOP: u8 = b's';
-pub(crate) const NETWORK: u8 = b'n';
+const NETWORK: u8 = b'n';
 
 /// The outer end of a line.
 #[derive(Debug)]
@@ -64,12 +64,11 @@ impl Inlet {
         self.ask(if v6 { V6 } else { V4 })
     }
 
-    /// The network it is on, where an engine made it.
+    /// The network it is on, where an engine made it: told once, and the first that is.
     ///
     /// # Errors
-    /// When the keeper does not answer in time, or is gone.
+    /// When the keeper does not tell it in time, or is gone.
     pub fn network(&self) -> io::Result<RunNetwork> {
-        descriptor::send(&self.0, &[NETWORK], &[])?;
         self.await_answer()?;
         let mut buffer = [0; 4];
         match descriptor::receive(&self.0, &mut buffer)?.0 {
@@ -153,6 +152,12 @@ pub fn take_socket(line: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         (_, Some(socket)) => Ok(socket),
         (_, None) => Err(io::Error::other("there is no socket left inside")),
     }
+}
+
+/// Tells the network on a line's inner end, for whoever is to reach it. One that is gone needs none.
+pub(crate) fn tell_network(line: &OwnedFd, network: RunNetwork) {
+    let [low, high] = network.number().to_le_bytes();
+    let _ = descriptor::send(line, &[NETWORK, low, high], &[]);
 }
 
 /// The inner ends of the lines, as init serves them.

@@ -1,11 +1,13 @@
 //! A started sandbox, as its parent holds it.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use sys::cgroup::{Group, Usage};
+use sys::descriptor;
 use sys::process::{Child, Exit};
 
 use crate::docker::Visit;
@@ -46,7 +48,8 @@ pub trait SidecarStart {
     /// When it cannot be started.
     fn start(&mut self) -> Result<(), Error>;
 
-    /// The certificate of the run's authority, in PEM, from a sidecar that was started: asked for as late as can be.
+    /// The certificate of the run's authority, in PEM, from a sidecar that was started: asked for as late as can be. At an engine it
+    /// is not waited for, but handed over once it is told: [`Started::hand_over`].
     ///
     /// # Errors
     /// When it told none in time.
@@ -82,6 +85,8 @@ pub struct Started {
     pub(crate) held: Option<Held>,
     /// What keeps others from taking down what stands around its link, until this is dropped.
     pub(crate) wall: Option<OwnedFd>,
+    /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
+    pub(crate) hand: RefCell<Option<OwnedFd>>,
     pub(crate) ending: Ending,
 }
 
@@ -107,6 +112,14 @@ impl Started {
         match self.next_event() {
             Ok(Some(Event::Failed { step, cause })) => Some(Error::step(step, cause)),
             _ => None,
+        }
+    }
+
+    /// Hands over the certificate of the run's authority, in PEM, to whoever waits for it: once, and whoever does not wait hears nothing.
+    pub fn hand_over(&self, certificate: &[u8]) {
+        if let Some(hand) = self.hand.borrow_mut().take() {
+            // One that is gone has said why, or its end says it.
+            let _ = descriptor::send(&hand, certificate, &[]);
         }
     }
 

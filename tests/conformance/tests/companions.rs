@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Needs, Run, World, control_groups, objects, processes_named, promised, ready,
-    vanishes, within,
+    Backend, Bench, Canary, Needs, Run, World, ask_engine, control_groups, objects, processes_named,
+    promised, ready, vanishes, within,
 };
 
 /// A Redis as its packager made it, without files, for whoever reaches it: at an engine that is not its own loopback.
@@ -410,4 +410,64 @@ while True:
     assert_eq!(ended.stdout.matches(mark.text()).count(), 1, "the control alone: {ended}");
     assert!(ended.code == 0 && ended.stdout.contains("refused 65535 reached 0 said"), "{ended}");
     assert!(!ended.stdout.contains("200 OK"), "{ended}");
+}
+
+#[test]
+fn those_at_an_engine_are_made_at_the_same_time_and_before_the_command() {
+    if Backend::isolated() != Backend::Docker || !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let other = |name: &str| CACHE.replace("\"cache\"", &format!("\"{name}\""));
+    // Rules of paths: each has an authority of its own, which must reach it as well.
+    let policy = format!(
+        "{}{}[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n",
+        other("first"),
+        cache_that_says("grep -c BEGIN $CURL_CA_BUNDLE", "")
+    );
+    let line = "redis-cli -h cache get said; redis-cli -h first ping; touch up; exec sleep 60";
+    let live = run_with(&bench, &policy).start(["sh", "-c", line]);
+    let up = bench.workspace().join("up");
+    assert!(within(Backend::patience(20), || up.exists()), "it did not begin: {}", live.wait());
+    let ask = |path: &str| ask_engine("GET", path, &serde_json::Value::Null).1;
+    let mut made: Vec<(String, String)> = ask("/networks")
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| {
+            let run = it["Name"].as_str()?.strip_prefix("lockgate-exec-")?;
+            Some((it["Created"].as_str()?.to_owned(), run.to_owned()))
+        })
+        .collect();
+    made.sort();
+    let began = |run: &str| {
+        let agent = ask(&format!("/containers/lockgate-agent-{run}/json"));
+        agent["State"]["StartedAt"].as_str().unwrap().to_owned()
+    };
+    let began: Vec<String> = made.iter().map(|(_, run)| began(run)).collect();
+    assert!(made.len() == 3 && made.iter().all(|(at, _)| at.ends_with('Z')), "{made:?}");
+    assert!(made[1].0 < began[0], "the second waited for the first: {made:?}, {began:?}");
+    assert!(made[2].0 > began[0] && made[2].0 > began[1], "the command did not wait: {made:?}, {began:?}");
+    live.signal("TERM");
+    let ended = live.wait();
+    assert!(ended.stdout.ends_with("PONG\n") && !ended.stdout.starts_with("0\n"), "{ended}");
+    assert!(ended.stdout.starts_with(|it: char| it.is_ascii_digit()), "{ended}");
+}
+
+#[test]
+fn of_several_the_one_that_fails_is_named_and_none_stays() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let never = "[[companion]]\nname = \"never\"\nimage = \"debian\"\nports = [1234]\ncommand = [\"sleep\", \"600\"]\n";
+    let broken = CACHE.replace("redis-server\"", "no-such-server\"").replace("\"cache\"", "\"broken\"");
+    let ended = run_with(&bench, &format!("{never}{broken}{CACHE}")).shell("touch began");
+    assert!(ended.code == 125 && ended.stderr.contains("`broken`"), "{ended}");
+    assert!(ended.stderr.contains("its command cannot be executed"), "{ended}");
+    assert!(!bench.workspace().join("began").exists(), "{ended}");
+    if Backend::isolated() == Backend::Docker {
+        let left = || [objects("lockgate-exec-"), objects("lockgate-agent-")].concat();
+        assert!(within(Backend::patience(5), || left().is_empty()), "{:?}", left());
+    }
 }

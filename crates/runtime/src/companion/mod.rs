@@ -9,14 +9,14 @@
 //! Nothing of a companion is on the network of another: whoever reaches it does so through a sidecar, by name and declared port.
 //! At an engine the inlet leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
 
+mod beginning;
 mod ending;
 mod health;
 mod output;
 mod prepare;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egress::{Entrance, Told};
 use image::HealthCheck;
@@ -26,7 +26,7 @@ use sandbox::{
     Caller, Ended, Event, Host, Inlet, Lines, RunNetwork, Sidecar, Signals, Started, Stdio, UndoLog, Visit,
 };
 
-use self::health::Health;
+use self::beginning::Stage;
 use self::output::Output;
 use self::prepare::Ready;
 pub(crate) use self::prepare::{Prepared, prepare};
@@ -36,10 +36,6 @@ use crate::images::KeptImage;
 use crate::run::Report;
 use crate::sidecar::Purse;
 use crate::state::StateDirectory;
-
-/// How long a sandbox may take to begin its command, and the containers of an engine.
-const MAKING: Duration = Duration::from_secs(20);
-const MAKING_BY_ENGINE: Duration = Duration::from_secs(120);
 
 /// Companions that run.
 #[derive(Default)]
@@ -52,7 +48,8 @@ struct Running {
     sidecar: Sidecar,
     notices: OwnedFd,
     inlet: Inlet,
-    /// At an engine: its name there, and once it has begun its network.
+    stage: Stage,
+    /// At an engine: its name there, and once it is made its network.
     name_at_engine: Option<RunId>,
     place: Option<(RunId, RunNetwork)>,
     output: Output,
@@ -75,7 +72,7 @@ pub(crate) struct Common<'a> {
 }
 
 impl Companions {
-    /// Starts them one after the other, and waits until all are healthy.
+    /// Starts them, each as soon as those before it can be reached, and waits until all are healthy.
     ///
     /// # Errors
     /// When one does not begin, ends, or is not healthy in time; or the person has enough of waiting. None is left then.
@@ -90,12 +87,10 @@ impl Companions {
             for notice in &ready.plan.notices {
                 report(Report::Notice(&format!("companion `{}`: {notice}", ready.companion.name)));
             }
-            let last = companions.0.len();
-            let ways = (companions.entrances()?, companions.visits(last + 1));
+            companions.await_way(common.signals, report)?;
+            let ways = (companions.entrances()?, companions.visits(companions.0.len() + 1));
             let began = begin(ready, common, ways, undo)?;
             companions.0.push(began);
-            companions.await_start(last, common.signals, report)?;
-            companions.0[last].take_place()?;
         }
         companions.await_health(common.signals, report)?;
         Ok(companions)
@@ -146,70 +141,6 @@ impl Companions {
             }
         }
     }
-
-    /// Until the command of one has been started.
-    fn await_start(
-        &mut self,
-        index: usize,
-        signals: &Signals,
-        report: &mut dyn FnMut(Report<'_>),
-    ) -> Result<(), Error> {
-        let it = &mut self.0[index];
-        let deadline = Instant::now() + if it.name_at_engine.is_some() { MAKING_BY_ENGINE } else { MAKING };
-        while Instant::now() < deadline {
-            let waits = [it.sandbox.events(), signals.as_fd()];
-            wait_for(waits, deadline.saturating_duration_since(Instant::now()));
-            heed(signals)?;
-            if !readable(it.sandbox.events()) {
-                continue;
-            }
-            match it.sandbox.next_event() {
-                Ok(Some(Event::Started { notices })) => {
-                    for notice in &notices {
-                        report(Report::Notice(&format!("companion `{}`: {notice}", it.companion.name)));
-                    }
-                    return Ok(());
-                }
-                Ok(Some(Event::Failed { step, cause })) => return Err(it.lost(&format!("{step}: {cause}"))),
-                Ok(Some(Event::NotExecuted { errno })) => {
-                    let why = io::Error::from_raw_os_error(errno);
-                    return Err(it.lost(&format!("its command cannot be executed: {why}")));
-                }
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return Err(it.lost("its sandbox ended before it began")),
-            }
-        }
-        Err(it.lost("it did not begin in time"))
-    }
-
-    /// Until all are healthy.
-    fn await_health(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
-        let began = Instant::now();
-        let mut health: Vec<Health> = self
-            .0
-            .iter()
-            .map(|it| Health::of(&it.companion, it.image_health.as_ref(), it.place.is_some()))
-            .collect();
-        while health.iter().any(|one| !one.is_well()) {
-            let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain([signals.as_fd()]).collect();
-            wait_for(waits, health::PAUSE);
-            heed(signals)?;
-            for (it, health) in self.0.iter_mut().zip(&mut health) {
-                it.output.read();
-                it.take_notices(report);
-                if let Some(error) = it.ended_early() {
-                    return Err(error);
-                }
-                health.look(&it.inlet);
-                if !health.is_well() && began.elapsed() > it.companion.patience.duration() {
-                    let why =
-                        format!("it was not healthy within {}: {}", it.companion.patience, health.why());
-                    return Err(it.lost(&why));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Running {
@@ -219,23 +150,6 @@ impl Running {
             why: format!("{why}{}", self.output.told()),
             remedy: None,
         }
-    }
-
-    /// Asks where it is, where an engine has made it.
-    fn take_place(&mut self) -> Result<(), Error> {
-        let Some(name) = self.name_at_engine.clone() else { return Ok(()) };
-        match self.inlet.network() {
-            Ok(network) => self.place = Some((name, network)),
-            // One that ended at once has nobody left who would answer.
-            Err(error) => return Err(self.ended_early().unwrap_or_else(|| self.lost(&error.to_string()))),
-        }
-        Ok(())
-    }
-
-    /// What it means that it ended before it was healthy, if it did.
-    fn ended_early(&mut self) -> Option<Error> {
-        let how = self.end_if_any()?;
-        Some(self.lost(&format!("it ended before it was healthy: {how}")))
     }
 
     /// How it ended, the first time it is asked for after that.
@@ -262,11 +176,15 @@ impl Running {
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(&self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
-            if let Some(Told::Denied(mut notice)) = Told::parse(&buffer[..length]) {
-                // What would allow it is not the command's to change.
-                notice.hint = None;
-                notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
-                report(Report::Denied(&notice));
+            match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(mut notice)) => {
+                    // What would allow it is not the command's to change.
+                    notice.hint = None;
+                    notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
+                    report(Report::Denied(&notice));
+                }
+                Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
+                _ => {}
             }
         }
     }
@@ -322,12 +240,14 @@ fn begin(
     match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => {
             let (place, ended) = (None, false);
+            let stage = Stage::making(name_at_engine.is_some());
             Ok(Running {
                 companion,
                 sandbox,
                 sidecar,
                 notices,
                 inlet,
+                stage,
                 name_at_engine,
                 place,
                 output,
@@ -356,15 +276,4 @@ fn wait_for<'a>(list: impl IntoIterator<Item = BorrowedFd<'a>>, longest: Duratio
 fn readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     matches!(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
-}
-
-/// Ends the wait where somebody asks for the end of the run.
-fn heed(signals: &Signals) -> Result<(), Error> {
-    const ENDS: [i32; 4] = [1, 2, 3, 15]; // SIGHUP, SIGINT, SIGQUIT, SIGTERM
-    while let Ok(Some(signal)) = signals.next() {
-        if ENDS.contains(&signal) {
-            return Err(Error::Interrupted { signal });
-        }
-    }
-    Ok(())
 }

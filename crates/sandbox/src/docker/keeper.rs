@@ -36,6 +36,7 @@ use super::streams::{self, Streams, Word};
 use super::talk::Talk;
 use super::turn::Turn;
 use crate::handshake::Event;
+use crate::inlet::tell_network;
 use crate::plan::Plan;
 use crate::started::Stdio;
 use crate::step::{Step, Visible};
@@ -56,7 +57,7 @@ pub(super) struct Given<'a> {
     pub(super) control: OwnedFd,
     /// To the sidecar's process on this machine.
     pub(super) link: OwnedFd,
-    /// On which its parent asks for what is known of a companion.
+    /// On which its parent is told and asks for what is known of a companion.
     pub(super) inlet: Option<OwnedFd>,
     /// The networks of companions, on which the sidecar has a place.
     pub(super) visits: Vec<Visit>,
@@ -152,7 +153,12 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
     let first =
         plan.run.as_str().bytes().fold(0u32, |sum, octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
     let own = prepare::own(engine).await.map_err(fail("make the sidecar's image"))?;
-    let network = engine.make_network(&plan.run, first).map_err(fail("make the run's network")).shared();
+    // Whoever reaches a companion is made meanwhile.
+    let tell = |network: &RunNetwork| {
+        given.inlet.iter().for_each(|inlet| tell_network(inlet, *network));
+    };
+    let network = engine.make_network(&plan.run, first).inspect_ok(tell);
+    let network = network.map_err(fail("make the run's network")).shared();
     held.borrow_mut().push(agent.clone());
     let (filled, is_filled) = oneshot::channel();
     // One thing after the other within each of the two, which wait for the network, and for our own binary in its volume.
@@ -221,7 +227,7 @@ async fn watch(
     let asked = words.clone();
     let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
     if let Some(inlet) = inlet {
-        talk.answer_on(inlet, network, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
+        talk.answer_on(inlet, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
     }
     let mut begun = false;
     let mut last_words = None;

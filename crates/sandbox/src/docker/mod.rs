@@ -37,7 +37,7 @@ mod wire;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -243,27 +243,18 @@ pub fn start(
         }
     })
     .map_err(|source| Error::Start { what: "the keeper", source })?;
-    let started = Started { init, control, group: None, held, wall: None, ending: Ending::TakeAway };
-    match begin_sidecar(plan, sidecar, &hand) {
+    // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
+    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
+    let hand = opens.then_some(hand).into();
+    let started = Started { init, control, group: None, held, wall: None, hand, ending: Ending::TakeAway };
+    match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {
-            let cause = if matches!(error, Error::Handshake { .. }) { started.failure() } else { None };
             started.kill();
             started.wait();
-            Err(cause.unwrap_or(error))
+            Err(error)
         }
     }
-}
-
-/// Starts the sidecar's process on this machine, and hands over the certificate of its authority where there is one.
-fn begin_sidecar(plan: &Plan, sidecar: &mut dyn SidecarStart, hand: &OwnedFd) -> Result<(), Error> {
-    sidecar.start()?;
-    if !plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
-        return Ok(());
-    }
-    let handshake = |source| Error::Handshake { whom: "the sidecar", source };
-    let certificate = sidecar.authority().map_err(handshake)?;
-    descriptor::send(hand, &certificate, &[]).map_err(handshake)
 }
 
 /// Whoever has the engine's socket is root on its machine: nothing that is or holds it is shown. S3.10

@@ -14,7 +14,6 @@ use super::attached::{Attached, next_output};
 use super::inside::Brief;
 use super::keeper::Ended;
 use super::line::{Channel, Frames, WINDOW, frame};
-use super::network::RunNetwork;
 use super::streams::{self, Streams, Word};
 use crate::handshake::Event;
 use crate::inlet;
@@ -54,8 +53,8 @@ pub(super) struct Talk {
     heard: Receiver<Word>,
     /// Its own channel: input that nobody takes must not keep a signal back.
     inputs: Option<Receiver<Word>>,
-    /// On which what is known of a companion is asked for, and its network.
-    inlet: Option<(OwnedFd, RunNetwork)>,
+    /// On which the health of a companion is asked for.
+    inlet: Option<OwnedFd>,
     heartbeat: Interval,
     sizes: Interval,
     /// How it ended: told once everything it wrote is written.
@@ -120,14 +119,9 @@ impl Talk {
     }
 
     /// Hears and answers what is asked of a companion.
-    pub(super) fn answer_on(
-        &mut self,
-        inlet: OwnedFd,
-        network: RunNetwork,
-        words: Sender<Word>,
-    ) -> io::Result<()> {
+    pub(super) fn answer_on(&mut self, inlet: OwnedFd, words: Sender<Word>) -> io::Result<()> {
         streams::hear_inlet(inlet.try_clone()?, words);
-        self.inlet = Some((inlet, network));
+        self.inlet = Some(inlet);
         Ok(())
     }
 
@@ -217,12 +211,8 @@ impl Talk {
 
     /// Answers what is asked of a companion, or passes it on; whoever asks may be gone, which is seen elsewhere.
     async fn answer(&mut self, wish: u8) {
-        let Some((inlet, network)) = &self.inlet else { return };
+        let Some(inlet) = &self.inlet else { return };
         match wish {
-            inlet::NETWORK => {
-                let [low, high] = network.number().to_le_bytes();
-                let _ = sys::descriptor::send(inlet, &[wish, low, high], &[]);
-            }
             inlet::PROBE if !self.has_begun() => drop(sys::descriptor::send(inlet, &[wish, 0], &[])),
             inlet::PROBE | inlet::STOP => self.say(Channel::Probe, &[wish]).await,
             _ => {}
@@ -301,7 +291,7 @@ impl Talk {
                     }
                 }
                 Channel::Probe => {
-                    if let (Some((inlet, _)), [well]) = (&self.inlet, payload.as_slice()) {
+                    if let (Some(inlet), [well]) = (&self.inlet, payload.as_slice()) {
                         // A companion that says more than it was asked must not keep its keeper waiting.
                         let answer = [inlet::PROBE, u8::from(*well == 1)];
                         let _ = rustix::net::send(inlet, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

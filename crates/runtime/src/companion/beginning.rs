@@ -1,0 +1,160 @@
+//! How companions begin: at an engine all at once, elsewhere one after the other, and each is looked at from its own beginning on,
+//! until all are well.
+//!
+//! ```text
+//! making ── its command runs ──► begun ── it is well ──► well
+//!    └── at an engine: its network is there ─► the next one can be made, which may have to reach it
+//! ```
+//! The engine's keepers bound how many are made at the same time.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use sandbox::{Event, Signals};
+
+use super::health::{self, Health};
+use super::{Companions, Running, readable, wait_for};
+use crate::error::Error;
+use crate::run::Report;
+
+/// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
+const MAKING: Duration = Duration::from_secs(20);
+const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
+
+/// How far one of them is.
+pub(super) enum Stage {
+    /// Its sandbox is being made, until then at the latest.
+    Making(Instant),
+    /// Its command runs, and it has to be well some time after this moment.
+    Begun(Health, Instant),
+    Well,
+}
+
+impl Stage {
+    /// The first of them.
+    pub(super) fn making(is_at_engine: bool) -> Self {
+        Self::Making(Instant::now() + if is_at_engine { MAKING_BY_ENGINE } else { MAKING })
+    }
+}
+
+impl Companions {
+    /// Waits until one more can be made: it may have to reach the last.
+    pub(super) fn await_way(
+        &mut self,
+        signals: &Signals,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<(), Error> {
+        while self.0.last().is_some_and(|last| !last.has_way()) {
+            self.attend(signals, report)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all are well.
+    pub(super) fn await_health(
+        &mut self,
+        signals: &Signals,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<(), Error> {
+        while self.0.iter().any(|it| !matches!(it.stage, Stage::Well)) {
+            self.attend(signals, report)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what comes of any of them, and looks at those that have begun.
+    fn attend(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+        let told = self.0.iter().filter(|it| !it.has_way()).map(|it| it.inlet.as_fd());
+        let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain(told).chain([signals.as_fd()]).collect();
+        wait_for(waits, health::PAUSE);
+        heed(signals)?;
+        for it in &mut self.0 {
+            it.output.read();
+            it.take_notices(report);
+            it.go_on(report)?;
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    /// Whether another sidecar can be told how to reach it.
+    fn has_way(&self) -> bool {
+        match self.name_at_engine {
+            Some(_) => self.place.is_some(),
+            None => !matches!(self.stage, Stage::Making(_)),
+        }
+    }
+
+    fn go_on(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+        self.take_place();
+        if let Stage::Making(until) = self.stage {
+            return self.go_on_making(until, report);
+        }
+        if let Some(error) = self.ended_early() {
+            return Err(error);
+        }
+        let Stage::Begun(health, since) = &mut self.stage else { return Ok(()) };
+        health.look(&self.inlet);
+        if health.is_well() {
+            self.stage = Stage::Well;
+        } else if since.elapsed() > self.companion.patience.duration() {
+            let why = format!("it was not healthy within {}: {}", self.companion.patience, health.why());
+            return Err(self.lost(&why));
+        }
+        Ok(())
+    }
+
+    /// Takes where it is, once the engine has a network for it: the first that is told on its line.
+    fn take_place(&mut self) {
+        if let (Some(name), None) = (&self.name_at_engine, &self.place)
+            && readable(self.inlet.as_fd())
+            // Of a keeper that is gone its last word tells why.
+            && let Ok(network) = self.inlet.network()
+        {
+            self.place = Some((name.clone(), network));
+        }
+    }
+
+    fn go_on_making(&mut self, until: Instant, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+        if !readable(self.sandbox.events()) {
+            return if Instant::now() < until { Ok(()) } else { Err(self.lost("it did not begin in time")) };
+        }
+        match self.sandbox.next_event() {
+            Ok(Some(Event::Started { notices })) => {
+                for notice in &notices {
+                    report(Report::Notice(&format!("companion `{}`: {notice}", self.companion.name)));
+                }
+                let is_at_engine = self.name_at_engine.is_some();
+                let health = Health::of(&self.companion, self.image_health.as_ref(), is_at_engine);
+                self.stage = Stage::Begun(health, Instant::now());
+                Ok(())
+            }
+            Ok(Some(Event::Failed { step, cause })) => Err(self.lost(&format!("{step}: {cause}"))),
+            Ok(Some(Event::NotExecuted { errno })) => {
+                let why = io::Error::from_raw_os_error(errno);
+                Err(self.lost(&format!("its command cannot be executed: {why}")))
+            }
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(_) => Err(self.lost("its sandbox ended before it began")),
+        }
+    }
+
+    /// What it means that it ended before it was healthy, if it did.
+    fn ended_early(&mut self) -> Option<Error> {
+        let how = self.end_if_any()?;
+        Some(self.lost(&format!("it ended before it was healthy: {how}")))
+    }
+}
+
+/// Ends the wait where somebody asks for the end of the run.
+fn heed(signals: &Signals) -> Result<(), Error> {
+    const ENDS: [i32; 4] = [1, 2, 3, 15]; // SIGHUP, SIGINT, SIGQUIT, SIGTERM
+    while let Ok(Some(signal)) = signals.next() {
+        if ENDS.contains(&signal) {
+            return Err(Error::Interrupted { signal });
+        }
+    }
+    Ok(())
+}
