@@ -11,7 +11,7 @@ use std::rc::Rc;
 use credential::{Placeholder, Secret};
 use policy::{Policy, ProviderId, RunId, Scrub, Spending};
 
-use crate::audit::{Audit, SigningKey};
+use crate::audit::{Audit, CompanionChain, SigningKey};
 use crate::credentials::Credentials;
 use crate::dns::{NameRange, Names};
 use crate::http::Unsearchable;
@@ -208,6 +208,11 @@ impl Gate {
             companions,
             run,
         }))
+    }
+
+    /// Names the companions of the run in its audit, before anything is asked for.
+    pub fn name_companions(&self, companions: &[CompanionChain]) {
+        companions.iter().for_each(|companion| self.audit.borrow_mut().name_companion(companion));
     }
 
     pub(crate) fn companions(&self) -> &Companions {

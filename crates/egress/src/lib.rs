@@ -30,7 +30,10 @@ mod tls;
 mod tunnel;
 mod upstream;
 
-pub use audit::{Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, verify};
+pub use audit::{
+    CompanionChain, Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, first_hash,
+    named_companions, verify,
+};
 pub use check::{Verdict, check};
 pub use dns::NameRange;
 pub use gate::{Files, Gate, GateError, GateOptions, PlatformPlace, Wallet};

@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use egress::{Entrance, InboundPorts, NameRange};
+use egress::{CompanionChain, Entrance, InboundPorts, NameRange};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
 
@@ -69,12 +69,14 @@ pub(crate) struct Given {
     pub(crate) entrances: Vec<(Hostname, Entrance)>,
     /// What may be reached from outside.
     pub(crate) inbound: Option<InboundPorts>,
+    /// The companions that its audit names: those of the run, where it is the command's.
+    pub(crate) chains: Vec<CompanionChain>,
 }
 
 impl Beside<'_> {
     fn begin(&mut self) -> Result<(), Error> {
         let Some(given) = self.given.take() else { return Ok(()) };
-        let Given { mut purse, desk, link, notices, peers, entrances, inbound } = given;
+        let Given { mut purse, desk, link, notices, peers, entrances, inbound, chains } = given;
         if let Some(Desk { sources, history }) = desk {
             let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
             purse.platform = Some(theirs);
@@ -100,6 +102,7 @@ impl Beside<'_> {
             peers,
             companions: entrances,
             inbound,
+            chains,
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());

@@ -154,6 +154,11 @@ impl KeptImage {
         self.image.record.command.service.stop_signal
     }
 
+    /// What it is known by.
+    pub(crate) fn digest(&self) -> String {
+        self.image.record.digest.to_string()
+    }
+
     /// How it tells whether it is well.
     pub(crate) fn health(&self) -> Option<&HealthCheck> {
         self.image.record.command.service.health.as_ref()

@@ -258,6 +258,7 @@ fn live(
         peers: peers(plan)?,
         entrances: companions.entrances()?,
         inbound,
+        chains: companions.chains(&state, &plan.run)?,
     };
     let mut beside = Beside {
         spec,

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, InboundPorts, Listeners,
-    NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
+    CompanionChain, Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, InboundPorts,
+    Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
 use policy::{Hostname, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar};
@@ -39,6 +39,8 @@ pub(crate) struct Errand {
     pub(crate) companions: Vec<(Hostname, Entrance)>,
     /// What may be reached from outside, and the way there.
     pub(crate) inbound: Option<InboundPorts>,
+    /// The companions that its audit names.
+    pub(crate) chains: Vec<CompanionChain>,
 }
 
 impl Errand {
@@ -128,6 +130,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
         companions,
     })?;
+    gate.name_companions(&errand.chains);
     let Some(set) =
         sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))?
     else {

@@ -1,7 +1,9 @@
 //! Promise: every request has exactly one audit record, allowed or not, and the chain verifies.
 //! DESIGN §3, §10; S0.58; E20.
 
-use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+use std::fs;
+
+use lockgate_conformance::{Backend, Bench, Needs, World, promised, ready};
 use serde_json::Value;
 
 /// The records that are not a question for a name (those have one of their own) and speak of `name`.
@@ -40,4 +42,56 @@ fn one_record_a_request() {
             assert_eq!(found[0]["outcome"], outcome, "{name} under {}", backend.name());
         }
     }
+}
+
+#[test]
+fn the_chains_of_companions_belong_to_that_of_their_run() {
+    let at_engine = Backend::isolated() == Backend::Docker;
+    let kernels = [Needs::Linux, Needs::Images];
+    if !promised("companions") || !ready(if at_engine { &[] } else { &kernels }) {
+        return;
+    }
+    let bench = Bench::new();
+    let one = |name: &str| {
+        format!(
+            "[[companion]]\nname = \"{name}\"\nimage = \"debian\"\nports = [5000]\ncommand = [\"sleep\", \"60\"]\n\
+                 health = {{ command = [\"true\"] }}\n"
+        )
+    };
+    let file = bench.file("outside/policy.toml", &(one("first") + &one("second")));
+    let run = bench.run(Backend::isolated()).flags(["--policy", file.to_str().unwrap()]);
+    let ended = if at_engine { run } else { run.with_images() }.command(["true"]);
+    assert!(ended.code == 0, "{ended}");
+
+    let records = bench.records(&["audit", "show", "--json"]);
+    let named: Vec<&Value> = records.iter().filter(|it| it["action"] == "companion").collect();
+    assert_eq!(named.iter().map(|it| &it["target"]).collect::<Vec<_>>(), ["first", "second"], "{records:?}");
+    assert!(
+        named.iter().all(|it| it["plane"] == "gate" && it["image"].as_str().unwrap().starts_with("sha256:"))
+    );
+    let begins: Vec<&Value> =
+        records.iter().filter(|it| it["action"] == "open").map(|it| &it["hash"]).collect();
+    assert_eq!(named.iter().map(|it| &it["chain"]).collect::<Vec<_>>(), begins[1..], "{records:?}");
+    let shown = bench.lockgate(&["audit", "show"]).stdout;
+    assert!(shown.contains("companion second  of image sha256:"), "{shown}");
+
+    let verify = || bench.lockgate(&["audit", "verify"]);
+    assert!(verify().code == 0, "{}", verify());
+    let run = records[0]["run"].as_str().unwrap();
+    let path = |name: &str| bench.state().join(format!("lockgate/audit/{run}.{name}.jsonl"));
+    let fails = |what: &str| {
+        let verified = verify();
+        assert!(verified.code == 1 && verified.stderr.contains(what), "{what}: {verified}");
+    };
+    let texts = ["first", "second"].map(|name| fs::read(path(name)).unwrap());
+    fs::write(path("first"), &texts[1]).unwrap();
+    fails("companion first: the audit does not hold: it is not the one");
+    fs::write(path("first"), &texts[0]).unwrap();
+    fs::write(path("third"), &texts[0]).unwrap();
+    fails("companion third: the audit does not hold: it is not the one");
+    fs::remove_file(path("third")).unwrap();
+    fs::remove_file(path("second")).unwrap();
+    fails("companion second: the audit does not hold: the run's audit names it, and it is not there");
+    fs::write(path("second"), &texts[1]).unwrap();
+    assert!(verify().code == 0, "{}", verify());
 }

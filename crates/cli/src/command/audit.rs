@@ -69,6 +69,11 @@ pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyho
 fn show_line(line: &str) -> Result<(), anyhow::Error> {
     let entry: Entry = serde_json::from_str(line)?;
     if entry.plane == "gate" {
+        let Entry { ts, target, image: Some(image), chain: Some(chain), .. } = &entry else { return Ok(()) };
+        let [name, image, chain] = [target, image, chain].map(|text| output::plain(text));
+        output::data(&format!(
+            "{ts}  companion {name}  of image {image}, its records begin with {chain:.12}"
+        ))?;
         return Ok(());
     }
     let what = format!("{} {} {}", entry.plane, entry.action, output::plain(&entry.target));
@@ -131,10 +136,36 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         Some(key) => key,
         None => runtime::audit_public_key(state)?,
     };
-    for (whose, path) in chains {
-        verify_chain(&whose, &path, key.trim(), form)?;
+    for (whose, path) in &chains {
+        verify_chain(whose, path, key.trim(), form)?;
+    }
+    if let [(_, run), companions @ ..] = chains.as_slice() {
+        refuse_unnamed(run, companions, form)?;
     }
     Ok(0)
+}
+
+/// What the chain of a run says of its companions must be what is there; one from before it said anything names none.
+fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> Result<(), anyhow::Error> {
+    let mut named = egress::named_companions(open(run)?)?;
+    if named.is_empty() {
+        return Ok(());
+    }
+    let told = |name: &str| format!("companion {name}: ");
+    for (whose, path) in companions {
+        let at = named.iter().position(|it| told(&it.name) == *whose);
+        let first = egress::first_hash(open(path)?)?;
+        if at.map(|at| named.swap_remove(at).first) != first {
+            return Err(broken(whose, "it is not the one that the run's audit names", form)?);
+        }
+    }
+    match named.first() {
+        Some(missing) => {
+            let whose = told(&output::plain(&missing.name));
+            Err(broken(&whose, "the run's audit names it, and it is not there", form)?)
+        }
+        None => Ok(()),
+    }
 }
 
 /// A chain that holds may still be another run's.
@@ -149,15 +180,18 @@ fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
     }
 }
 
+/// The error for an audit that does not hold, told as data where that is wanted.
+fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::Error> {
+    if form == Form::Json {
+        output::data(&serde_json::json!({"holds": false, "why": why}).to_string())?;
+    }
+    Ok(anyhow::anyhow!("{whose}the audit does not hold: {why}"))
+}
+
 fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), anyhow::Error> {
     let report = match egress::verify(open(path)?, key) {
         Ok(report) => report,
-        Err(error) => {
-            if form == Form::Json {
-                output::data(&serde_json::json!({"holds": false, "why": error.to_string()}).to_string())?;
-            }
-            return Err(anyhow::anyhow!("{whose}the audit does not hold: {error}"));
-        }
+        Err(error) => return Err(broken(whose, &error.to_string(), form)?),
     };
     if form == Form::Json {
         let json = serde_json::json!({

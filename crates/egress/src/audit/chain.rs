@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use policy::RunId;
 use serde::{Deserialize, Serialize};
 
+use super::companion::{CompanionChain, NAMES};
 use super::key::SigningKey;
 use crate::notice::Summary;
 
 /// The plane of the records that open and close a chain.
-const GATE: &str = "gate";
+pub(super) const GATE: &str = "gate";
 
 /// At most this long, and at most this many records, go by without a signature.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
@@ -59,6 +60,12 @@ pub struct Entry {
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<String>,
+    /// Of a companion that is named: the digest of its image.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub image: Option<String>,
+    /// Of a companion that is named: the hash of the first record of its own chain.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub chain: Option<Digest>,
     /// The upstream's HTTP status.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<u16>,
@@ -158,6 +165,14 @@ impl Audit {
         self.written += line.len() as u64;
         self.next += 1;
         self.prev = hash;
+    }
+
+    /// Names a companion of the run, and where its own chain begins.
+    pub(crate) fn name_companion(&mut self, companion: &CompanionChain) {
+        let CompanionChain { name, image, first } = companion.clone();
+        let (image, chain) = (Some(image), Some(first));
+        let (plane, action) = (GATE.into(), NAMES.into());
+        self.append(Entry { plane, action, target: name, image, chain, ..self.blank() });
     }
 
     /// Ends the chain with a signed record.

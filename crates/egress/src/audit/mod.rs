@@ -5,12 +5,14 @@
 //! its exchange ends, by whatever way: it is held from the start and written on drop.
 
 mod chain;
+mod companion;
 mod key;
 mod record;
 mod verify;
 
 pub(crate) use chain::Audit;
 pub use chain::{Digest, Entry, digest};
+pub use companion::{CompanionChain, first_hash, named_companions};
 pub use key::SigningKey;
 pub(crate) use record::Record;
 pub use verify::{VerifyError, VerifyReport, verify};

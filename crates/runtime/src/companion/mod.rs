@@ -10,6 +10,7 @@
 //! At an engine the inlet leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
 
 mod beginning;
+mod chains;
 mod ending;
 mod health;
 mod output;
@@ -57,6 +58,8 @@ struct Running {
     ended: bool,
     /// Its files must be there as long as it is.
     _image: Option<KeptImage>,
+    /// The digest of its image.
+    digest: String,
     image_health: Option<HealthCheck>,
     /// The signal by which its image wants to be asked to end.
     stop: Option<i32>,
@@ -197,7 +200,7 @@ fn begin(
     (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
-    let Ready { companion, spec, plan, command, image, image_health, stop } = ready;
+    let Ready { companion, spec, plan, command, image, digest, image_health, stop } = ready;
     let name = companion.name.to_string();
     let failed = |why: String| Error::Companion { name: name.clone(), why, remedy: None };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -212,6 +215,7 @@ fn begin(
         peers: None,
         entrances,
         inbound: None,
+        chains: Vec::new(),
     };
     let mut beside = Beside {
         spec: &spec,
@@ -253,6 +257,7 @@ fn begin(
                 output,
                 ended,
                 _image: image,
+                digest,
                 image_health,
                 stop,
             })

@@ -25,6 +25,8 @@ pub(super) struct Ready {
     pub(super) command: Vec<OsString>,
     /// Its image, where that is of our own store.
     pub(super) image: Option<KeptImage>,
+    /// The digest of its image, of whichever store that is.
+    pub(super) digest: String,
     /// The image's own way of telling health, where nothing else was declared.
     pub(super) image_health: Option<HealthCheck>,
     /// The signal by which its image wants to be asked to end.
@@ -103,7 +105,9 @@ fn ready(
     let stop = images::stop_signal(image.as_ref(), additions.engine.as_ref());
     let probe = companion.probe.clone().unwrap_or_default();
     let plan = sandbox::plan_companion(&spec, &probe, &own, caller, host, &additions)?;
-    Ok(Ready { companion, spec, plan, command, image, image_health, stop })
+    let of_engine = || additions.engine.map(|engine| engine.config.id).unwrap_or_default();
+    let digest = image.as_ref().map_or_else(of_engine, KeptImage::digest);
+    Ok(Ready { companion, spec, plan, command, image, digest, image_health, stop })
 }
 
 /// Looks the image of a companion up at the engine, and gives the whole command.

@@ -76,7 +76,7 @@ fn read_bundle(named: Option<&str>) -> String {
 }
 
 fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let Errand { run, purse, key, companions, .. } = &carried.errand;
+    let Errand { run, purse, key, companions, chains, .. } = &carried.errand;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let letter = Letter {
         run: run.to_string(),
@@ -85,6 +85,7 @@ fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zero
         proxy: carried.proxy.clone(),
         companion: carried.companion.as_ref().map(ToString::to_string),
         companions: companions.iter().filter_map(place).collect(),
+        chains: chains.clone(),
         placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
         token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),

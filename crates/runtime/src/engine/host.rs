@@ -107,8 +107,19 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     let bad =
         |what: &str| Error::Plumbing { what: "read the letter", source: io::Error::other(what.to_owned()) };
     let socket = |source| Error::Plumbing { what: "make a socket", source };
-    let Letter { run, network, layers, proxy, companion, companions, placeholders, token, key, bundle } =
-        letter;
+    let Letter {
+        run,
+        network,
+        layers,
+        proxy,
+        companion,
+        companions,
+        chains,
+        placeholders,
+        token,
+        key,
+        bundle,
+    } = letter;
     let mut spec = layers.compile()?;
     if let Some(name) = &companion {
         let its = spec.companions.iter().find(|it| it.name.as_str() == name);
@@ -164,6 +175,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         peers: None,
         companions: companions.ok_or_else(|| bad("a companion has no name"))?,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
+        chains,
     };
     Ok((errand, Ends { network, link, notices, records, platform, generation }))
 }

@@ -15,6 +15,7 @@ mod host;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use egress::CompanionChain;
 use policy::{Layers, RunId};
 use sandbox::RunNetwork;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ struct Letter {
     companion: Option<String>,
     /// The companions it may reach: each by its name, at its address on a network of its own.
     companions: Vec<(String, Ipv4Addr)>,
+    /// The companions that the audit names.
+    chains: Vec<CompanionChain>,
     /// Each placeholder, and the provider it stands for.
     placeholders: Vec<(String, String)>,
     token: Option<Zeroizing<Vec<u8>>>,

@@ -159,6 +159,8 @@ fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> 
 /// What an image of the engine's says of the command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineImage {
+    /// What the engine knows it by: the digest of its configuration.
+    pub id: String,
     /// Its variables.
     pub environment: Vec<(String, String)>,
     /// What the command is an argument of.
@@ -194,7 +196,8 @@ impl EngineImage {
 
 /// Looks an image of the engine's up.
 pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bollard::errors::Error> {
-    let config = engine.api.inspect_image(name).await?.config.unwrap_or_default();
+    let about = engine.api.inspect_image(name).await?;
+    let config = about.config.unwrap_or_default();
     let environment: HashMap<String, String> = config
         .env
         .unwrap_or_default()
@@ -202,6 +205,7 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
         .filter_map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
         .collect();
     Ok(EngineImage {
+        id: about.id.unwrap_or_default(),
         environment: environment.into_iter().collect(),
         entrypoint: config.entrypoint.unwrap_or_default(),
         command: config.cmd.unwrap_or_default(),

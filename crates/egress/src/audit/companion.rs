@@ -1,0 +1,96 @@
+//! How the chain of a run and those of its companions belong together: the run's names each companion, the image it was made of,
+//! and the hash of the first record of its chain, so that none can be exchanged, taken away or put in unseen.
+
+use std::io::{self, BufRead, Read};
+
+use serde::{Deserialize, Serialize};
+
+use super::chain::{Digest, Entry, GATE};
+
+/// What the record that names a companion does.
+pub(super) const NAMES: &str = "companion";
+/// The longest first record that is looked at.
+const LONGEST: u64 = 64 << 10;
+
+/// A companion, as the chain of its run names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompanionChain {
+    /// Its name.
+    pub name: String,
+    /// The digest of its image.
+    pub image: String,
+    /// The hash of the first record of its own chain.
+    pub first: Digest,
+}
+
+/// The hash of the first record of a chain, as it says; nothing where there is no whole record yet.
+///
+/// # Errors
+/// When it cannot be read, or begins with something else.
+pub fn first_hash(reader: impl Read) -> io::Result<Option<Digest>> {
+    #[derive(Deserialize)]
+    struct Hashed {
+        hash: Digest,
+    }
+    let mut line = String::new();
+    io::BufReader::new(reader.take(LONGEST)).read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Ok(None);
+    }
+    let Hashed { hash } = serde_json::from_str(&line)?;
+    Ok(Some(hash))
+}
+
+/// The companions that a chain names, which was verified.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn named_companions(reader: impl BufRead) -> io::Result<Vec<CompanionChain>> {
+    let mut named = Vec::new();
+    for line in reader.lines() {
+        let Entry { plane, action, target, image, chain, .. } = serde_json::from_str(&line?)?;
+        if let (GATE, NAMES, Some(image), Some(first)) = (&*plane, action.as_str(), image, chain) {
+            named.push(CompanionChain { name: target, image, first });
+        }
+    }
+    Ok(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+
+    use super::*;
+    use crate::audit::chain::Audit;
+    use crate::audit::{SigningKey, verify};
+
+    #[test]
+    fn a_chain_names_companions_by_the_beginnings_of_theirs() {
+        let mut file = tempfile::tempfile().unwrap();
+        let (key, _) = SigningKey::generate().unwrap();
+        let public = key.public();
+        let run = "abcdefghjkmn".parse().unwrap();
+        let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
+        audit.name_companion(&db);
+        audit.append(Entry { action: NAMES.into(), target: "http://x/".into(), ..audit.blank() });
+        audit.close();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(named_companions(text.as_bytes()).unwrap(), [db]);
+        assert_eq!(verify(text.as_bytes(), &public).unwrap().records, 4);
+        assert_eq!((audit.summary().allowed, audit.summary().denied), (1, 0), "it is no request");
+        let first = first_hash(text.as_bytes()).unwrap().unwrap();
+        assert!(text.lines().next().unwrap().contains(&first) && first.len() == 64);
+        assert!(text.lines().nth(1).unwrap().contains(&format!("\"prev\":\"{first}\"")));
+    }
+
+    #[test]
+    fn what_is_no_whole_record_yet_has_no_hash() {
+        assert_eq!(first_hash(&b""[..]).unwrap(), None);
+        assert_eq!(first_hash(&b"{\"hash\":\"0\"}"[..]).unwrap(), None);
+        assert!(first_hash(&b"{}\n"[..]).is_err());
+        assert_eq!(first_hash(&vec![b' '; 1 << 20][..]).unwrap(), None);
+    }
+}
