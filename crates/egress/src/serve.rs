@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use credential::Secret;
 use policy::Inbound;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -44,8 +45,19 @@ pub struct InboundPorts {
     pub ports: Vec<(OwnedFd, Inbound)>,
     /// The way to the command.
     pub entrance: Entrance,
-    /// The address from which this machine's own connections to a port on its loopback come, where an engine passes them on.
-    pub machine: Option<IpAddr>,
+    /// How it is known who connects.
+    pub who: WhoConnects,
+}
+
+/// How it is known who connects to a declared port.
+#[derive(Clone, Debug)]
+pub enum WhoConnects {
+    /// By the connection.
+    Seen,
+    /// By the connection; this machine's own to a port on its loopback come from this address, where an engine passes them on.
+    SeenBehind(IpAddr),
+    /// By whoever hands it on and knows this secret: what others say is nothing.
+    Told(Secret),
 }
 
 impl InboundPorts {
@@ -56,7 +68,7 @@ impl InboundPorts {
     pub fn try_clone(&self) -> io::Result<Self> {
         let port = |(fd, inbound): &(OwnedFd, Inbound)| Ok((fd.try_clone()?, inbound.clone()));
         let ports = self.ports.iter().map(port).collect::<io::Result<_>>()?;
-        Ok(Self { ports, entrance: self.entrance.try_clone()?, machine: self.machine })
+        Ok(Self { ports, entrance: self.entrance.try_clone()?, who: self.who.clone() })
     }
 
     /// What must stay open in that process.
@@ -189,12 +201,11 @@ async fn run(
     if let Some(fd) = dns_tcp {
         start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Door::open(fd, None)?)));
     }
-    if let Some(InboundPorts { ports, entrance, machine }) = inbound {
-        let entrance = Rc::new(entrance);
+    if let Some(InboundPorts { ports, entrance, who }) = inbound {
+        let way = Rc::new((entrance, who));
         for (fd, inbound) in ports {
-            let door = Door { places: Rc::new(Semaphore::new(MOST_INBOUND)), ..Door::open(fd, None)? };
-            let (gate, entrance) = (Rc::clone(&gate), Rc::clone(&entrance));
-            start(Box::pin(tunnel::serve_inbound(gate, door, inbound, entrance, machine)));
+            let (gate, way) = (Rc::clone(&gate), Rc::clone(&way));
+            start(Box::pin(tunnel::serve_inbound(gate, Door::from_outside(fd)?, inbound, way)));
         }
     }
     tokio::task::spawn_local(lull::in_each(lull));
@@ -256,6 +267,11 @@ impl Door {
             places: PLACES.with(Rc::clone),
             keeper: keeper.map(|keeper| Arc::clone(&keeper.0)),
         })
+    }
+
+    /// One for connections from outside to one port.
+    pub(crate) fn from_outside(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { places: Rc::new(Semaphore::new(MOST_INBOUND)), ..Self::open(fd, None)? })
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.

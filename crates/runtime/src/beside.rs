@@ -7,7 +7,7 @@ use egress::{CompanionChain, Entrance, InboundPorts, NameRange};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
 
-use crate::engine::{self, Carried};
+use crate::engine::{self, Carried, PortsHere};
 use crate::error::Error;
 use crate::key::audit_key;
 use crate::platform::{History, Platform, Sources};
@@ -71,12 +71,14 @@ pub(crate) struct Given {
     pub(crate) inbound: Option<InboundPorts>,
     /// The companions that its audit names: those of the run, where it is the command's.
     pub(crate) chains: Vec<CompanionChain>,
+    /// The same at an engine that would hide who connects: the ports are this machine's.
+    pub(crate) ports_here: Option<PortsHere>,
 }
 
 impl Beside<'_> {
     fn begin(&mut self) -> Result<(), Error> {
         let Some(given) = self.given.take() else { return Ok(()) };
-        let Given { mut purse, desk, link, notices, peers, entrances, inbound, chains } = given;
+        let Given { mut purse, desk, link, notices, peers, entrances, inbound, chains, ports_here } = given;
         if let Some(Desk { sources, history }) = desk {
             let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
             purse.platform = Some(theirs);
@@ -106,7 +108,7 @@ impl Beside<'_> {
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
-            engine::carry(&Carried { errand, layers, proxy, companion: self.companion.cloned() })?
+            engine::carry(&Carried { errand, layers, proxy, companion: self.companion.cloned(), ports_here })?
         } else {
             sidecar::start(&errand)?
         });

@@ -1,11 +1,12 @@
 //! The ports of a run that may be reached from outside: opened here, and served by its sidecar. Where an engine publishes them,
-//! they are opened in the sidecar's container.
+//! they are opened in the sidecar's container; where it would hide who connects, here and there, and a porter hands connections on.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use egress::{Entrance, InboundPorts};
+use credential::Secret;
+use egress::{Entrance, InboundPorts, WhoConnects};
 use policy::Inbound;
 use sandbox::{EngineAt, Inlet, Outward};
 
@@ -67,14 +68,22 @@ pub(crate) fn inlet(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(Inboun
     }
     let (inlet, inside) = Inlet::pair()?;
     let entrance = Entrance::new(inlet.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
-    Ok(Some((InboundPorts { ports, entrance, machine: None }, inside)))
+    Ok(Some((InboundPorts { ports, entrance, who: WhoConnects::Seen }, inside)))
 }
 
-/// Whether an engine can publish what is declared: none of it is in use here, and it lets the sidecar see who connects.
+/// What an engine is asked to publish: nothing of it is in use here, and it lets the sidecar see who connects. One that would not is
+/// not asked: there this machine opens the ports.
 ///
 /// # Errors
-/// When it cannot.
-pub(crate) fn refuse_unpublishable(declared: &[Inbound], engine: &EngineAt) -> Result<(), Error> {
+/// When what is declared cannot be held there.
+pub(crate) fn published_by(declared: &[Inbound], engine: &EngineAt) -> Result<Vec<Inbound>, Error> {
+    if declared.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !engine.publishes() {
+        sandbox::refuse_unreachable(engine)?;
+        return Ok(Vec::new());
+    }
     // Opened here and let go of: the engine would say the same later, and in more words.
     match listen(declared) {
         // It is the engine that opens it, and may.
@@ -84,14 +93,19 @@ pub(crate) fn refuse_unpublishable(declared: &[Inbound], engine: &EngineAt) -> R
     if declared.iter().any(|inbound| !inbound.is_local()) {
         sandbox::refuse_hidden_sources(engine)?;
     }
-    Ok(())
+    Ok(declared.to_vec())
 }
 
-/// What the sidecar at an engine serves, in its own container: at its address on the network of sidecars alone.
+/// What the sidecar at an engine serves, in its own container: at its address on the network of sidecars alone. Where a porter hands
+/// connections on, it is known by a secret.
 ///
 /// # Errors
 /// When it is not on that network, or a port cannot be opened.
-pub(crate) fn published(declared: Vec<Inbound>, command: Ipv4Addr) -> io::Result<Option<InboundPorts>> {
+pub(crate) fn published(
+    declared: Vec<Inbound>,
+    command: Ipv4Addr,
+    porter: Option<Secret>,
+) -> io::Result<Option<InboundPorts>> {
     if declared.is_empty() {
         return Ok(None);
     }
@@ -100,5 +114,6 @@ pub(crate) fn published(declared: Vec<Inbound>, command: Ipv4Addr) -> io::Result
         bind(SocketAddr::from((own, inbound.host_port.number()))).map(|listener| (listener, inbound))
     };
     let ports = declared.into_iter().map(open).collect::<io::Result<_>>()?;
-    Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), machine: Some(machine.into()) }))
+    let who = porter.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::Told);
+    Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), who }))
 }

@@ -17,6 +17,7 @@ use crate::book::Book;
 use crate::builtin;
 use crate::changes;
 use crate::companion::{self, Common, Companions, Prepared};
+use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::images::{self, Images};
 use crate::inbound;
@@ -82,11 +83,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);
             let engine = sandbox::find_engine(&caller, image, &workspace)?;
-            if !(spec.companions.is_empty() && spec.inbound.is_empty()) {
-                sandbox::refuse_unproven(&engine.at)?;
-            }
-            inbound::refuse_unpublishable(&spec.inbound, &engine.at)?;
-            let mut engine = EngineRun { published: spec.inbound.clone(), ..engine };
+            let published = inbound::published_by(&spec.inbound, &engine.at)?;
+            let mut engine = EngineRun { published, ..engine };
             if sandbox::takes_account(&spec, &caller, &engine) {
                 images::find_account(&mut engine)?;
             }
@@ -110,7 +108,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
     let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
-    let ports = if plan.engine.is_none() { inbound::listen(&spec.inbound)? } else { Vec::new() };
+    let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
+    let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
     let mut book = Book::open(state.clone(), &run, &plan, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
@@ -247,6 +246,7 @@ fn live(
     let common = Common { run: &plan.run, caller, state: &state, host, signals: &signals };
     // Gone when this function ends, so before anything that held them is taken away.
     let mut companions = Companions::start(prepared, &common, &mut book.undo, report)?;
+    let (ports, ports_here) = if plan.engine.is_some() { (Vec::new(), ports) } else { (ports, Vec::new()) };
     let (inbound, inlet) = inbound::inlet(ports).map_err(plumbing("make a socket"))?.unzip();
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -259,6 +259,7 @@ fn live(
         entrances: companions.entrances()?,
         inbound,
         chains: companions.chains(&state, &plan.run)?,
+        ports_here: PortsHere::of(ports_here)?,
     };
     let mut beside = Beside {
         spec,

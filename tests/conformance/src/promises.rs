@@ -20,8 +20,6 @@ const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Dock
 /// Those and the other wiring, for what the network has to do with.
 const WIRED: &[Backend] =
     &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Podman];
-/// Those that have services beside a command: at Podman's service both are refused.
-const BESIDE: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker];
 /// Those with a link of their own, where root starts them.
 const LINKED: &[Backend] = &[Backend::Veth, Backend::Container];
 /// Those whose root is made by our own init.
@@ -76,15 +74,15 @@ pub const PROMISES: &[Promise] = &[
     promise("server_names", WIRED, "A TLS server name must be the name that was resolved; none, another or a broken one is refused.", "S4.67 C03 E03 E13"),
     promise("private_addresses", EVERY, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
     promise("ports", WIRED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
-    promise("companions", BESIDE, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
-    promise("image_user", &[Backend::Docker], "A companion at an engine is whom its image names, by number or by name, and never root.", "S3.13"),
-    promise("inbound", BESIDE, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
+    promise("companions", ISOLATED, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
+    promise("image_user", OF_ENGINE, "A companion at an engine is whom its image names, by number or by name, and never root.", "S3.13"),
+    promise("inbound", ISOLATED, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
     promise("datagrams", WIRED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),
     promise("netlink_writes", WIRED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
     promise("links", LINKED, "With `wiring = \"veth\"`, a sandbox's link leads to its sidecar and nowhere else, nothing leads to it, and it goes with the run.", "S2.11 S2.12 S2.13 S2.14"),
     promise("unix_sockets", WIRED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
     promise("sidecar_death", WIRED, "A run ends with its sidecar: closed, not open.", "E19"),
-    promise("pool", &[Backend::Docker], "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
+    promise("pool", OF_ENGINE, "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
     promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
     promise("canary", ISOLATED, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
 

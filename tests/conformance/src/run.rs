@@ -122,7 +122,7 @@ impl Run {
     pub fn in_network(self) -> Self {
         let mut wrapper = Network::shared().enter();
         let mut run = self;
-        if run.backend == Backend::Docker {
+        if run.backend.is_engine() {
             wrapper.extend(engine::wrapper().expect("`ready` was asked first"));
             run.brings_engine = true;
         }

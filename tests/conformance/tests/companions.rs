@@ -49,7 +49,7 @@ fn toml_text(text: &str) -> String {
 fn run_with(bench: &Bench, policy: &str) -> Run {
     let file = bench.file("outside/policy.toml", policy);
     let run = bench.run(Backend::isolated()).flags(["--policy", file.to_str().unwrap()]);
-    if Backend::isolated() == Backend::Docker { run } else { run.with_images() }
+    if at_engine() { run } else { run.with_images() }
 }
 
 /// What such a Redis was told to say.
@@ -62,7 +62,12 @@ fn said(run: &Run) -> String {
 fn here() -> bool {
     // An engine has its own image of them.
     let kernels = [Needs::Linux, Needs::Images];
-    promised("companions") && ready(if Backend::isolated() == Backend::Docker { &[] } else { &kernels })
+    promised("companions") && ready(if at_engine() { &[] } else { &kernels })
+}
+
+/// Whether an engine makes them, each at an address of its own.
+fn at_engine() -> bool {
+    Backend::isolated().is_engine()
 }
 
 #[test]
@@ -71,9 +76,8 @@ fn a_database_and_a_cache_serve_their_clients() {
         return;
     }
     let bench = Bench::new();
-    let at_engine = Backend::isolated() == Backend::Docker;
     // PostgreSQL wants to know the name of its user, who at an engine is whom the image names: `image_user` has that one.
-    let policy = if at_engine { CACHE.to_owned() } else { format!("{CACHE}{DATABASE}") };
+    let policy = if at_engine() { CACHE.to_owned() } else { format!("{CACHE}{DATABASE}") };
     // It asks for a limit, which not every user can have held.
     let run = run_with(&bench, &policy).flags(["--limits", "best-effort"]);
     let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\nQUIT\r\n"]);
@@ -86,13 +90,13 @@ fn a_database_and_a_cache_serve_their_clients() {
     // Real clients, which the image has.
     let file = bench.file("outside/policy.toml", &policy);
     let real = bench
-        .run(if at_engine { Backend::Docker } else { Backend::Container })
+        .run(if at_engine() { Backend::isolated() } else { Backend::Container })
         .flags(["--policy", file.to_str().unwrap()]);
     let real = real.flags(["--limits", "best-effort"]);
     let ended =
         real.shell("redis-cli -h cache set a 41 && redis-cli -h cache incr a && redis-cli -h cache get a");
     assert!(ended.code == 0 && ended.stdout == "OK\n42\n42\n", "{ended}");
-    if at_engine {
+    if at_engine() {
         return;
     }
     let ended = real.shell(
@@ -213,7 +217,7 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     );
     let run = run_with(&bench, &policy).caller("TOKEN", canary.text());
     let told = said(&run.flags(["--env", &format!("GIVEN={}", canary.text())]));
-    let init = if Backend::isolated() == Backend::Docker { "/.lockgate/lockgate" } else { "lockgate-init" };
+    let init = if at_engine() { "/.lockgate/lockgate" } else { "lockgate-init" };
     assert!(told.contains(init), "{told}");
     assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
     assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
@@ -311,7 +315,7 @@ fn it_is_gone_with_the_run_however_that_ends() {
         if how == "KILL" {
             assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
         }
-        if Backend::isolated() == Backend::Docker {
+        if at_engine() {
             let left = || objects("lockgate-exec-");
             assert!(within(Backend::patience(5), || left().is_empty()), "{how}: {:?}", left());
         }
@@ -326,13 +330,13 @@ fn it_is_gone_with_the_run_however_that_ends() {
 
 #[test]
 fn its_address_at_an_engine_is_no_way_around_its_name() {
-    if Backend::isolated() != Backend::Docker || !here() {
+    if !at_engine() || !here() {
         return;
     }
     let bench = Bench::new();
-    let policy = format!("[egress]\ndefault = \"open-internet\"\n{}", cache_that_says("hostname -i", ""));
+    let policy = format!("[egress]\ndefault = \"open-internet\"\n{}", cache_that_says("hostname -I", ""));
     let ended = run_with(&bench, &policy).shell(&format!(
-        "at=$(redis-cli -h cache get said | head -n1); echo \"at $at\"; p='{}'; ask='PING\\r\\nQUIT\\r\\n'; $p tcp cache 6379 $ask; \
+        "at=$(redis-cli -h cache get said | cut -d' ' -f1 | head -n1); echo \"at $at\"; p='{}'; ask='PING\\r\\nQUIT\\r\\n'; $p tcp cache 6379 $ask; \
          for port in 6379 6380 22; do $p tcp $at $port $ask; $p http-connect sidecar 8081 $at:$port; done; \
          $p http-proxy sidecar 8081 http://$at:6379/; $p tcp ${{at%.*}}.3 8081 $ask; $p tcp ${{at%.*}}.224 6379 $ask",
         bench.probe().display()
@@ -349,8 +353,8 @@ fn its_address_at_an_engine_is_no_way_around_its_name() {
 /// What a companion tries once the command has told it where it and its sidecar are: every port of the sidecar that reaches it, at
 /// the place it has on this network, a question for a name there, and both of the command's addresses.
 const ATTACK: &str = r"
-import socket, sys
-base = socket.gethostbyname(socket.gethostname()).rsplit('.', 1)[0]
+import os, socket, sys
+base = os.popen('hostname -I').read().split()[0].rsplit('.', 1)[0]
 def connect(address, port):
     s = socket.socket(); s.settimeout(3)
     return s, s.connect_ex((address, port))
@@ -379,7 +383,7 @@ print('refused', refused, 'reached', reached, 'said', said)
 
 #[test]
 fn one_at_an_engine_has_no_way_back() {
-    if Backend::isolated() != Backend::Docker || !here() {
+    if !at_engine() || !here() {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
@@ -402,7 +406,7 @@ os.close(1)
 while True:
     c, _ = s.accept(); c.recv(100); c.sendall(sys.argv[2].encode()); c.close()";
     let ended = run_with(&bench, &policy).shell(&format!(
-        "own=$(hostname -i); sidecar=$(getent hosts sidecar | cut -d' ' -f1); python3 -c \"{serve}\" $own {} || exit 8; \
+        "own=$(hostname -I | cut -d' ' -f1); sidecar=$(getent hosts sidecar | cut -d' ' -f1); python3 -c \"{serve}\" $own {} || exit 8; \
          redis-cli -h cache set go \"$own,$sidecar\" >/dev/null; \
          for i in $(seq 300); do redis-cli -h cache get said | grep refused && exit 0; sleep 0.2; done; redis-cli -h cache get said; exit 9",
         mark.text()

@@ -50,7 +50,7 @@ fn here() -> bool {
 
 /// Where an engine opens the ports: in its own network, to what listens on every address inside.
 fn at_engine() -> bool {
-    Backend::isolated() == Backend::Docker
+    Backend::isolated().is_engine()
 }
 
 #[test]
@@ -184,9 +184,11 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     };
     assert_eq!(ask("127.0.0.1", "17001"), "inside:hello");
     assert_eq!(neighbour.ask("192.0.2.7", "17002"), "inside:hello");
-    // Not by loopback alone, not by another family, not by who is not named, and not what is not declared.
+    // Not by loopback alone, not by who is not named, and not what is not declared. Docker knows no other family; at Podman's this
+    // machine itself listens.
     assert_eq!(neighbour.ask("192.0.2.7", "17001"), "refused");
-    assert_eq!(ask("::1", "17001"), "refused");
+    let of_machine = Backend::isolated() == Backend::Podman;
+    assert_eq!(ask("::1", "17001"), if of_machine { "inside:hello" } else { "refused" });
     let not_named = [ask("192.0.2.7", "17002"), ask("127.0.0.1", "17002"), ask("127.0.0.1", "17003")];
     assert!(not_named.iter().all(|answer| !answer.contains("inside")), "{not_named:?}");
     assert_eq!((ask("127.0.0.1", "7001"), ask("192.0.2.7", "7001")), ("refused".into(), "refused".into()));
@@ -207,10 +209,48 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
         records.iter().filter(is).count()
     };
     assert_eq!((of("allowed", "from 127.0.0.1"), of("allowed", "from 192.0.2.9")), (1, 1), "{records:?}");
+    assert_eq!(of("allowed", "from ::1"), usize::from(of_machine), "{records:?}");
     assert_eq!((of("failed", "from 127.0.0.1"), of("denied", "from 192.0.2.7")), (1, 1), "{records:?}");
-    assert_eq!(of("denied", "from 198.19.255.1"), 1, "loopback of a port that is for others: {records:?}");
+    let loopback = if of_machine { "from 127.0.0.1" } else { "from 198.19.255.1" };
+    assert_eq!(of("denied", loopback), 1, "loopback of a port that is for others: {records:?}");
     // The neighbour's way past is the only other one, where the engine lets it that far.
-    assert!(records.len() - 5 == of("denied", "from 192.0.2.9"), "{records:?}");
+    let counted = 5 + usize::from(of_machine);
+    assert!(records.len() - counted == of("denied", "from 192.0.2.9"), "{records:?}");
+}
+
+/// Asks, once a server is up, from here and from a container on the network that an engine has for others: at the sidecar's own
+/// address, and by this machine's.
+const STRANGER: &str = r#""$@" & for i in $(seq 600); do [ -e up ] && break; sleep 0.1; done
+{ python3 -c "$CLIENT" 127.0.0.1 17001
+for to in "198.19.255.2 17001" "198.19.255.2 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
+  id=$(docker run -d debian python3 -c "$CLIENT" $to)
+  for i in $(seq 100); do [ "$(docker inspect -f '{{.State.Running}}' $id)" = false ] && break; sleep 0.2; done
+  docker logs $id; done; } > heard
+touch stop; wait"#;
+
+#[test]
+fn a_container_on_another_network_of_the_engines_is_not_this_machine() {
+    if !at_engine() || !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let policy = "[[inbound]]\ncontainer_port = 7001\nhost_port = 17001\n\
+                  [[inbound]]\ncontainer_port = 7001\nhost_port = 17002\nallowed_sources = [\"192.0.2.0/24\", \"127.0.0.1\"]\n";
+    let run = run_with(&bench, policy).caller("CLIENT", CLIENT).behind(["sh", "-c", STRANGER, "sh"]);
+    let ended = run.in_network().command(["python3", "-c", SERVER_AT_ENGINE]);
+    let heard = std::fs::read_to_string(bench.workspace().join("heard")).unwrap_or_default();
+    assert!(heard.starts_with("inside:hello\n") && heard.lines().count() == 5, "{heard}{ended}");
+    assert_eq!(heard.matches("inside").count(), 1, "a stranger was let in: {heard}");
+    let records: Vec<_> =
+        bench.every_audit_record().into_iter().filter(|r| r["plane"] == "inbound").collect();
+    let allowed = records.iter().filter(|r| r["outcome"] == "allowed").count();
+    assert_eq!(allowed, 1, "{records:?}");
+    if Backend::isolated() == Backend::Podman {
+        // It reached the sidecar, and came from where this machine's own would.
+        let is =
+            |r: &&serde_json::Value| r["target"].as_str().unwrap_or_default().ends_with("from 198.19.255.1");
+        assert!(records.iter().any(|r| is(&r) && r["outcome"] == "denied"), "{records:?}");
+    }
 }
 
 /// A way to the engine that changes what it says of itself, and whose socket belongs to `owner`.
@@ -241,7 +281,7 @@ fn disguised(bench: &Bench, owner: u32) -> String {
 
 #[test]
 fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
-    if !at_engine() || !here() {
+    if Backend::isolated() != Backend::Docker || !here() {
         return;
     }
     let bench = Bench::new();
@@ -263,15 +303,14 @@ fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
 }
 
 #[test]
-fn podmans_service_refuses_what_is_unproven_there() {
-    if Backend::isolated() != Backend::Podman || !ready(&[]) {
+fn podman_without_root_opens_no_ports() {
+    if Backend::isolated() != Backend::Podman || !here() {
         return;
     }
     let bench = Bench::new();
-    let companion = "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\n";
-    for policy in ["[[inbound]]\ncontainer_port = 7001\n", companion] {
-        let ended = run_with(&bench, policy).shell("touch began");
-        assert!(ended.code == 125 && ended.stderr.contains("not for Podman's service"), "{ended}");
-        assert!(!bench.workspace().join("began").exists());
-    }
+    let policy = format!("[[inbound]]\ncontainer_port = 7001\nhost_port = {}\n", free_port());
+    let host = disguised(&bench, 1000);
+    let ended = run_with(&bench, &policy).caller("DOCKER_HOST", &host).shell("touch began");
+    assert!(ended.code == 125 && ended.stderr.contains("Podman's service without root"), "{ended}");
+    assert!(!bench.workspace().join("began").exists());
 }

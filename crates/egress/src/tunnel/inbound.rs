@@ -12,13 +12,14 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::copy;
+use super::introduction::introduced;
 use crate::audit::Record;
 use crate::gate::Gate;
-use crate::serve::Door;
+use crate::serve::{Door, WhoConnects};
 use crate::upstream::Entrance;
 
 /// How long a connection may be idle.
-const IDLE: Duration = Duration::from_secs(3600);
+pub(super) const IDLE: Duration = Duration::from_secs(3600);
 
 /// How many connections that are refused are recorded: whoever can reach the port makes them, and nobody asked for them.
 const MOST_REFUSED: u32 = 1000;
@@ -26,8 +27,8 @@ const MOST_REFUSED: u32 = 1000;
 /// One declared port, and how often it was refused.
 struct Port {
     inbound: Inbound,
-    entrance: Rc<Entrance>,
-    machine: Option<IpAddr>,
+    /// The way inside, and how it is known who wants to go there.
+    way: Rc<(Entrance, WhoConnects)>,
     refused: Cell<u32>,
 }
 
@@ -36,10 +37,9 @@ pub(crate) async fn serve_inbound(
     gate: Rc<Gate>,
     door: Door,
     inbound: Inbound,
-    entrance: Rc<Entrance>,
-    machine: Option<IpAddr>,
+    way: Rc<(Entrance, WhoConnects)>,
 ) -> io::Result<()> {
-    let port = Rc::new(Port { inbound, entrance, machine, refused: Cell::new(0) });
+    let port = Rc::new(Port { inbound, way, refused: Cell::new(0) });
     loop {
         let (stream, place) = door.accept().await?;
         let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
@@ -51,16 +51,25 @@ pub(crate) async fn serve_inbound(
 }
 
 impl Port {
-    /// Who connects. Where the port is open on this machine's loopback alone, nobody else comes from the machine's address; where
-    /// it is open to others, an engine may pass on theirs from there as well.
-    fn source(&self, seen: IpAddr) -> IpAddr {
-        if self.machine == Some(seen) && self.inbound.is_local() { Ipv4Addr::LOCALHOST.into() } else { seen }
+    /// Who connects; nobody where it is for somebody else to say, who does not. Where the port is open on this machine's loopback
+    /// alone, nobody else comes from the machine's address; where it is open to others, an engine may pass on theirs from there as
+    /// well.
+    async fn source(&self, outside: &mut TcpStream, seen: IpAddr) -> Option<IpAddr> {
+        match &self.way.1 {
+            WhoConnects::Told(secret) => introduced(outside, secret).await,
+            WhoConnects::SeenBehind(machine) if *machine == seen && self.inbound.is_local() => {
+                Some(Ipv4Addr::LOCALHOST.into())
+            }
+            WhoConnects::Seen | WhoConnects::SeenBehind(_) => Some(seen),
+        }
     }
 
     async fn serve(&self, gate: &Rc<Gate>, mut outside: TcpStream) -> io::Result<()> {
         let inbound = &self.inbound;
-        let source = self.source(outside.peer_addr()?.ip().to_canonical());
-        let admitted = inbound.admits(source);
+        let seen = outside.peer_addr()?.ip().to_canonical();
+        let source = self.source(&mut outside, seen).await;
+        let admitted = source.is_some_and(|source| inbound.admits(source));
+        let source = source.unwrap_or(seen);
         if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) > MOST_REFUSED {
             return outside.set_zero_linger();
         }
@@ -79,7 +88,7 @@ impl Port {
             record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));
             return outside.set_zero_linger();
         }
-        let mut inside = match self.entrance.connect(inbound.container_port).await {
+        let mut inside = match self.way.0.connect(inbound.container_port).await {
             Ok(inside) => inside,
             Err(error) => {
                 record.fail(&error.to_string());

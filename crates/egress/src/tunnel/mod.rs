@@ -8,7 +8,9 @@ mod client_hello;
 mod connect;
 mod copy;
 mod inbound;
+mod introduction;
 mod open;
+mod porter;
 mod sniff;
 mod transparent;
 
@@ -17,6 +19,8 @@ use std::rc::Rc;
 pub use client_hello::server_name_of;
 pub(crate) use connect::{after_connect, open_after_connect};
 pub(crate) use inbound::serve_inbound;
+pub use introduction::INTRODUCER;
+pub use porter::hand_on;
 pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};

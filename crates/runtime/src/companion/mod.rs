@@ -216,6 +216,7 @@ fn begin(
         entrances,
         inbound: None,
         chains: Vec::new(),
+        ports_here: None,
     };
     let mut beside = Beside {
         spec: &spec,

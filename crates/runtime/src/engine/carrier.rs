@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use sandbox::{Channel, Frames, RunNetwork, Sidecar, frame};
 use zeroize::Zeroizing;
 
+use super::porter::{Porter, PortsHere};
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE};
 use crate::error::{Error, plumbing};
 use crate::sidecar::Errand;
@@ -31,6 +32,8 @@ pub(crate) struct Carried {
     pub(crate) proxy: Option<(String, String)>,
     /// Which companion's sidecar it is, where it is one's.
     pub(crate) companion: Option<Hostname>,
+    /// The ports of this machine that lead to it, where no engine opens them.
+    pub(crate) ports_here: Option<PortsHere>,
 }
 
 /// Starts the carrier of a run. It waits for its line.
@@ -38,12 +41,14 @@ pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
     let errand = &carried.errand;
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.descriptors());
+    keep.extend(carried.ports_here.iter().flat_map(PortsHere::descriptors));
     sandbox::start_sidecar(&keep, || i32::from(live(carried).is_err()))
 }
 
 fn live(carried: &Carried) -> Result<(), Error> {
     let errand = &carried.errand;
     let bundle = read_bundle(errand.bundle.as_deref());
+    let porter = carried.ports_here.as_ref().map(|ports| ports.start(errand.identity)).transpose()?;
     sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the carrier in"))?;
     let line = sandbox::receive_line(errand.link.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
@@ -57,6 +62,7 @@ fn live(carried: &Carried) -> Result<(), Error> {
         frames: Frames::default(),
         platform: errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()),
         generation: errand.purse.generation.as_ref(),
+        porter: porter.as_ref(),
         told_generation: [0; 8],
         is_over: false,
     }
@@ -86,6 +92,7 @@ fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zero
         companion: carried.companion.as_ref().map(ToString::to_string),
         companions: companions.iter().filter_map(place).collect(),
         chains: chains.clone(),
+        porter: carried.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
         placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
         token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),
@@ -106,6 +113,7 @@ struct Carrier<'a> {
     frames: Frames,
     platform: Option<BorrowedFd<'a>>,
     generation: Option<&'a File>,
+    porter: Option<&'a Porter>,
     told_generation: [u8; 8],
     is_over: bool,
 }
@@ -120,6 +128,9 @@ impl Carrier<'_> {
             if !self.is_over {
                 fds.push(PollFd::from_borrowed_fd(link, PollFlags::IN));
                 fds.extend(self.platform.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            }
+            if self.porter.is_some_and(|porter| porter.is_gone()) {
+                return Err(io::Error::other("the porter is gone"));
             }
             let patience = Timespec { tv_sec: LOOK, tv_nsec: 0 };
             match rustix::event::poll(&mut fds, Some(&patience)) {
@@ -163,7 +174,10 @@ impl Carrier<'_> {
         }
         while let Some((channel, payload)) = self.frames.next_frame()? {
             match channel {
-                Channel::Ready => sandbox::report_ready(self.errand.link.as_fd())?,
+                Channel::Ready => {
+                    self.porter.map_or(Ok(()), |porter| porter.begin(payload))?;
+                    sandbox::report_ready(self.errand.link.as_fd())?;
+                }
                 Channel::Told => {
                     // Whoever watches may be gone; the records have it all the same.
                     let _ = rustix::net::send(&self.errand.notices, payload, SendFlags::NOSIGNAL);

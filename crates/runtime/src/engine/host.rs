@@ -47,6 +47,7 @@ fn live() -> Result<(), Error> {
     let Some(letter) = await_letter(&mut frames).map_err(plumbing("read the letter"))? else { return Ok(()) };
     let (errand, ends) = unpack(letter)?;
     let network = ends.network;
+    let place = where_ports_are(&errand).map_err(plumbing("say where it is"))?;
     let listeners = sandbox::wire_run_network(network).map_err(plumbing("wire the run's network"))?;
     let _sidecar = sidecar::start(&errand)?;
     drop(errand);
@@ -54,9 +55,17 @@ fn live() -> Result<(), Error> {
     drop(listeners);
     // What this process needs from now on is open.
     sandbox::confine_sidecar(None).map_err(plumbing("shut itself in"))?;
-    Host { frames, ends: &ends, output: output.lock(), records: true, told: true, platform: true }
+    Host { frames, ends: &ends, output: output.lock(), place, records: true, told: true, platform: true }
         .run(input.as_fd())
         .map_err(plumbing("carry for the sidecar"))
+}
+
+/// Where connections to the run's declared ports are taken, as it is told: nothing where there are none.
+fn where_ports_are(errand: &Errand) -> io::Result<Vec<u8>> {
+    match errand.inbound {
+        Some(_) => Ok(sandbox::outward()?.own.octets().to_vec()),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Waits for the letter; nothing where nobody is there any more, or nobody comes. Whoever says that it is there is told the same.
@@ -115,6 +124,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         companion,
         companions,
         chains,
+        porter,
         placeholders,
         token,
         key,
@@ -127,7 +137,8 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     }
     let place = |(name, address): (String, _)| Some((Hostname::parse(&name).ok()?, Entrance::at(address)));
     let declared = if companion.is_none() { std::mem::take(&mut spec.inbound) } else { Vec::new() };
-    let inbound = inbound::published(declared, network.command());
+    let porter = porter.map(|secret| Secret::new(secret.to_vec()));
+    let inbound = inbound::published(declared, network.command(), porter);
     let companions = companions.into_iter().map(place).collect::<Option<Vec<_>>>();
     if let Some((proxy, direct)) = proxy {
         let variable = |name: &str, value: String| (name.into(), value.into());
@@ -185,6 +196,8 @@ struct Host<'a> {
     frames: Frames,
     ends: &'a Ends,
     output: io::StdoutLock<'a>,
+    /// What is told of it with the word that it serves.
+    place: Vec<u8>,
     /// Which of the sidecar's ends are open.
     records: bool,
     told: bool,
@@ -229,7 +242,7 @@ impl Host<'_> {
             if link_said {
                 is_ready = true;
                 if sandbox::await_ready(link.as_fd()).is_ok() {
-                    self.say(Channel::Ready, &[])?;
+                    say(&mut self.output, Channel::Ready, &self.place)?;
                 }
             }
             if told {

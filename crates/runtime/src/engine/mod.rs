@@ -11,6 +11,7 @@
 
 mod carrier;
 mod host;
+mod porter;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use zeroize::Zeroizing;
 
 pub(crate) use carrier::{Carried, carry};
 pub use host::live_engine_sidecar;
+pub(crate) use porter::PortsHere;
 
 /// How long the other end of the line may say nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,6 +48,8 @@ struct Letter {
     companions: Vec<(String, Ipv4Addr)>,
     /// The companions that the audit names.
     chains: Vec<CompanionChain>,
+    /// By what it knows the porter of the run's declared ports, where a process of the machine takes connections to them.
+    porter: Option<Zeroizing<Vec<u8>>>,
     /// Each placeholder, and the provider it stands for.
     placeholders: Vec<(String, String)>,
     token: Option<Zeroizing<Vec<u8>>>,

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use bollard::models::{ContainerCreateBody, EndpointIpamConfig, EndpointSettings, NetworkConnectRequest};
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
-    ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
-    WaitContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
+    RemoveVolumeOptions, WaitContainerOptionsBuilder,
 };
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
@@ -57,10 +56,16 @@ pub struct EngineAt {
 }
 
 impl EngineAt {
-    /// Whether sidecars wait there. At Podman's none do: without root one that comes out of the pool resolves no names, and with
-    /// 4.3.1 one whose run was killed while it was taken could not be taken away again.
-    pub(super) fn lends_sidecars(&self) -> bool {
+    /// Whether it opens declared ports itself. Podman's would pass on whoever reaches its other networks as if that were this machine,
+    /// also to a port that is for this machine alone: so a process of ours opens them there.
+    #[must_use]
+    pub fn publishes(&self) -> bool {
         self.maker == Maker::Docker
+    }
+
+    /// Whether sidecars wait there. At Podman's without root none do: one that comes out of the pool resolves no names.
+    pub(super) fn lends_sidecars(&self) -> bool {
+        self.maker == Maker::Docker || !self.rootless
     }
 }
 
@@ -212,7 +217,8 @@ impl Engine {
         if self.maker != Maker::Podman {
             return Ok(());
         }
-        let options = ListVolumesOptionsBuilder::default().filters(&of_run(run)).build();
+        let options =
+            ListVolumesOptionsBuilder::default().filters(&of_label(&format!("{LABEL_RUN}={run}"))).build();
         let found = self.api.list_volumes(Some(options)).await.map_err(|e| told(&e))?;
         for volume in found.volumes.unwrap_or_default() {
             match self.api.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await {
@@ -229,16 +235,11 @@ impl Engine {
         &self,
         run: &RunId,
     ) -> Result<(Vec<String>, Vec<String>), bollard::errors::Error> {
-        let filter = of_run(run);
-        let containers = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
-        let networks = ListNetworksOptionsBuilder::default().filters(&filter).build();
-        let (containers, networks, taken) = tokio::join!(
-            self.api.list_containers(Some(containers)),
-            self.api.list_networks(Some(networks)),
-            self.taken_by(run)
-        );
+        let label = format!("{LABEL_RUN}={run}");
+        let (containers, networks, taken) =
+            tokio::join!(self.labelled(&label), self.networks_labelled(&label), self.taken_by(run));
         let containers = containers?.into_iter().filter_map(|container| container.id).chain(taken?).collect();
-        Ok((containers, networks?.into_iter().filter_map(|network| network.id).collect()))
+        Ok((containers, networks?))
     }
 
     /// Takes them away.
@@ -294,9 +295,9 @@ pub(super) fn labels(run: &RunId) -> HashMap<String, String> {
     ])
 }
 
-/// What is asked of an engine to find what is a run's.
-fn of_run(run: &RunId) -> HashMap<&'static str, Vec<String>> {
-    HashMap::from([("label", vec![format!("{LABEL_RUN}={run}")])])
+/// What is asked of an engine to find what has a label.
+pub(super) fn of_label(label: &str) -> HashMap<&'static str, Vec<String>> {
+    HashMap::from([("label", vec![label.to_owned()])])
 }
 
 /// What is nobody's run's is labelled with.

@@ -22,6 +22,7 @@ mod held;
 mod inside;
 mod keeper;
 mod line;
+mod listed;
 mod network;
 mod networks;
 mod podman;
@@ -62,7 +63,9 @@ pub use self::network::{RunNetwork, Visit, receive_line};
 pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
-pub use self::published::{Outward, outward, refuse_hidden_sources, refuse_unproven};
+pub use self::published::{
+    Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
+};
 pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;

@@ -58,6 +58,11 @@ impl RunNetwork {
         u32::from(address) & !0xff == u32::from(self.at(0))
     }
 
+    /// Whether somebody can be there: neither the network itself, nor this machine, nor all of them.
+    pub(super) fn has_place(self, address: Ipv4Addr) -> bool {
+        self.holds(address) && ![self.at(0), self.gateway(), self.at(255)].contains(&address)
+    }
+
     /// As an engine is told of it.
     pub(crate) fn subnet(self) -> String {
         format!("{}/24", self.at(0))

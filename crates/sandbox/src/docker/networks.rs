@@ -88,28 +88,28 @@ impl Engine {
     where
         W: Future<Output = Result<(), (Option<u16>, String)>>,
     {
-        if self.api.inspect_network(name, None).await.is_ok() {
+        if self.has_network(name).await.unwrap_or(false) {
             return Ok(());
         }
         match make().await {
             Ok(()) => Ok(()),
             // Another run was first: of two networks with the same addresses an engine makes one.
             Err((status, told)) if status == Some(CONFLICT) || is_overlap(&told) => {
-                self.await_network(name).await.map_err(|_| told)
+                if self.await_network(name).await { Ok(()) } else { Err(told) }
             }
             Err((_, told)) => Err(told),
         }
     }
 
-    /// Waits until a network that somebody else makes is there.
-    async fn await_network(&self, name: &str) -> Result<(), bollard::errors::Error> {
+    /// Waits until a network that somebody else makes is there; whether it is.
+    async fn await_network(&self, name: &str) -> bool {
         for pause in [10, 50, 100, 500, 1000, 2000] {
-            if self.api.inspect_network(name, None).await.is_ok() {
-                return Ok(());
+            if self.has_network(name).await.unwrap_or(false) {
+                return true;
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
-        self.api.inspect_network(name, None).await.map(drop)
+        self.has_network(name).await.unwrap_or(false)
     }
 
     /// Takes the network of a run away. While the engine still lets go of a container, it is tried again.

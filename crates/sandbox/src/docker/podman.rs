@@ -4,6 +4,7 @@
 //! - An internal network that Docker's API makes has an address of the machine's, for its resolver. Podman's own makes one without.
 //! - A directory in memory knows no bound of its files, and no owner. A volume of that kind knows both.
 //! - The names of the machine's own `/etc/hosts` are a container's as well, unless it has another; `sidecar` is a question for DNS.
+//! - Its lists are its own ([`super::listed`]).
 //! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
 //! - A process may have as many others as the kernel has, which Podman itself may not always ask for.
 
@@ -23,7 +24,7 @@ use super::engine::labels;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(60);
-const LONGEST: u64 = 1 << 20;
+const LONGEST: u64 = 4 << 20;
 /// By this Podman is known, and nobody else: the version of its own API.
 const OWN_VERSION: &str = "libpod-api-version:";
 /// What a volume in memory counts in: Podman takes `size` for a quota of the disk's.
@@ -78,6 +79,12 @@ struct Answer {
     status: u16,
     head: String,
     body: Value,
+}
+
+/// Asks for something: the status, and what is said.
+pub(super) async fn get(socket: &Path, path: &str) -> io::Result<(u16, Value)> {
+    let answer = ask(socket, "GET", path, None).await?;
+    Ok((answer.status, answer.body))
 }
 
 /// Makes an internal network without an address of the machine's. That it has none is seen in the answer, or it is none of ours.

@@ -11,13 +11,11 @@
 //! container and refuses the second one who asks, whoever that is. The name it is given there is the run's, so
 //! that there is no moment at which a member is taken and nobody can tell by whom.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::models::{
     ContainerSummary, ContainerSummaryStateEnum as State, NetworkConnectRequest, NetworkDisconnectRequest,
 };
-use bollard::query_parameters::ListContainersOptionsBuilder;
 use policy::RunId;
 use tokio::io::AsyncWriteExt;
 
@@ -109,10 +107,8 @@ impl Member {
 impl Engine {
     /// All that are there.
     pub(super) async fn members(&self) -> Result<Vec<Member>, bollard::errors::Error> {
-        let filter = HashMap::from([("label", vec![LABEL])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let found = self.api.list_containers(Some(options)).await?;
+        let found = self.labelled(LABEL).await?;
         Ok(found.into_iter().filter_map(|summary| Member::of(summary, now)).collect())
     }
 
@@ -121,10 +117,7 @@ impl Engine {
         let mut taken = Vec::new();
         for member in self.members().await?.into_iter().filter(|member| !member.is_untaken()) {
             // One that is gone by now needs nobody.
-            let Ok(about) = self.api.inspect_container(&member.id, None).await else { continue };
-            let networks = about.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
-            let names = networks.get(EGRESS).and_then(|endpoint| endpoint.aliases.as_ref());
-            if names.is_some_and(|names| names.iter().any(|name| name == run.as_str())) {
+            if self.is_named(&member.id, run.as_str()).await {
                 taken.push(member.id);
             }
         }

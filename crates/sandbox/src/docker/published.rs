@@ -11,7 +11,6 @@ use policy::Inbound;
 use super::apart::{LONGEST, apart};
 use super::engine::{Engine, EngineAt, told};
 use super::network::RunNetwork;
-use super::podman::Maker;
 use crate::error::Error;
 
 /// What is asked for on the sidecar's container: on loopback where only this machine may connect. IPv6 is not asked for: an
@@ -44,33 +43,54 @@ pub struct Outward {
 /// When it is not on it, or the engine has given it other addresses.
 pub fn outward() -> io::Result<Outward> {
     let network = RunNetwork::of_sidecars();
-    // Nothing is sent by this: the kernel says which of its addresses it would use.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.connect((network.gateway(), 9))?;
-    match socket.local_addr()? {
-        SocketAddr::V4(own) if network.holds(*own.ip()) && *own.ip() != network.gateway() => {
-            Ok(Outward { own: *own.ip(), machine: network.gateway() })
+    match own_towards(network.gateway())? {
+        own if network.holds(own) && own != network.gateway() => {
+            Ok(Outward { own, machine: network.gateway() })
         }
-        other => Err(io::Error::other(format!("{} is not on the network of sidecars", other.ip()))),
+        own => Err(io::Error::other(format!("{own} is not on the network of sidecars"))),
     }
 }
 
-/// Refuses an engine at which nobody has seen services beside a command, or ports of its own, do what they promise.
+/// Whether an address can be a sidecar's, on the network of sidecars.
+#[must_use]
+pub fn is_of_sidecars(address: Ipv4Addr) -> bool {
+    RunNetwork::of_sidecars().has_place(address)
+}
+
+/// Whether the calling process is on the machine that the engine is on, as seen from a sidecar's address.
 ///
 /// # Errors
-/// When it is Podman's service.
-pub fn refuse_unproven(at: &EngineAt) -> Result<(), Error> {
-    match at.maker {
-        Maker::Docker => Ok(()),
-        Maker::Podman => Err(Error::Refused {
-            what: "[[companion]] and [[inbound]] are not for Podman's service: what they promise is unproven there".into(),
-            remedy: Some("use --backend container, or Docker's engine".into()),
+/// When there is no way there.
+pub fn is_beside_sidecars(sidecar: Ipv4Addr) -> io::Result<bool> {
+    Ok(own_towards(sidecar)? == RunNetwork::of_sidecars().gateway())
+}
+
+/// By which address of its own the calling process would reach another. Nothing is sent by this: the kernel says.
+fn own_towards(other: Ipv4Addr) -> io::Result<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((other, 9))?;
+    match socket.local_addr()? {
+        SocketAddr::V4(own) => Ok(*own.ip()),
+        SocketAddr::V6(other) => Err(io::Error::other(format!("{} is not of IPv4", other.ip()))),
+    }
+}
+
+/// Refuses declared ports where nothing of this machine reaches a container: at Podman's without root.
+///
+/// # Errors
+/// When it is such an engine.
+pub fn refuse_unreachable(at: &EngineAt) -> Result<(), Error> {
+    match at.publishes() || !at.rootless {
+        true => Ok(()),
+        false => Err(Error::Refused {
+            what: "[[inbound]] is not for Podman's service without root: this machine does not reach its containers".into(),
+            remedy: Some("use --backend container, or an engine that root runs".into()),
         }),
     }
 }
 
-/// Refuses an engine that does not let a container see who connects, for ports that others than this machine may use: one without
-/// root, and Podman.
+/// Refuses an engine that publishes ports and does not let a container see who connects, for ports that others than this machine may
+/// use: one without root, and what is like Podman and does not say so at once.
 ///
 /// # Errors
 /// When it is such a one, or does not say what it is.
@@ -80,7 +100,6 @@ pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
         remedy: (!remedy.is_empty()).then(|| remedy.to_owned()),
     };
     let hides = at.rootless
-        || at.maker == Maker::Podman
         || apart(LONGEST, || async {
             let fail = |error| Error::Refused { what: told(&error), remedy: None };
             let engine = Engine::at(at).map_err(fail)?;

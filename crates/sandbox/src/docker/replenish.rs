@@ -88,8 +88,10 @@ async fn fill(engine: &Engine, size: usize) -> Option<()> {
     let own = prepare::own(engine).await.ok()?;
     let own = if own.id.is_none() { prepare::own(engine).await.ok()? } else { own };
     engine.make_pool_network().await.ok()?;
-    for member in engine.members().await.ok()?.iter().filter(|member| member.is_left_over()) {
-        let _ = engine.remove_container(&member.id).await;
+    for member in engine.members().await.ok()? {
+        if member.is_left_over() || !member.is_untaken() && engine.is_lost(&member.id).await {
+            let _ = engine.remove_container(&member.id).await;
+        }
     }
     let mut pauses = 0;
     while waiting(engine, &own).await? < size {

@@ -1,0 +1,90 @@
+//! The porter: takes connections to the declared ports of a run on this machine, and hands each on to the run's sidecar in its
+//! container, with a word of who it is from. It judges nothing and reads nothing: that is the sidecar's.
+
+use std::cell::Cell;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use credential::Secret;
+use policy::{Inbound, Port};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+use super::copy;
+use super::inbound::IDLE;
+use super::introduction::introduce;
+use crate::gate::GateError;
+use crate::serve::Door;
+use crate::upstream::Entrance;
+
+/// Where a sidecar takes what is handed on, and by what it knows that it is.
+struct Sidecar {
+    way: Entrance,
+    secret: Secret,
+}
+
+/// Hands connections on until `stop` becomes readable or a listener fails.
+///
+/// # Errors
+/// When a listener cannot be served, or fails.
+pub fn hand_on(
+    ports: Vec<(OwnedFd, Inbound)>,
+    sidecar: Ipv4Addr,
+    secret: Secret,
+    stop: OwnedFd,
+) -> Result<(), GateError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(GateError::Runtime)?;
+    let sidecar = Rc::new(Sidecar { way: Entrance::at(sidecar), secret });
+    LocalSet::new().block_on(&runtime, serve(ports, sidecar, stop)).map_err(GateError::Socket)
+}
+
+async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: OwnedFd) -> io::Result<()> {
+    let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
+    for (fd, inbound) in ports {
+        let (door, sidecar, failed) = (Door::from_outside(fd)?, Rc::clone(&sidecar), failed.clone());
+        tokio::task::spawn_local(async move {
+            let _ = failed.send(take(door, sidecar, inbound.host_port).await);
+        });
+    }
+    let stop = std::os::unix::net::UnixStream::from(stop);
+    stop.set_nonblocking(true)?;
+    let stop = UnixStream::from_std(stop)?;
+    tokio::select! {
+        stopped = stop.readable() => stopped,
+        Some(failure) = failures.recv() => failure,
+    }
+}
+
+/// Takes connections to one port until its listener fails.
+async fn take(door: Door, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
+    loop {
+        let (mut outside, place) = door.accept().await?;
+        let sidecar = Rc::clone(&sidecar);
+        tokio::task::spawn_local(async move {
+            if sidecar.take(&mut outside, port).await.is_err() {
+                // What is refused there is refused here.
+                let _ = outside.set_zero_linger();
+            }
+            drop((outside, place));
+        });
+    }
+}
+
+impl Sidecar {
+    async fn take(&self, outside: &mut TcpStream, port: Port) -> io::Result<()> {
+        let source = outside.peer_addr()?.ip().to_canonical();
+        let mut inside = self.way.connect(port).await?;
+        inside.write_all(&introduce(&self.secret, source)).await?;
+        outside.set_nodelay(true)?;
+        let moved = Cell::new(Instant::now());
+        copy::between(outside, &mut inside, (&Cell::new(0), &Cell::new(0)), &moved, IDLE).await
+    }
+}

@@ -1,0 +1,227 @@
+//! What an engine has under a label: containers and networks. Of Podman that is asked in its own words. In Docker's it looks into every
+//! container for every answer, and gives none where it has lost count of the networks of one, as of a sidecar whose run was killed
+//! while it joined one; and it has states of a container that Docker has no word for.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bollard::errors::Error;
+use bollard::models::{ContainerSummary, EndpointSettings};
+use bollard::query_parameters::{ListContainersOptionsBuilder, ListNetworksOptionsBuilder};
+use serde_json::Value;
+
+use super::engine::{EGRESS, Engine, INTERNAL, NOT_FOUND, of_label};
+use super::podman::{self, Maker};
+
+/// What Podman says of a container that it has lost count of the networks of.
+const LOST_COUNT: &str = "network inspection mismatch";
+/// Where the answer is about the container.
+const FOUND: u16 = 200;
+const DAY: i64 = 86_400;
+
+impl Engine {
+    /// The containers that have a label, whatever they do.
+    pub(super) async fn labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
+        let filter = of_label(label);
+        match self.maker {
+            Maker::Docker => {
+                let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
+                self.api.list_containers(Some(options)).await
+            }
+            Maker::Podman => {
+                let list = list(&self.socket, "containers/json?all=true&", &filter).await?;
+                Ok(list.as_array().into_iter().flatten().map(in_dockers_words).collect())
+            }
+        }
+    }
+
+    /// The networks that have a label, by their ids.
+    pub(super) async fn networks_labelled(&self, label: &str) -> Result<Vec<String>, Error> {
+        let filter = of_label(label);
+        match self.maker {
+            Maker::Docker => {
+                let options = ListNetworksOptionsBuilder::default().filters(&filter).build();
+                let found = self.api.list_networks(Some(options)).await?;
+                Ok(found.into_iter().filter_map(|network| network.id).collect())
+            }
+            Maker::Podman => {
+                let list = list(&self.socket, "networks/json?", &filter).await?;
+                let found = list.as_array().into_iter().flatten();
+                Ok(found.filter_map(|network| network["id"].as_str().map(str::to_owned)).collect())
+            }
+        }
+    }
+
+    /// Whether there is a network of that name.
+    pub(super) async fn has_network(&self, name: &str) -> Result<bool, Error> {
+        match self.maker {
+            Maker::Docker => match self.api.inspect_network(name, None).await {
+                Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => Ok(false),
+                found => found.map(|_| true),
+            },
+            Maker::Podman => {
+                let path = format!("/v4.0.0/libpod/networks/{name}/exists");
+                let (status, _) = podman::get(&self.socket, &path).await.map_err(of_io)?;
+                Ok(status == 204)
+            }
+        }
+    }
+
+    /// Whether a container out of the pool is a run's: it has the run's name, on the network of sidecars. One that Podman has lost count
+    /// of is whoever's finds it: it serves nobody.
+    pub(super) async fn is_named(&self, container: &str, run: &str) -> bool {
+        match self.maker {
+            Maker::Docker => {
+                let about = self.api.inspect_container(container, None).await;
+                let networks = about.ok().and_then(|it| it.network_settings?.networks).unwrap_or_default();
+                let names = networks.get(EGRESS).and_then(|endpoint| endpoint.aliases.as_ref());
+                names.is_some_and(|names| names.iter().any(|name| name == run))
+            }
+            Maker::Podman => match self.described(container).await {
+                Some((FOUND, about)) => {
+                    let names = about["NetworkSettings"]["Networks"][EGRESS]["Aliases"].as_array();
+                    names.is_some_and(|names| names.iter().any(|name| name == run))
+                }
+                other => is_lost(other.as_ref()),
+            },
+        }
+    }
+
+    /// Whether a container is one that Podman has lost count of.
+    pub(super) async fn is_lost(&self, container: &str) -> bool {
+        self.maker == Maker::Podman && is_lost(self.described(container).await.as_ref())
+    }
+
+    async fn described(&self, container: &str) -> Option<(u16, Value)> {
+        podman::get(&self.socket, &format!("/v1.41/containers/{}/json", encoded(container))).await.ok()
+    }
+}
+
+fn is_lost(answer: Option<&(u16, Value)>) -> bool {
+    let Some((INTERNAL, body)) = answer else { return false };
+    body["message"].as_str().is_some_and(|text| text.contains(LOST_COUNT))
+}
+
+async fn list(socket: &Path, what: &str, filter: &HashMap<&str, Vec<String>>) -> Result<Value, Error> {
+    let filter = serde_json::to_string(filter).unwrap_or_default();
+    let path = format!("/v4.0.0/libpod/{what}filters={}", encoded(&filter));
+    match podman::get(socket, &path).await.map_err(of_io)? {
+        (FOUND, list) => Ok(list),
+        (status_code, body) => {
+            let message = body["message"].as_str().unwrap_or_default().to_owned();
+            Err(Error::DockerResponseServerError { status_code, message })
+        }
+    }
+}
+
+fn of_io(err: std::io::Error) -> Error {
+    Error::IOError { err }
+}
+
+/// A container of Podman's list, as Docker's would have it. A state that Docker does not know is none.
+fn in_dockers_words(listed: &Value) -> ContainerSummary {
+    let text = |field: &str| listed[field].as_str().map(str::to_owned);
+    let networks = listed["Networks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let networks: HashMap<_, _> =
+        networks.map(|name| (name.to_owned(), EndpointSettings::default())).collect();
+    let mut summary = ContainerSummary {
+        id: text("Id"),
+        image_id: text("ImageID").map(|id| format!("sha256:{id}")),
+        created: listed["Created"].as_str().and_then(seconds),
+        state: serde_json::from_value(listed["State"].clone()).ok(),
+        ..ContainerSummary::default()
+    };
+    summary.network_settings.get_or_insert_default().networks = Some(networks);
+    summary
+}
+
+/// A time of RFC 3339 in seconds since 1970: `2026-11-22T23:24:04.457711945Z`, `2026-11-23T00:24:04+01:00`.
+fn seconds(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u32>().ok().map(i64::from);
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let zone = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let ahead = match zone.split_at_checked(1)? {
+        ("Z", "") => 0,
+        (sign @ ("+" | "-"), rest) => {
+            let (hours, minutes) = rest.split_once(':')?;
+            let ahead =
+                i64::from(hours.parse::<u8>().ok()?) * 3600 + i64::from(minutes.parse::<u8>().ok()?) * 60;
+            if sign == "+" { ahead } else { -ahead }
+        }
+        _ => return None,
+    };
+    // Years that begin in March, so that the day that not all have is the last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469;
+    Some(days * DAY + hour * 3600 + minute * 60 + second - ahead)
+}
+
+/// As a part of a path or a question: RFC 3986, section 2.1.
+fn encoded(text: &str) -> String {
+    let octet = |octet: u8| match octet {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(octet).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(octet).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::ContainerSummaryStateEnum as State;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_container_in_a_state_that_docker_has_no_word_for_is_seen() {
+        let listed = |state: &str| {
+            in_dockers_words(&json!({
+                "Id": "1", "ImageID": "79d4", "Created": "1970-01-01T00:00:07.4Z", "State": state, "Networks": ["a", "b"],
+            }))
+        };
+        let it = listed("running");
+        assert_eq!(
+            (it.state, it.created, it.image_id.as_deref()),
+            (Some(State::RUNNING), Some(7), Some("sha256:79d4"))
+        );
+        let mut networks: Vec<_> = it.network_settings.unwrap().networks.unwrap().into_keys().collect();
+        networks.sort();
+        assert_eq!(networks, ["a", "b"]);
+        for state in ["stopped", "initialized", "unknown", "something"] {
+            let it = listed(state);
+            assert_eq!((it.id.as_deref(), it.state), (Some("1"), None), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_in_seconds_wherever_it_was_written() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-02-29T12:00:00Z", Some(951_825_600)),
+            ("2026-11-22T23:24:04.457711945Z", Some(1_795_389_844)),
+            ("2026-11-23T00:24:04.457711945+01:00", Some(1_795_389_844)),
+            ("2026-11-22T18:24:04-05:00", Some(1_795_389_844)),
+            ("2026-11-22 23:24", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn one_that_podman_has_lost_count_of_is_known_by_what_it_says() {
+        let said = |status: u16, text: &str| Some((status, json!({ "message": text })));
+        let lost = "network inspection mismatch: asked to join 2 network(s) map[], but have information on 1";
+        assert!(is_lost(said(500, lost).as_ref()));
+        for other in [said(200, lost), said(404, lost), said(500, "container is being removed"), None] {
+            assert!(!is_lost(other.as_ref()), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_one_word_of_a_path() {
+        assert_eq!(encoded("{\"label\":[\"a.b=c\"]}"), "%7B%22label%22%3A%5B%22a.b%3Dc%22%5D%7D");
+        assert_eq!(encoded("../x y\r\n"), "..%2Fx%20y%0D%0A");
+    }
+}
