@@ -277,6 +277,33 @@ fn a_killed_run_leaves_none_that_was_taken() {
 }
 
 #[test]
+fn one_that_podman_has_lost_count_of_harms_nobody() {
+    if Backend::isolated() != Backend::Podman || !promised("pool") || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let member = fill(&bench, 1)[0].id.clone();
+    // An address that is the network's own cannot be given: Podman notes the network all the same, and then knows no way out.
+    let request =
+        json!({"Container": member, "EndpointConfig": {"IPAMConfig": {"IPv4Address": "198.19.255.1"}}});
+    let (status, said) = ask_engine("POST", &format!("/networks/{EGRESS}/connect"), &request);
+    assert!(status >= 400, "{status}: {said}");
+    let described = || ask_engine("GET", &format!("/containers/{member}/json"), &Value::Null);
+    let (status, said) = described();
+    assert!(status == 500 && said.to_string().contains("mismatch"), "{status}: {said}");
+    assert_eq!(
+        ask_engine("GET", "/containers/json?all=1", &Value::Null).0,
+        500,
+        "the control: nothing is listed"
+    );
+
+    let ended = run(&bench, "1").command(["echo", "done"]);
+    assert!(ended.code == 0 && ended.stdout == "done\n", "{ended}");
+    assert!(within(Backend::patience(5), || described().0 == 404), "{:?}", described());
+    assert!(within(Backend::patience(5), || waiting().len() == 1), "{:?}", containers());
+}
+
+#[test]
 fn one_that_waits_holds_no_secret() {
     if !promised("pool") || !ready(&[]) {
         return;

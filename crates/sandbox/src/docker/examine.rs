@@ -69,7 +69,7 @@ fn describe(found: &Found) -> String {
     };
     let mut said = format!("{}{version} at {}, {rights}", at.maker.name(), at.socket.display());
     if at.maker == Maker::Podman {
-        said += "; sidecars are not kept from each other by it, and listen where only their run is";
+        said += "; sidecars are not kept from each other by it, and serve nobody but their own run";
     }
     said
 }
