@@ -101,7 +101,9 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         additions.subordinate = root.subordinate;
     }
     let kept_apart = spec.workspace_mode == WorkspaceMode::Overlay;
-    if kept_apart || root.is_some() {
+    // At an engine what is written over a cache is on disk as well.
+    let has_caches = additions.engine.is_some() && !additions.caches.is_empty();
+    if kept_apart || root.is_some() || has_caches {
         let [changes, written] = state.mounted(&run)?;
         (additions.changes, additions.written) = (Some(changes), Some(written));
     }

@@ -177,7 +177,7 @@ pub fn plan(
                 what: "backend `docker` needs an engine".into(),
                 remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
             })?;
-            let mut steps = docker::steps(spec, caller, engine, &workspace, &tools, &mut notices)?;
+            let mut steps = docker::steps(spec, caller, engine, places, &tools, &mut notices)?;
             notices.extend(identity::note_user(engine, &identity));
             if additions.opens_tls {
                 trust_authority(&mut steps, None);

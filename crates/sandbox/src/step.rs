@@ -114,7 +114,8 @@ pub enum Step {
     },
     /// Shows a path of the host.
     Show(Visible),
-    /// Shows a directory of the host with what is written over it kept in memory, which has room for this many octets.
+    /// Shows a directory of the host with what is written over it kept until the end: in memory, which has room for this many
+    /// octets, or on disk.
     ShowUnder {
         /// The directory of the host.
         source: PathBuf,
@@ -122,6 +123,9 @@ pub enum Step {
         target: PathBuf,
         /// Octets.
         size: ByteSize,
+        /// The directory on disk that takes what is written, where memory cannot: with [`crate::changes::WRITTEN`] and
+        /// [`crate::changes::WORK`].
+        written: Option<PathBuf>,
     },
     /// Writes a file of the sandbox's own.
     WriteFile(PrivateFile),
@@ -184,13 +188,17 @@ impl fmt::Display for Step {
                 let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
                 write!(f, "show {} at {} {how}", path.display(), target.display())
             }
-            Self::ShowUnder { source, target, size } => {
-                write!(
-                    f,
-                    "show {} at {}, with what is written kept in memory ({size})",
-                    source.display(),
-                    target.display()
-                )
+            Self::ShowUnder { source, target, size, written } => {
+                let (source, target) = (source.display(), target.display());
+                match written {
+                    Some(_) => write!(
+                        f,
+                        "show {source} at {target}, with what is written kept on disk until the end"
+                    ),
+                    None => {
+                        write!(f, "show {source} at {target}, with what is written kept in memory ({size})")
+                    }
+                }
             }
             Self::WriteFile(file) => write!(f, "write {} (mode {:o})", file.path.display(), file.mode),
             Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),

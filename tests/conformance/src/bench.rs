@@ -2,7 +2,7 @@
 //! directory of its own. Everything lies in one temporary directory that goes when the bench does.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -262,7 +262,11 @@ pub(crate) fn hand_over(workspace: &Path) {
     }
     let all = files_under(workspace).into_iter().map(|path| workspace.join(path));
     for path in all.chain([workspace.to_owned()]) {
-        // What has gone in the meantime needs no owner.
-        let _ = lchown(path, Some(USER), Some(USER));
+        // What is theirs already keeps its change time: by that it is told what changed while a run went on.
+        let is_theirs = fs::symlink_metadata(&path).is_ok_and(|it| (it.uid(), it.gid()) == (USER, USER));
+        if !is_theirs {
+            // What has gone in the meantime needs no owner.
+            let _ = lchown(path, Some(USER), Some(USER));
+        }
     }
 }

@@ -71,6 +71,16 @@ impl Run {
         self
     }
 
+    /// Gives it another folder than the bench's as its workspace.
+    #[must_use]
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        let own = self.workspace.as_os_str().to_owned();
+        for flag in self.flags.iter_mut().filter(|flag| **flag == own) {
+            *flag = folder.into();
+        }
+        self
+    }
+
     /// Allows a host, `HOST[:PORT]`.
     #[must_use]
     pub fn allow(self, host: &str) -> Self {

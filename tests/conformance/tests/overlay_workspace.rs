@@ -1,11 +1,19 @@
 //! Promise: what a run writes in a workspace that is kept apart reaches it by `lockgate apply` alone, and not by half.
 //! The patch is judged by git itself; what it takes a workspace to must be what `apply` takes it to.
 
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lockgate_conformance::{Backend, Bench, Ended, Needs, promised, ready};
+use lockgate_conformance::{
+    Backend, Bench, Ended, Needs, files_under, objects, program_path, promised, ready, within,
+};
+use rustix::fs::{CWD, RenameFlags};
+
+/// Who works here, where root has an engine run what is tested.
+const CALLER: u32 = 1000;
 
 /// Text, binary, links, modes, names, directories: before, and what the run does to them.
 const BEFORE: &str = r#"
@@ -161,4 +169,150 @@ fn a_killed_run_leaves_what_it_wrote() {
     assert!(kept());
     let applied = bench.lockgate(&["apply"]);
     assert!(applied.code == 0 && bench.workspace().join("file").exists(), "{applied}");
+    if Backend::isolated().is_engine() {
+        assert!(
+            within(Backend::patience(5), || objects("-overlay-").is_empty()),
+            "{:?}",
+            objects("-overlay-")
+        );
+    }
+}
+
+/// So often a run starts while its folder flips, and for so long it stays as it is: an engine looks it up a while after us.
+fn flips() -> (usize, &'static [u64]) {
+    if Backend::isolated().is_engine() { (24, &[30, 250, 110, 400, 170, 320]) } else { (40, &[0]) }
+}
+
+#[test]
+fn a_folder_that_flips_shows_nothing_from_elsewhere() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("outside/other/which", "other");
+    let (folder, link) = (bench.outside().join("folder"), bench.outside().join("link"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("which"), "own").unwrap();
+    chown(&folder, Some(CALLER), Some(CALLER)).unwrap();
+    symlink(bench.outside().join("other"), &link).unwrap();
+    let run = bench.run(Backend::isolated()).in_folder(&folder).flags(["--workspace-mode", "overlay"]);
+    let over = AtomicBool::new(false);
+    let (starts, pauses) = flips();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for pause in pauses.iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                rustix::fs::renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                std::thread::sleep(Duration::from_millis(*pause));
+            }
+        });
+        let (mut begun, mut refused) = (0, 0);
+        for _ in 0..starts {
+            let ended = run.shell(&format!("cat {}/which; echo", folder.display()));
+            assert!(!ended.stdout.contains("other"), "{ended}");
+            begun += usize::from(ended.stdout.contains("own"));
+            refused += usize::from(ended.code == 125);
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(begun > 0 && refused > 0, "nothing flipped: {begun} begun, {refused} refused");
+    });
+}
+
+#[test]
+fn what_is_shown_in_it_is_no_part_of_it() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let shown = bench.file("outside/shown/there", "there").parent().unwrap().to_path_buf();
+    shell(&bench, &format!("chown {CALLER} {0}; mkdir -p old/way; echo 1 > old/kept", shown.display()));
+    for place in ["new/way/place", "old/way", "old/place"] {
+        let target = bench.workspace().join(place);
+        let mount = format!("{}:{}:ro", shown.display(), target.display());
+        let run = bench.run(Backend::isolated()).flags(["--workspace-mode", "overlay", "--mount", &mount]);
+        let ended = run.shell(&format!("cat {place}/there old/kept; echo x > made"));
+        assert!(ended.code == 0 && ended.stdout.starts_with("there1"), "{place}: {ended}");
+        let stat = bench.lockgate(&["diff", "--stat"]);
+        assert!(stat.stdout.contains("A made") && !stat.stdout.contains("there"), "{place}: {stat}");
+        assert!(bench.lockgate(&["discard"]).code == 0, "{place}");
+    }
+}
+
+#[test]
+fn at_dockers_engine_records_may_be_on_another_file_system() {
+    if Backend::isolated() != Backend::Docker || !ready(&[Needs::Engine]) {
+        return;
+    }
+    let bench = Bench::new();
+    // Podman's service of these tests has a folder of its own there.
+    let state = tempfile::tempdir_in("/dev/shm").unwrap();
+    shell(&bench, "echo 1 > kept");
+    let run = bench.run(Backend::isolated()).caller("XDG_STATE_HOME", state.path().to_str().unwrap());
+    let ended = run.flags(["--workspace-mode", "overlay"]).shell("cat kept; echo x > made");
+    assert!(ended.code == 0 && ended.stdout == "1\n", "{ended}");
+    let written = files_under(state.path());
+    assert!(written.iter().any(|path| path.ends_with("written/made")), "{written:?}");
+    assert!(!bench.workspace().join("made").exists());
+}
+
+#[test]
+fn at_an_engine_who_is_not_root_decides_without_it() {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine]) {
+        return;
+    }
+    let bench = Bench::new();
+    let environment = bench.environment();
+    let host = environment.iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1.clone();
+    let socket = host.to_str().unwrap().trim_start_matches("unix://");
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    shell(&bench, "rm probe; echo 1 > changed; mkdir gone filled; echo 2 > gone/a; echo 3 > filled/b");
+    let binary = bench.outside().join("lockgate");
+    std::fs::copy(program_path("lockgate").unwrap(), &binary).unwrap();
+    std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let own = |path: &Path| chown(path, Some(CALLER), Some(CALLER)).unwrap();
+    let files = files_under(&bench.workspace()).into_iter().map(|path| bench.workspace().join(path));
+    files.chain([bench.workspace(), bench.state()]).for_each(|path| own(&path));
+    let lockgate = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]).arg(&binary).args(words);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent");
+        command.env("DOCKER_HOST", &host).env("XDG_STATE_HOME", bench.state());
+        lockgate_conformance::run(command.current_dir(bench.workspace()))
+    };
+    let line = "echo 4 >> changed; rm -r gone filled; mkdir filled shut; echo 5 > filled/c; chmod 0 shut";
+    let words = ["run", "--backend", "docker", "--image", "debian", "--workspace-mode", "overlay", "--"];
+    let again = |line| lockgate(&[&words[..], &["/bin/sh", "-c", line]].concat());
+    assert!(again(line).code == 0);
+    let stat = lockgate(&["diff", "--stat"]);
+    for expected in ["M changed", "D gone/a", "D filled/b", "A filled/c", "D gone"] {
+        assert!(stat.stdout.lines().any(|line| line == expected), "{expected}: {stat}");
+    }
+    assert!(lockgate(&["apply"]).code == 0 && lockgate(&["discard"]).code == 0);
+    assert_eq!(std::fs::read_to_string(bench.workspace().join("changed")).unwrap(), "1\n4\n");
+    assert!(bench.workspace().join("filled/c").exists() && !bench.workspace().join("gone").exists());
+    // What the kernel left of that run is used by the next one, and does not become more.
+    let changes = bench.state().join("lockgate/changes");
+    let left = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+    for _ in 0..2 {
+        assert!(again("rm changed").code == 0 && lockgate(&["discard"]).code == 0);
+        assert_eq!((left(&changes), left(&changes.join(".parked"))), (1, 1));
+    }
+}
+
+#[test]
+fn at_an_engine_a_path_that_would_mean_something_else_is_refused() {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("outside/kept,upperdir=/etc/file", "");
+    for (path, is_refused) in [("kept,upperdir=", true), ("a b", false), ("c'd", false), ("e:f", true)] {
+        let folder = bench.outside().join(path);
+        std::fs::create_dir_all(&folder).unwrap();
+        chown(&folder, Some(CALLER), Some(CALLER)).unwrap();
+        let run = bench.run(Backend::isolated()).in_folder(&folder).flags(["--workspace-mode", "overlay"]);
+        let ended = run.shell("echo x > made");
+        assert_eq!(ended.code == 125, is_refused, "{path}: {ended}");
+        assert!(!folder.join("made").exists(), "{path}: {ended}");
+        assert!(!is_refused || ended.stderr.contains(&format!("{path}` cannot be said")), "{path}: {ended}");
+    }
 }

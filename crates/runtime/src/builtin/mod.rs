@@ -49,9 +49,7 @@ pub(crate) fn bring(
         return Ok(());
     }
     let tools = table::named(&spec.builtin_tools)?;
-    let Some(home) =
-        caller.home.as_ref().filter(|_| matches!(spec.backend, Backend::Linux | Backend::Container))
-    else {
+    let Some(home) = caller.home.as_ref().filter(|_| spec.backend != Backend::Process) else {
         return Ok(()); // The plan refuses what cannot be.
     };
     let bound = Bound::new(&spec.policy, placeholders);

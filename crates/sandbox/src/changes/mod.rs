@@ -11,6 +11,7 @@
 
 mod apply;
 mod binary;
+mod parked;
 mod patch;
 mod walk;
 
@@ -23,6 +24,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 pub use self::apply::Applied;
+pub(crate) use self::parked::take_over as take_over_parked;
 pub use self::walk::{Change, LeftOut, What};
 use crate::source;
 
@@ -87,7 +89,13 @@ impl Changes {
     /// When something of it cannot be removed.
     pub fn discard(directory: &Path) -> io::Result<()> {
         open_up(directory, 0);
-        match std::fs::remove_dir_all(directory) {
+        let removed = match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                parked::put_aside(directory).and_then(|()| std::fs::remove_dir_all(directory))
+            }
+            removed => removed,
+        };
+        match removed {
             // What was written over files of others may be in their directories.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 crate::linux::subordinate::remove(directory).map_err(|_| error)

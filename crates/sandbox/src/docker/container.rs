@@ -15,7 +15,7 @@ use policy::{ByteSize, Inbound, MountMode, RunId, WorkspaceMode};
 use super::Protected;
 use super::engine::{EGRESS, LABEL_VERSION, endpoint, labels, network_name};
 use super::network::RunNetwork;
-use super::{pool, published};
+use super::{overlay, pool, published};
 use crate::plan::{LimitsPlan, Plan};
 use crate::step::{Source, Step, Visible};
 
@@ -213,6 +213,7 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
             _ => {}
         }
     }
+    all.extend(overlay::overlays(plan).flat_map(|overlay| overlay.mounts(&plan.run)));
     all
 }
 

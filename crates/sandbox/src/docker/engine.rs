@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bollard::models::{ContainerCreateBody, EndpointIpamConfig, EndpointSettings, NetworkConnectRequest};
+use bollard::models::{
+    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, NetworkConnectRequest, VolumeCreateRequest,
+};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
     RemoveVolumeOptions, WaitContainerOptionsBuilder,
@@ -157,19 +159,21 @@ impl Engine {
         self.api.create_container(Some(options), body).await.map(drop).map_err(|e| told(&e))
     }
 
-    /// Makes the agent's container, in the words of its engine.
+    /// Makes the agent's container, in the words of its engine, and the volumes of the run that it takes.
     pub(super) async fn make_agent(
         &self,
         run: &RunId,
         own: &str,
         name: &str,
         mut body: ContainerCreateBody,
+        mut volumes: Vec<VolumeCreateRequest>,
     ) -> Result<(), String> {
         if self.maker == Maker::Podman {
             let own = self.api.inspect_volume(own).await.map_err(|e| told(&e))?;
-            for volume in podman::adapt(&mut body, run, &own.mountpoint) {
-                self.api.create_volume(volume).await.map_err(|e| told(&e))?;
-            }
+            volumes.extend(podman::adapt(&mut body, run, &own.mountpoint));
+        }
+        for volume in volumes {
+            self.api.create_volume(volume).await.map_err(|e| told(&e))?;
         }
         self.make_container(name, body).await
     }
@@ -212,11 +216,8 @@ impl Engine {
         }
     }
 
-    /// Takes the volumes of a run away, where its engine has some: those that its container would be the only one to use.
+    /// Takes the volumes of a run away: those that its container was the only one to use.
     pub(super) async fn remove_volumes(&self, run: &RunId) -> Result<(), String> {
-        if self.maker != Maker::Podman {
-            return Ok(());
-        }
         let options =
             ListVolumesOptionsBuilder::default().filters(&of_label(&format!("{LABEL_RUN}={run}"))).build();
         let found = self.api.list_volumes(Some(options)).await.map_err(|e| told(&e))?;
@@ -329,7 +330,27 @@ pub(super) fn told(error: &bollard::errors::Error) -> String {
     told_text(&text)
 }
 
-/// What an engine said, as far as a terminal may see it.
+/// What an engine said, as far as a terminal may see it. Of a long text the middle is left out: why comes last.
 pub(super) fn told_text(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_TOLD).collect()
+    let plain: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let half = LONGEST_TOLD / 2;
+    match plain.as_slice() {
+        long if long.len() > LONGEST_TOLD => {
+            long[..half].iter().chain(&[' ', '…', ' ']).chain(&long[long.len() - half + 3..]).collect()
+        }
+        whole => whole.iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_text_both_ends_are_told() {
+        let text = told_text(&format!("begins\n{}why", "x".repeat(9999)));
+        assert_eq!(text.chars().count(), LONGEST_TOLD);
+        assert!(text.starts_with("begins x") && text.ends_with("xwhy"), "{text}");
+        assert_eq!(told_text("a\u{1b}[b"), "a [b");
+    }
 }

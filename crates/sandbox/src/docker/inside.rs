@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use sys::landlock::{self, Right};
 use sys::{descriptor, privilege};
 
-use super::held;
-use super::line::{CHUNK, Channel, Frames};
+use super::brought::Brought;
+use super::line::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::Relay;
+use super::{held, overlaid};
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::host::BUNDLES;
 use crate::process::open_terminal;
@@ -29,6 +30,8 @@ use crate::{seccomp, source};
 const SIGCHLD: i32 = 17;
 /// The largest bundle of certification authorities that is taken over.
 const LARGEST_BUNDLE: u64 = 8 << 20;
+/// The longest word to begin: with all the files that may be brought, however much of them is escaped.
+const LONGEST_BRIEF: usize = 64 << 20;
 
 /// What the container is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +43,10 @@ pub(crate) struct Brief {
     pub(crate) shown: Vec<Shown>,
     /// What is copied: from where it is shown for that, to where it belongs.
     pub(crate) copies: Vec<(PathBuf, PathBuf)>,
+    /// What is shown with what is written kept apart.
+    pub(super) overlays: Vec<overlaid::Asked>,
+    /// Files and links of the home.
+    pub(super) brought: Brought,
     /// Where the command may write.
     pub(crate) writable: Vec<PathBuf>,
     /// The certificate of the run's authority, where TLS is opened.
@@ -131,16 +138,27 @@ fn pipes() -> io::Result<([OwnedFd; 3], [OwnedFd; 3])> {
     Ok(([input, output, errors], [input_ours, output_ours, errors_ours]))
 }
 
-/// Waits for the first frame. Whoever made the container ends it where none will come.
+/// Waits for the first frames. Whoever made the container ends it where none will come.
 fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
     let mut buffer = [0; CHUNK];
+    let mut brief = Vec::new();
     loop {
         if let Some((channel, payload)) = frames.next_frame()? {
             match channel {
-                Channel::Alive => continue,
-                Channel::Begin => return serde_json::from_slice(payload).map_err(io::Error::from),
+                Channel::Alive => {}
+                Channel::Begin => {
+                    brief.extend(payload);
+                    // One that is as long as a frame may be has another behind it.
+                    if payload.len() < LONGEST_FRAME {
+                        return serde_json::from_slice(&brief).map_err(io::Error::from);
+                    }
+                    if brief.len() >= LONGEST_BRIEF {
+                        return Err(io::ErrorKind::FileTooLarge.into());
+                    }
+                }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
+            continue;
         }
         super::relay::await_readable(input)?;
         match rustix::io::read(input, &mut buffer) {
@@ -158,6 +176,9 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     for shown in &brief.shown {
         must_be(shown).map_err(|cause| fail("show what was declared", cause))?;
     }
+    for overlay in &brief.overlays {
+        overlay.must_hold().map_err(|cause| fail("keep apart what is written", cause))?;
+    }
     let mut notices = brief.notices.clone();
     if let Some(limits) = &brief.limits {
         held::look(limits, &mut notices)?;
@@ -165,6 +186,8 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     for (from, to) in &brief.copies {
         copy(from, to).map_err(|e| fail(&format!("copy to {}", to.display()), e.to_string()))?;
     }
+    let laid_out = brief.brought.lay_out(&mut notices);
+    laid_out.map_err(|(path, e)| fail(&format!("write {}", path.display()), e.to_string()))?;
     if let Some(authority) = &brief.authority {
         trust(authority.as_bytes()).map_err(|e| fail("trust the run's own authority", e.to_string()))?;
     }

@@ -24,11 +24,13 @@ use super::Protected;
 use super::accepts;
 use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::attached::Attached;
+use super::brought::Brought;
 use super::container::{self, COPIES};
 use super::engine::{Engine, EngineAt, network_name, told};
 use super::held::Asked;
 use super::inside::{Brief, Shown};
 use super::network::{RunNetwork, Visit, send_line};
+use super::overlay;
 use super::podman::Maker;
 use super::prepare;
 use super::replenish::Filler;
@@ -95,7 +97,7 @@ pub(super) fn live(given: Given<'_>) -> i32 {
 /// Makes, watches, takes away. What could not be made is taken away as well.
 async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let run = given.plan.run.clone();
+    let (plan, run) = (given.plan, given.plan.run.clone());
     let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
     let (words, mut heard) = channel(WAITING);
@@ -117,6 +119,8 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
         // Before the sidecar is let go, whose end the parent would otherwise see first.
         let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
     }
+    // An engine that made none is not asked for them.
+    let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (network, held) = (network_name(&run), held.into_inner());
     let removed = async {
@@ -125,7 +129,8 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
             // Tried again until the engine has let go of all of them.
             engine.remove_network(&network)
         );
-        (containers, network.and(engine.remove_volumes(&run).await))
+        let volumes = if makes_volumes { engine.remove_volumes(&run).await } else { Ok(()) };
+        (containers, network.and(volumes))
     };
     // What is left is found by its label: by the parent, at once, and by the next start.
     let (containers, network) = match tokio::time::timeout(TAKING, removed).await {
@@ -175,11 +180,13 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
             let network = network?;
             filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
             let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
-            let made = engine.make_agent(&plan.run, &own.volume, &agent, body).await;
+            let volumes = overlay::volumes(plan);
+            let made = engine.make_agent(&plan.run, &own.volume, &agent, body, volumes).await;
             made.map_err(fail("make the agent's container"))?;
             let attached = Attached::to(engine, &agent).await;
             let attached = attached.map_err(fail("attach to the agent's container"))?;
-            engine.start(&agent).await.map_err(fail("start the agent's container"))?;
+            let started = engine.start(&agent).await.map_err(|error| overlay::explain(plan, error));
+            started.map_err(fail("start the agent's container"))?;
             Ok(attached)
         }
     );
@@ -218,6 +225,8 @@ async fn watch(
         terminal: streams.terminal.is_some(),
         shown,
         copies: copies(plan),
+        overlays: overlay::all_asked(plan).map_err(|e| fail("keep apart what is written", e.to_string()))?,
+        brought: Brought::of(plan),
         writable: writable(plan),
         authority: None,
         lingers: at.maker == Maker::Podman,
@@ -309,5 +318,5 @@ fn writable(plan: &Plan) -> Vec<PathBuf> {
         }
         _ => None,
     });
-    places.cloned().collect()
+    places.cloned().chain(overlay::overlays(plan).map(|overlay| overlay.place())).collect()
 }

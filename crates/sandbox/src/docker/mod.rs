@@ -15,6 +15,7 @@ mod accounts;
 mod acquire;
 mod apart;
 mod attached;
+mod brought;
 mod container;
 mod engine;
 mod examine;
@@ -25,6 +26,8 @@ mod line;
 mod listed;
 mod network;
 mod networks;
+mod overlaid;
+mod overlay;
 mod podman;
 mod pool;
 mod prepare;
@@ -60,6 +63,7 @@ pub use self::inside::live_inside;
 use self::keeper::Given;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::network::{RunNetwork, Visit, receive_line};
+pub(crate) use self::overlay::refusal;
 pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
@@ -213,6 +217,7 @@ pub fn start(
     let mut notices = Vec::new();
     refuse_engine(plan, &engine.at.socket)?;
     let (shown, protected) = look_at_sources(plan, &mut notices)?;
+    overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
@@ -295,6 +300,9 @@ fn look_at_sources(plan: &Plan, notices: &mut Vec<String>) -> Result<(Vec<Shown>
             }
             _ => {}
         }
+    }
+    for overlay in overlay::overlays(plan) {
+        shown.push(look_at(overlay.below, &overlay.shown_below())?);
     }
     Ok((shown, protected))
 }

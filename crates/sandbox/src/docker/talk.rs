@@ -13,7 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use super::attached::{Attached, next_output};
 use super::inside::Brief;
 use super::keeper::Ended;
-use super::line::{Channel, Frames, WINDOW, frame};
+use super::line::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Streams, Word};
 use crate::handshake::Event;
 use crate::inlet;
@@ -225,7 +225,11 @@ impl Talk {
             return;
         }
         let Some(brief) = self.brief.take() else { return };
-        let brief = serde_json::to_vec(&brief).unwrap_or_default();
+        let mut brief = serde_json::to_vec(&brief).unwrap_or_default();
+        // The last frame is a shorter one, by which it is known.
+        if brief.len() % LONGEST_FRAME == 0 {
+            brief.push(b' ');
+        }
         self.say(Channel::Begin, &brief).await;
         self.follow_size().await;
         for number in std::mem::take(&mut self.early_signals) {

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{ByteSize, RunSpec};
+use policy::{Backend, ByteSize, RunSpec};
 
+use crate::docker;
 use crate::host::Host;
 use crate::plan::Additions;
-use crate::step::{PrivateFile, Source, Step, Visible};
+use crate::step::{Cache, PrivateFile, Source, Step, Visible};
 
 /// Adds the steps, before anything of the policy's own is shown: nothing is written through a mount.
 pub(super) fn bring(
@@ -30,7 +31,8 @@ pub(super) fn bring(
     for cache in &additions.caches {
         let target = home.join(&cache.target);
         if is_free(&target) {
-            brought.push(Step::ShowUnder { source: cache.source.clone(), target, size: room(spec) });
+            let written = on_disk(spec, additions, brought.len());
+            brought.push(Step::ShowUnder { source: cache.source.clone(), target, size: room(spec), written });
         }
     }
     for file in &additions.files {
@@ -39,12 +41,39 @@ pub(super) fn bring(
             brought.push(Step::WriteFile(PrivateFile { path, ..file.clone() }));
         }
     }
-    if !host.memory_attributes && brought.iter().any(is_cache) {
-        brought.retain(|step| !is_cache(step));
-        notices.push("no cache is brought in: to write over one in memory takes Linux 6.6".into());
+    if brought.iter().any(is_cache) {
+        match hindrance(spec, host, additions) {
+            Some(why) => {
+                brought.retain(|step| !is_cache(step));
+                notices.push(format!("no cache is brought in: {why}"));
+            }
+            None if spec.backend == Backend::Docker => notices.push(
+                "what is written over a cache goes to disk until the run ends, where `limits.disk` does not bound it".into(),
+            ),
+            None => {}
+        }
     }
     let at = steps.iter().position(|step| target(step).is_some()).unwrap_or(steps.len());
     steps.splice(at..at, brought);
+}
+
+/// Why no cache can be written over.
+fn hindrance(spec: &RunSpec, host: &Host, additions: &Additions) -> Option<String> {
+    if spec.backend != Backend::Docker {
+        let missing = "to write over one in memory takes Linux 6.6";
+        return (!host.memory_attributes).then(|| missing.to_owned());
+    }
+    let engine = additions.engine.as_ref()?;
+    let written = additions.written.as_deref().unwrap_or(Path::new(""));
+    let refusal = |cache: &Cache| docker::refusal(&engine.at, [&cache.source, written]);
+    additions.caches.iter().find_map(refusal).map(|(why, _)| why)
+}
+
+/// An engine gives no memory to put over a folder: then the directory of a cache, by its number beside the run's.
+fn on_disk(spec: &RunSpec, additions: &Additions, number: usize) -> Option<PathBuf> {
+    let written = additions.written.as_ref().filter(|_| spec.backend == Backend::Docker)?;
+    let name = written.file_name().unwrap_or_default().display();
+    Some(written.with_file_name(format!("{name}-{number}")))
 }
 
 fn is_cache(step: &Step) -> bool {

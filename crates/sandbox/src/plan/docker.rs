@@ -7,7 +7,7 @@ use policy::{ByteSize, RunSpec, WorkspaceMode};
 use super::linux::show_places;
 use super::{HOME, inodes, private_room_of};
 use crate::caller::Caller;
-use crate::docker::EngineRun;
+use crate::docker::{self, EngineRun};
 use crate::error::Error;
 use crate::step::Step;
 use crate::tool;
@@ -16,21 +16,15 @@ pub(super) fn steps(
     spec: &RunSpec,
     caller: &Caller,
     engine: &EngineRun,
-    workspace: &Path,
+    places: (&Path, Option<&Path>),
     tools: &tool::Brought,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
-    if spec.workspace_mode == WorkspaceMode::Overlay {
-        return Err(Error::Refused {
-            what: "backend `docker` cannot keep what is written in a workspace apart".into(),
-            remedy: Some("use --backend container, or --workspace-mode ro".into()),
-        });
-    }
-    if !spec.builtin_tools.is_empty() {
-        return Err(Error::Refused {
-            what: "backend `docker` cannot bring in what `builtin_tools` name".into(),
-            remedy: Some("use --backend container".into()),
-        });
+    if let (WorkspaceMode::Overlay, (workspace, Some(changes))) = (spec.workspace_mode, places)
+        && let Some((why, remedy)) = docker::refusal(&engine.at, [workspace, changes])
+    {
+        let what = format!("what is written in the workspace cannot be kept apart: {why}");
+        return Err(Error::Refused { what, remedy: Some(remedy.into()) });
     }
     if engine.at.rootless {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
@@ -44,7 +38,7 @@ pub(super) fn steps(
         let size = ByteSize::from_bytes(room.bytes() / 8 * eighths);
         Step::PrivateDirectory { path: path.into(), mode, size, inodes: inodes(size) }
     }));
-    show_places(&mut steps, spec, caller, (workspace, None), tools)?;
+    show_places(&mut steps, spec, caller, places, tools)?;
     // What walls there are is put up inside, by our own process; `EnterRoot` marks where the root is whole.
     steps.extend([Step::EnterRoot, Step::DropPrivileges, Step::Landlock, Step::Seccomp]);
     Ok(steps)

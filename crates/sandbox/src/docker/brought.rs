@@ -1,0 +1,66 @@
+//! What built-in tools bring into an engine's container: files of the home, written by our init as the command's own, and links
+//! to where the caches are. All of it may be seen inside.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::overlay::overlays;
+use crate::plan::Plan;
+use crate::step::Step;
+
+/// Everything that is brought, by its place inside.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Brought {
+    files: Vec<(PathBuf, String, u32)>,
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Brought {
+    /// What a plan brings.
+    pub(super) fn of(plan: &Plan) -> Self {
+        let file = |step: &Step| match step {
+            Step::WriteFile(file) => {
+                // It was made of text.
+                let text = String::from_utf8_lossy(&file.content).into_owned();
+                Some((file.path.clone(), text, file.mode))
+            }
+            _ => None,
+        };
+        let links = overlays(plan).filter_map(|overlay| overlay.link());
+        Self { files: plan.steps.iter().filter_map(file).collect(), links: links.collect() }
+    }
+
+    /// Puts it into a home that is the command's own. A folder that the engine made on the way to a mount is not: what belongs
+    /// there is left out, and told.
+    pub(super) fn lay_out(&self, notices: &mut Vec<String>) -> Result<(), (PathBuf, io::Error)> {
+        let mut leave_out = |path: &Path, error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                let why = "the engine made its folder for a mount, and that is root's";
+                notices.push(format!("`{}` is not brought in: {why}", path.display()));
+                Ok(())
+            }
+            _ => Err((path.to_owned(), error)),
+        };
+        for (path, text, mode) in &self.files {
+            write(path, text, *mode).or_else(|error| leave_out(path, error))?;
+        }
+        for (path, to) in &self.links {
+            make_folder_of(path).and_then(|()| symlink(to, path)).or_else(|error| leave_out(path, error))?;
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    make_folder_of(path)?;
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
+}
+
+fn make_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}

@@ -1,0 +1,280 @@
+//! Folders at an engine with what is written kept apart: volumes of the engine's own, each an overlay of a folder below and a
+//! directory of the run's above it. To mount one takes root, which the engine is, and neither we nor the command are.
+//!
+//! The engine looks both folders up by their paths, later than we did: what it found is proven inside, see `overlaid.rs`.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bollard::models::{Mount, MountBindOptions, MountType, MountVolumeOptions, VolumeCreateRequest};
+use policy::RunId;
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+
+use super::EngineAt;
+use super::engine::labels;
+use super::overlaid::{Asked, Identity};
+use crate::changes::{Changes, WORK, WRITTEN, take_over_parked};
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::step::{Step, Visible};
+use crate::undo::{Undo, UndoLog};
+
+/// Where the folders below are shown by themselves, and where caches are until the home leads to them.
+const BELOW: &str = "/.lockgate-below";
+const CACHES: &str = "/.lockgate-caches";
+/// What parts the options of a mount, or stands for something else in them: to the kernel, to an engine, to mount(8).
+const NOT_IN_OPTIONS: &[char] = &[',', ':', '\\', '"'];
+/// The longest options: the kernel takes a page, mount(2).
+const LONGEST: usize = 4000;
+
+/// Where something is shown as an overlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Overlay<'a> {
+    number: usize,
+    /// The folder.
+    pub(super) below: &'a Path,
+    /// The directory that has [`WRITTEN`] and [`WORK`].
+    above: &'a Path,
+    /// Where the command finds it.
+    pub(super) target: &'a Path,
+    is_cache: bool,
+}
+
+/// The overlays of a plan, in its order.
+pub(super) fn overlays(plan: &Plan) -> impl Iterator<Item = Overlay<'_>> {
+    let steps = plan.steps.iter().filter_map(of_step).enumerate();
+    steps.map(|(number, overlay)| Overlay { number, ..overlay })
+}
+
+fn of_step(step: &Step) -> Option<Overlay<'_>> {
+    match step {
+        Step::OverlayWorkspace { workspace, changes } => {
+            Some(Overlay { number: 0, below: workspace, above: changes, target: workspace, is_cache: false })
+        }
+        Step::ShowUnder { source, target, written: Some(written), .. } => {
+            Some(Overlay { number: 0, below: source, above: written, target, is_cache: true })
+        }
+        _ => None,
+    }
+}
+
+/// Why an engine cannot keep apart what is written in a folder, and what would help; nothing where it can.
+pub(crate) fn refusal(at: &EngineAt, folders: [&Path; 2]) -> Option<(String, &'static str)> {
+    if at.rootless {
+        let why = "an engine without root mounts no folder of yours as an overlay";
+        return Some((why.into(), "use --backend container"));
+    }
+    let unfit = folders.into_iter().find(|path| !fits(path))?;
+    let why = format!("`{}` cannot be said in the options of a mount", unfit.display());
+    Some((why, "it takes a path without `,`, `:`, `\\`, `\"` and control characters, or --backend container"))
+}
+
+/// Whether a path means itself in the options of a mount.
+fn fits(path: &Path) -> bool {
+    let plain = |text: &str| !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_control);
+    path.to_str().is_some_and(|text| plain(text) && text.len() <= LONGEST / 4)
+}
+
+/// Makes the directories of what is written where the run does not keep them, and gives all to the command.
+///
+/// # Errors
+/// When they cannot be made, or would belong to somebody else.
+pub(super) fn prepare(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
+    let fail = |path: &Path, source: io::Error| Error::Source { path: path.into(), why: source.to_string() };
+    let caches = || overlays(plan).filter(|it| it.is_cache);
+    undo.push_all(caches().map(|it| Undo::Written(it.above.into())));
+    for cache in caches() {
+        Changes::prepare(cache.above).map_err(|e| fail(cache.above, e))?;
+    }
+    for overlay in overlays(plan) {
+        take_over_parked(overlay.above);
+        let written = overlay.above.join(WRITTEN);
+        let given = give(&written, plan.identity.uid.1, plan.identity.gid.1);
+        given.and_then(|()| overlay.make_way(plan)).map_err(|e| fail(&written, e))?;
+    }
+    Ok(())
+}
+
+/// What root makes is given to the command; anybody else is the command.
+fn give(written: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(written, flags, Mode::empty())?;
+    if rustix::process::geteuid().is_root() {
+        return Ok(rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?);
+    }
+    match rustix::fs::fstat(&directory)?.st_uid == uid {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("it is yours, and the command would be user {uid}"))),
+    }
+}
+
+impl Overlay<'_> {
+    /// Where the folder below is shown by itself.
+    pub(super) fn shown_below(&self) -> PathBuf {
+        Path::new(BELOW).join(self.number.to_string())
+    }
+
+    /// Where the engine mounts it. A cache lies beside the home: the folders on the way to a mount are made by the engine, and
+    /// would be root's.
+    pub(super) fn place(&self) -> PathBuf {
+        if self.is_cache { Path::new(CACHES).join(self.number.to_string()) } else { self.target.into() }
+    }
+
+    /// From where the home leads to it, and where that is.
+    pub(super) fn link(&self) -> Option<(PathBuf, PathBuf)> {
+        self.is_cache.then(|| (self.target.into(), self.place()))
+    }
+
+    fn volume_name(&self, run: &RunId) -> String {
+        format!("lockgate-{run}-overlay-{}", self.number)
+    }
+
+    /// The volume, as an engine is asked for it.
+    fn volume(&self, run: &RunId) -> VolumeCreateRequest {
+        let above = |part: &str| self.above.join(part).display().to_string();
+        // An index would leave files of root's in the directory of the run; its attributes are for whoever owns it to read.
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={},index=off,userxattr,nosuid,nodev",
+            self.below.display(),
+            above(WRITTEN),
+            above(WORK)
+        );
+        let options = [("type", "overlay".to_owned()), ("device", "overlay".to_owned()), ("o", options)];
+        VolumeCreateRequest {
+            name: Some(self.volume_name(run)),
+            driver: Some("local".into()),
+            driver_opts: Some(options.map(|(name, value)| (name.to_owned(), value)).into()),
+            labels: Some(labels(run)),
+            ..VolumeCreateRequest::default()
+        }
+    }
+
+    /// Its place in the container, and the folder below beside it.
+    pub(super) fn mounts(&self, run: &RunId) -> [Mount; 2] {
+        let volume = Mount {
+            typ: Some(MountType::VOLUME),
+            source: Some(self.volume_name(run)),
+            target: Some(self.place().display().to_string()),
+            read_only: Some(false),
+            // What the image has at that place would be written into it.
+            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
+            ..Mount::default()
+        };
+        let below = Mount {
+            typ: Some(MountType::BIND),
+            source: Some(self.below.display().to_string()),
+            target: Some(self.shown_below().display().to_string()),
+            read_only: Some(true),
+            // As an overlay has it: without what is mounted below.
+            bind_options: Some(MountBindOptions { non_recursive: Some(true), ..MountBindOptions::default() }),
+            ..Mount::default()
+        };
+        [volume, below]
+    }
+
+    /// What it must turn out to be, inside, once the engine has mounted it.
+    fn asked(&self, plan: &Plan) -> io::Result<Asked> {
+        let above = Identity::of(&self.above.join(WRITTEN))?.ok_or(io::ErrorKind::NotFound)?;
+        let covered = self.covered(plan).map(Path::to_path_buf).collect();
+        Ok(Asked { place: self.place(), below: self.shown_below(), covered, above })
+    }
+
+    /// What of the folder other things are shown over, from there.
+    fn covered<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a Path> {
+        plan.steps.iter().filter_map(|step| match step {
+            Step::Show(Visible { target, .. }) => target.strip_prefix(self.target).ok(),
+            _ => None,
+        })
+    }
+
+    /// Makes the folders on the way to what is shown in it, where they are not there: an engine would, for its root.
+    fn make_way(&self, plan: &Plan) -> io::Result<()> {
+        let is_there = |path: &Path| std::fs::symlink_metadata(self.below.join(path)).is_ok();
+        let written = self.above.join(WRITTEN);
+        let (uid, gid) = (plan.identity.uid.1, plan.identity.gid.1);
+        for folder in self.covered(plan).filter_map(Path::parent) {
+            let mut on_the_way: Vec<_> =
+                folder.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+            on_the_way.reverse();
+            for path in on_the_way.into_iter().skip_while(|path| is_there(path)) {
+                match std::fs::DirBuilder::new().mode(0o755).create(written.join(path)) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => made.and_then(|()| give(&written.join(path), uid, gid))?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The volumes of a plan.
+pub(super) fn volumes(plan: &Plan) -> Vec<VolumeCreateRequest> {
+    overlays(plan).map(|overlay| overlay.volume(&plan.run)).collect()
+}
+
+/// What an engine says of a container that it cannot start tells little of a mount that it cannot make.
+pub(super) fn explain(plan: &Plan, told: String) -> String {
+    if overlays(plan).next().is_none() {
+        return told;
+    }
+    format!(
+        "{told}; what is kept apart and the state directory must be on this engine's machine, on file systems that overlayfs can use"
+    )
+}
+
+/// What all overlays of a plan must turn out to be.
+pub(super) fn all_asked(plan: &Plan) -> io::Result<Vec<Asked>> {
+    overlays(plan).map(|overlay| overlay.asked(plan)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docker::Maker;
+
+    fn at(maker: Maker, rootless: bool) -> EngineAt {
+        EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker }
+    }
+
+    #[test]
+    fn what_options_cannot_carry_is_refused_by_name() {
+        let docker = at(Maker::Docker, false);
+        for path in ["/a,b", "/a:b", "/a\\b", "/a\"b", "/a\nb"] {
+            let (why, _) = refusal(&docker, [Path::new("/w"), Path::new(path)]).unwrap();
+            assert!(why.contains(path), "{why}");
+        }
+        let long = format!("/{}", "a".repeat(LONGEST / 4));
+        assert!(refusal(&docker, [Path::new(&long), Path::new("/w")]).is_some());
+        for path in ["/a b", "/ä", "/it's", "/a=b"] {
+            assert_eq!(refusal(&docker, [Path::new(path), Path::new("/w")]), None);
+        }
+        assert_eq!(refusal(&at(Maker::Podman, false), [Path::new("/w"), Path::new("/c")]), None);
+        assert!(refusal(&at(Maker::Docker, true), [Path::new("/w"), Path::new("/c")]).is_some());
+    }
+
+    #[test]
+    fn a_volume_is_an_overlay_of_the_two_and_a_caches_place_is_beside_the_home() {
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let step = Step::ShowUnder {
+            source: "/home/me/.npm/_cacache".into(),
+            target: "/home/agent/.npm/_cacache".into(),
+            size: policy::ByteSize::from_mib(1),
+            written: Some("/s/written/r-0".into()),
+        };
+        let overlay = Overlay { number: 3, ..of_step(&step).unwrap() };
+        let volume = overlay.volume(&run);
+        assert_eq!(volume.name.as_deref(), Some("lockgate-abcdefghjkmn-overlay-3"));
+        assert_eq!(
+            volume.driver_opts.unwrap()["o"],
+            "lowerdir=/home/me/.npm/_cacache,upperdir=/s/written/r-0/written,workdir=/s/written/r-0/work,\
+             index=off,userxattr,nosuid,nodev"
+        );
+        let [volume, below] = overlay.mounts(&run);
+        assert_eq!((volume.target.as_deref(), volume.read_only), (Some("/.lockgate-caches/3"), Some(false)));
+        assert_eq!(volume.volume_options.unwrap().no_copy, Some(true));
+        assert_eq!((below.target.as_deref(), below.read_only), (Some("/.lockgate-below/3"), Some(true)));
+        let link = overlay.link().unwrap();
+        assert_eq!(link, ("/home/agent/.npm/_cacache".into(), "/.lockgate-caches/3".into()));
+    }
+}
