@@ -111,3 +111,19 @@ fn a_source_that_flips_brings_nothing_from_elsewhere() {
         assert!(entered > 0 && refused > 0, "nothing flipped: {entered} entered, {refused} refused");
     });
 }
+
+#[test]
+fn much_configuration_enters_whole() {
+    if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = with_home(&bench, "claude");
+    // Longer, together and as it is escaped, than what goes to an engine's container at once.
+    let text = "a \"word\" and another\\\n".repeat(40_000);
+    for number in 1..=4 {
+        bench.file(format!("outside/home/.claude/commands/{number}.md"), &text);
+    }
+    let ended = run.shell("cat ~/.claude/commands/*.md | wc -c; tail -n 1 ~/.claude/commands/4.md");
+    assert_eq!(ended.stdout, format!("{}\na \"word\" and another\\\n", 4 * text.len()), "{ended}");
+}
