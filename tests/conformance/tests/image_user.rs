@@ -50,7 +50,7 @@ fn image(name: &str, line: &str, changes: &[&str]) {
     assert_eq!(ended["StatusCode"], 0, "{line}: {ended}");
     let changes: String =
         changes.iter().map(|change| format!("&changes={}", change.replace(' ', "%20"))).collect();
-    ask(&format!("/commit?container={id}&repo={name}{changes}"), json!(null));
+    ask(&format!("/commit?container={id}&repo={name}{changes}"), json!({}));
     let (status, answer) = ask_engine("DELETE", &format!("/containers/{id}"), &json!(null));
     assert_eq!(status, 204, "{answer}");
 }
