@@ -283,9 +283,9 @@ fn one_that_podman_has_lost_count_of_harms_nobody() {
     }
     let bench = Bench::new();
     let member = fill(&bench, 1)[0].id.clone();
-    // An address that is the network's own cannot be given: Podman notes the network all the same, and then knows no way out.
+    // An address of another network cannot be given: Podman notes the network all the same, and then knows no way out.
     let request =
-        json!({"Container": member, "EndpointConfig": {"IPAMConfig": {"IPv4Address": "198.19.255.1"}}});
+        json!({"Container": member, "EndpointConfig": {"IPAMConfig": {"IPv4Address": "10.255.0.9"}}});
     let (status, said) = ask_engine("POST", &format!("/networks/{EGRESS}/connect"), &request);
     assert!(status >= 400, "{status}: {said}");
     let described = || ask_engine("GET", &format!("/containers/{member}/json"), &Value::Null);
