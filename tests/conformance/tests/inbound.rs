@@ -303,14 +303,17 @@ fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
 }
 
 #[test]
-fn podman_without_root_opens_no_ports() {
+fn podman_without_root_has_neither_ports_nor_companions() {
     if Backend::isolated() != Backend::Podman || !here() {
         return;
     }
     let bench = Bench::new();
-    let policy = format!("[[inbound]]\ncontainer_port = 7001\nhost_port = {}\n", free_port());
     let host = disguised(&bench, 1000);
-    let ended = run_with(&bench, &policy).caller("DOCKER_HOST", &host).shell("touch began");
-    assert!(ended.code == 125 && ended.stderr.contains("Podman's service without root"), "{ended}");
-    assert!(!bench.workspace().join("began").exists());
+    let port = format!("[[inbound]]\ncontainer_port = 7001\nhost_port = {}\n", free_port());
+    let companion = "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\n";
+    for policy in [port.as_str(), companion] {
+        let ended = run_with(&bench, policy).caller("DOCKER_HOST", &host).shell("touch began");
+        assert!(ended.code == 125 && ended.stderr.contains("Podman's service without root"), "{ended}");
+        assert!(!bench.workspace().join("began").exists());
+    }
 }

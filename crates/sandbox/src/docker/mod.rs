@@ -68,7 +68,8 @@ pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
 pub use self::published::{
-    Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
+    Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unproven,
+    refuse_unreachable,
 };
 pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
