@@ -73,6 +73,8 @@ fn never_started(run: &EngineRun) -> ContainerCreateBody {
         image: Some(run.image.clone()),
         entrypoint: Some(vec![BINARY.into()]),
         cmd: Some(Vec::new()),
+        // Or an engine might look the image's own up before it makes the container, and refuse one that it does not find.
+        user: Some("0".into()),
         host_config: Some(HostConfig {
             network_mode: Some("none".into()),
             readonly_rootfs: Some(true),
