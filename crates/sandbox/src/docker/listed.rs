@@ -158,7 +158,7 @@ fn seconds(text: &str) -> Option<i64> {
 }
 
 /// As a part of a path or a question: RFC 3986, section 2.1.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let octet = |octet: u8| match octet {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(octet).to_string(),
         other => format!("%{other:02X}"),

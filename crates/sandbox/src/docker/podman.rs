@@ -5,6 +5,7 @@
 //! - A directory in memory knows no bound of its files, and no owner. A volume of that kind knows both.
 //! - The names of the machine's own `/etc/hosts` are a container's as well, unless it has another; `sidecar` is a question for DNS.
 //! - Its lists are its own ([`super::listed`]).
+//! - An archive that it makes an image of in Docker's words it keeps, in a temporary directory, for ever.
 //! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
 //! - A process may have as many others as the kernel has, which Podman itself may not always ask for.
 
@@ -21,10 +22,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::engine::labels;
+use super::listed::encoded;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST: u64 = 4 << 20;
+/// How long it may take to make an image of an archive.
+const TAKING_IN: Duration = Duration::from_secs(300);
 /// By this Podman is known, and nobody else: the version of its own API.
 const OWN_VERSION: &str = "libpod-api-version:";
 /// What a volume in memory counts in: Podman takes `size` for a quota of the disk's.
@@ -85,6 +89,28 @@ struct Answer {
 pub(super) async fn get(socket: &Path, path: &str) -> io::Result<(u16, Value)> {
     let answer = ask(socket, "GET", path, None).await?;
     Ok((answer.status, answer.body))
+}
+
+/// Makes an image of an archive of so many octets, with a change to what it says of itself.
+pub(super) async fn take_in(
+    socket: &Path,
+    image: &str,
+    change: &str,
+    length: u64,
+    archive: impl Iterator<Item = io::Result<Vec<u8>>>,
+) -> Result<(), String> {
+    // The name that Docker's words give it, by which it is asked for.
+    let name = encoded(&format!("docker.io/library/{image}"));
+    let line = format!("POST /v4.0.0/libpod/images/import?reference={name}&changes={}", encoded(change));
+    let asked = send(socket, &line, "x-tar", length, archive);
+    let answer = tokio::time::timeout(TAKING_IN, asked).await.map_err(|_| "it takes too long".to_owned())?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    match (answer.status, answer.body["message"].as_str()) {
+        (200, _) => Ok(()),
+        (status, message) => {
+            Err(format!("{status} {}", super::engine::told_text(message.unwrap_or_default())))
+        }
+    }
 }
 
 /// Makes an internal network without an address of the machine's. That it has none is seen in the answer, or it is none of ours.
@@ -182,21 +208,35 @@ fn in_blocks(options: &str) -> String {
 /// One question, on a connection of its own.
 async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
     let body = body.map_or_else(String::new, Value::to_string);
-    let asked = async {
-        let mut stream = UnixStream::connect(socket).await?;
-        let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body.as_bytes()).await?;
-        let mut answer = Vec::new();
-        let mut stream = stream.take(LONGEST);
-        // Its end is the end of the connection (RFC 1945), which not everybody on the way passes on.
-        while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
-        io::Result::Ok(answer)
-    };
-    let answer = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let length = body.len() as u64;
+    let line = format!("{method} {path}");
+    let asked = send(socket, &line, "json", length, [Ok(body.into_bytes())]);
+    tokio::time::timeout(PATIENCE, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Sends a request with a body of so many octets, and reads what is said.
+async fn send(
+    socket: &Path,
+    line: &str,
+    kind: &str,
+    length: u64,
+    pieces: impl IntoIterator<Item = io::Result<Vec<u8>>>,
+) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let head = format!(
+        "{line} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/{kind}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    for piece in pieces {
+        // Who answers before the end has heard enough.
+        if stream.write_all(&piece?).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let mut stream = stream.take(LONGEST);
+    // Its end is the end of the connection (RFC 1945), which not everybody on the way passes on.
+    while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

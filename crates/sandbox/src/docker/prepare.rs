@@ -14,6 +14,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, LABEL_VERSION, status, told};
+use super::podman::{self, Maker};
 
 const IMAGE: &str = "lockgate-sidecar";
 const NOT_FOUND: u16 = 404;
@@ -98,15 +99,14 @@ fn mark(length: u64, seconds: i64, nanoseconds: i64) -> u64 {
 }
 
 async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Result<(), String> {
-    // One line: of several Podman makes one. What it runs is said for each container.
+    // What it runs is said for each container.
     let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
-    let options = CreateImageOptionsBuilder::default()
-        .from_src("-")
-        // Podman knows a tag here alone.
-        .repo(image)
-        .changes(vec![label])
-        .build();
-    let pieces = futures_util::stream::iter(archive(binary, length).map_err(|e| e.to_string())?);
+    let (pieces, whole) = archive(binary, length).map_err(|e| e.to_string())?;
+    if engine.maker == Maker::Podman {
+        return podman::take_in(&engine.socket, image, &label, whole, pieces).await;
+    }
+    let options = CreateImageOptionsBuilder::default().from_src("-").repo(image).changes(vec![label]).build();
+    let pieces = futures_util::stream::iter(pieces);
     let body = bollard::body_try_stream(pieces.map(|piece| piece.map(Into::into)));
     let mut steps = Box::pin(engine.api.create_image(Some(options), Some(body), None));
     while let Some(step) = steps.next().await {
@@ -115,8 +115,8 @@ async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Resu
     Ok(())
 }
 
-/// An archive of a directory with the program and a file of names in it, piece by piece.
-fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
+/// An archive of a directory with the program and a file of names in it, piece by piece; and how long it is.
+fn archive(binary: File, length: u64) -> io::Result<(impl Iterator<Item = io::Result<Vec<u8>>>, u64)> {
     let mut head = header(".lockgate/", 0, tar::EntryType::Directory)?;
     head.extend(header(".lockgate/hosts", HOSTS.len() as u64, tar::EntryType::Regular)?);
     head.extend(padded(HOSTS));
@@ -124,6 +124,7 @@ fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Res
     let padding = (BLOCK - (length as usize) % BLOCK) % BLOCK;
     // Two empty blocks end an archive.
     let tail = vec![0; padding + 2 * BLOCK];
+    let whole = (head.len() + tail.len()) as u64 + length;
     let mut left = binary.take(length);
     let content = std::iter::from_fn(move || {
         let mut piece = vec![0; PIECE];
@@ -136,7 +137,7 @@ fn archive(binary: File, length: u64) -> io::Result<impl Iterator<Item = io::Res
             Err(error) => Some(Err(error)),
         }
     });
-    Ok(std::iter::once(Ok(head)).chain(content).chain(std::iter::once(Ok(tail))))
+    Ok((std::iter::once(Ok(head)).chain(content).chain(std::iter::once(Ok(tail))), whole))
 }
 
 /// A short file, filled up to whole blocks.
@@ -234,7 +235,9 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 1300]).unwrap();
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
-        let octets: Vec<u8> = archive(file, 1300).unwrap().flat_map(Result::unwrap).collect();
+        let (pieces, whole) = archive(file, 1300).unwrap();
+        let octets: Vec<u8> = pieces.flat_map(Result::unwrap).collect();
+        assert_eq!(octets.len() as u64, whole);
         assert_eq!(octets.len() % BLOCK, 0);
         let mut archive = tar::Archive::new(octets.as_slice());
         let entries: Vec<(String, u64)> = archive

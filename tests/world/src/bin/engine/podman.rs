@@ -30,8 +30,11 @@ pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command,
         folder.state().display(),
         images.map(|path| format!("\"{}\"", path.display())).unwrap_or_default()
     );
+    // Archives that it is given lie there for ever (its issue 28531), and go with the folder.
+    let scratch = folder.at("scratch");
+    fs::create_dir_all(&scratch).map_err(Error::file(&scratch))?;
     let mut command = Command::new("podman");
-    command.env_clear().env("PATH", PATH).env("HOME", "/root");
+    command.env_clear().env("TMPDIR", &scratch).env("PATH", PATH).env("HOME", "/root");
     for (variable, name, text) in [
         ("CONTAINERS_CONF", "containers.conf", configuration),
         ("CONTAINERS_STORAGE_CONF", "storage.conf", storage),
