@@ -42,7 +42,7 @@ impl Platform {
         };
         Wallet {
             platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
-            generation: None,
+            generation: egress::Generation::default(),
             placeholders: vec![placeholder("a", "any"), placeholder("b", "model")],
             configure_once: Some(Secret::from_text(self.secret.clone())),
         }

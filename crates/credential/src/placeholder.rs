@@ -54,6 +54,12 @@ impl Placeholder {
         &self.0
     }
 
+    /// Whether there may be any in a text, or the beginning of one.
+    #[must_use]
+    pub fn may_be_in(text: &[u8]) -> bool {
+        FINDER.find(text).is_some()
+    }
+
     /// All placeholders in a text, with their ranges in octets, in order and apart from each other. What follows one does not
     /// matter: exactly 32 characters belong to it, also where they look like the beginning of another.
     pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::rc::Rc;
 
-use credential::{Credential, Needles, Placeholder, Secret};
+use credential::{Credential, Needles, Place, Placeholder, Secret, Template};
 use policy::{Denial, Guard, ProviderId};
 
-use crate::gate::PlatformPlace;
+use crate::gate::{Generation, PlatformPlace};
+use crate::inject::unfit;
 use crate::platform::{FetchError, Platform};
 
 /// How many values are looked for at once.
@@ -18,6 +18,8 @@ const MOST_LOOKED_FOR: usize = 64;
 pub(crate) struct Held {
     provider: ProviderId,
     credential: Credential,
+    /// What the policy's templates come to with it.
+    rendered: RefCell<Vec<(String, Place, Rc<Secret>)>>,
 }
 
 impl Held {
@@ -27,6 +29,19 @@ impl Held {
 
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
+    }
+
+    /// A template of the policy's with the credential put in, made once.
+    pub(crate) fn render(&self, template: &str, place: Place) -> Result<Rc<Secret>, Denial> {
+        let made = |(of, at, _): &&(String, Place, Rc<Secret>)| of == template && *at == place;
+        if let Some((_, _, secret)) = self.rendered.borrow().iter().find(made) {
+            return Ok(Rc::clone(secret));
+        }
+        let parsed =
+            Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
+        let secret = Rc::new(parsed.render(&self.credential, place).map_err(|e| unfit("request", &e))?);
+        self.rendered.borrow_mut().push((template.to_owned(), place, Rc::clone(&secret)));
+        Ok(secret)
     }
 
     /// Whether it is the same credential, field by field.
@@ -47,8 +62,7 @@ impl std::fmt::Debug for Held {
 #[derive(Debug)]
 pub(crate) struct Credentials {
     platform: RefCell<Option<Rc<Platform>>>,
-    /// A file whose first octets change whenever a credential does.
-    generation: Option<File>,
+    generation: Generation,
     held: RefCell<(u64, HashMap<ProviderId, Rc<Held>>)>,
     /// Every value that was ever held here, to be looked for in every answer that can be read.
     needles: RefCell<(Vec<Secret>, Needles)>,
@@ -60,7 +74,7 @@ pub(crate) struct Credentials {
 impl Credentials {
     pub(crate) fn new(
         platform: Option<(PlatformPlace, Secret)>,
-        generation: Option<File>,
+        generation: Generation,
         placeholders: Vec<(Placeholder, ProviderId)>,
         once: Option<Secret>,
     ) -> Result<Self, &'static str> {
@@ -120,7 +134,7 @@ impl Credentials {
 
     /// The credential of a provider, as it is now (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
-        let generation = self.generation();
+        let generation = self.generation.now();
         {
             let mut held = self.held.borrow_mut();
             if held.0 != generation {
@@ -149,7 +163,7 @@ impl Credentials {
             other => unavailable(other.to_string()),
         })?;
         self.look_for(&credential);
-        let held = Rc::new(Held { provider: provider.clone(), credential });
+        let held = Rc::new(Held { provider: provider.clone(), credential, rendered: RefCell::default() });
         let mut cache = self.held.borrow_mut();
         // One that was fetched before a change is used for this request and not kept.
         if cache.0 == generation {
@@ -187,14 +201,6 @@ impl Credentials {
         let platform = self.platform.borrow().clone();
         if let Some(platform) = platform {
             platform.report_refused(provider).await;
-        }
-    }
-
-    fn generation(&self) -> u64 {
-        let mut octets = [0; 8];
-        match &self.generation {
-            Some(file) if rustix::io::pread(file, &mut octets, 0).is_ok() => u64::from_le_bytes(octets),
-            _ => 0,
         }
     }
 }

@@ -117,12 +117,33 @@ pub enum PlatformPlace {
 pub struct Wallet {
     /// Where the platform answers, and the run's token.
     pub platform: Option<(PlatformPlace, Secret)>,
-    /// A file whose first eight octets change whenever a credential does.
-    pub generation: Option<File>,
+    /// What is another number whenever a credential has changed.
+    pub generation: Generation,
     /// The placeholders of this run.
     pub placeholders: Vec<(Placeholder, ProviderId)>,
     /// The one-time secret by which a sidecar that was made before its run is told whose it is.
     pub configure_once: Option<Secret>,
+}
+
+/// Tells a number that is another one whenever a credential has changed. It is asked before each use of one.
+#[derive(Default)]
+pub struct Generation(Option<Box<dyn Fn() -> u64>>);
+
+impl Generation {
+    /// By asking.
+    pub fn told_by(ask: impl Fn() -> u64 + 'static) -> Self {
+        Self(Some(Box::new(ask)))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.0.as_ref().map_or(0, |ask| ask())
+    }
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Generation({})", self.now())
+    }
 }
 
 /// What keeps a gate from opening.

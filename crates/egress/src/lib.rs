@@ -36,7 +36,7 @@ pub use audit::{
 };
 pub use check::{Verdict, check};
 pub use dns::NameRange;
-pub use gate::{Files, Gate, GateError, GateOptions, PlatformPlace, Wallet};
+pub use gate::{Files, Gate, GateError, GateOptions, Generation, PlatformPlace, Wallet};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::ModelUse;
 pub use notice::{Notice, Summary, Told, tell_authority};

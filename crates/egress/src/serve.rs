@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::gate::{Gate, GateError};
 use crate::upstream::Entrance;
-use crate::{dns, http, lull, tunnel};
+use crate::{audit, dns, http, lull, tunnel};
 
 /// Sockets to serve; each is bound already.
 #[derive(Debug, Default)]
@@ -209,6 +209,7 @@ async fn run(
         }
     }
     tokio::task::spawn_local(lull::in_each(lull));
+    tokio::task::spawn_local(async move { audit::write_in_turns(gate.audit()).await });
     let stop = std::os::unix::net::UnixStream::from(stop);
     stop.set_nonblocking(true)?;
     let stop = UnixStream::from_std(stop)?;

@@ -261,7 +261,12 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.host_header(), self.origin_form())
+        write!(f, "{}://{}", self.scheme, self.host)?;
+        if self.port != self.scheme.default_port() {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(self.path.as_str())?;
+        self.query.iter().try_for_each(|query| write!(f, "?{query}"))
     }
 }
 

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    CompanionChain, Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, InboundPorts,
-    Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
+    CompanionChain, Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, Generation,
+    InboundPorts, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
 use policy::{Hostname, Policy, ProviderId, RunId, Spending};
-use sandbox::{Identity, Peers, Sidecar};
+use sandbox::{Identity, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
 
@@ -78,7 +78,13 @@ impl Purse {
             }
             None => None,
         };
-        let generation = self.generation.as_ref().map(File::try_clone).transpose()?;
+        let generation = match &self.generation {
+            Some(file) => {
+                let watched = Watched::over(file.try_clone()?)?;
+                Generation::told_by(move || watched.now())
+            }
+            None => Generation::default(),
+        };
         Ok(Wallet { platform, generation, placeholders: self.placeholders.clone(), configure_once: None })
     }
 }

@@ -86,6 +86,13 @@ impl Needles {
         self.0.needles.is_empty()
     }
 
+    /// Whether any of them is in a text, or begins at its end.
+    #[must_use]
+    pub fn are_in(&self, text: &[u8]) -> bool {
+        let mut sightings = Vec::new();
+        self.search(text, &mut sightings).is_some() || !sightings.is_empty()
+    }
+
     /// A whole text, such as a header's value, masked, and the number of occurrences; nothing where there is none.
     #[must_use]
     pub fn scrub_text(&self, text: &[u8]) -> Option<(Vec<u8>, u64)> {

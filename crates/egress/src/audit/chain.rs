@@ -5,14 +5,18 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use policy::RunId;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
+use super::clock::Clock;
 use super::companion::{CompanionChain, NAMES};
 use super::key::SigningKey;
+use super::sheet::Sheet;
 use crate::notice::Summary;
 
 /// The plane of the records that open and close a chain.
@@ -82,7 +86,8 @@ pub struct Entry {
 /// The chain being written.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    sink: Option<(File, SigningKey)>,
+    sink: Option<(Sheet, SigningKey)>,
+    clock: Clock,
     run: String,
     next: u64,
     prev: Digest,
@@ -98,7 +103,8 @@ impl Audit {
     /// Begins a chain with a signed record. Without a sink, records are only numbered.
     pub(crate) fn begin(sink: Option<(File, SigningKey)>, run: &RunId) -> io::Result<Self> {
         let mut audit = Self {
-            sink,
+            sink: sink.map(|(file, key)| (Sheet::of(file), key)),
+            clock: Clock::default(),
             run: run.to_string(),
             next: 0,
             prev: "0".repeat(64),
@@ -108,13 +114,28 @@ impl Audit {
             written: 0,
             broken: false,
         };
-        audit.append(Entry { plane: GATE.into(), action: "open".into(), ..audit.blank() });
+        let open = audit.blank();
+        audit.append(Entry { plane: GATE.into(), action: "open".into(), ..open });
         if audit.broken { Err(io::Error::other("the first record could not be written")) } else { Ok(audit) }
     }
 
     /// A record that begins now.
-    pub(crate) fn blank(&self) -> Entry {
-        Entry { ts: now(), run: self.run.clone(), outcome: "allowed".into(), ..Entry::default() }
+    pub(crate) fn blank(&mut self) -> Entry {
+        Entry { ts: self.clock.now(), outcome: "allowed".into(), ..Entry::default() }
+    }
+
+    /// Has whoever is notified write what is added.
+    pub(super) fn write_later(&mut self, writer: &Rc<Notify>) {
+        if let Some((sheet, _)) = &mut self.sink {
+            sheet.wait_for(Rc::clone(writer));
+        }
+    }
+
+    /// Writes what was added.
+    pub(super) fn write(&mut self) {
+        if let Some((sheet, _)) = &mut self.sink {
+            self.broken |= sheet.write().is_err();
+        }
     }
 
     /// Whether records are being lost. A sidecar that cannot record does not allow.
@@ -137,34 +158,42 @@ impl Audit {
             }
         }
         entry.seq = self.next;
-        entry.prev.clone_from(&self.prev);
         if self.written > MOST_WRITTEN && entry.plane != GATE {
             return; // nothing is allowed any more, see `is_broken`
         }
-        let Some((file, key)) = &mut self.sink else {
+        let Some((sheet, key)) = &mut self.sink else {
             self.next += 1;
             return;
         };
-        let Ok(mut line) = serde_json::to_string(&entry) else { return };
-        let hash = digest(line.as_bytes());
-        line.pop(); // the closing brace
-        line.push_str(",\"hash\":\"");
-        line.push_str(&hash);
+        entry.run = std::mem::take(&mut self.run);
+        entry.prev = std::mem::take(&mut self.prev);
+        let lines = sheet.lines();
+        let start = lines.len();
+        let made = serde_json::to_writer(&mut *lines, &entry);
+        self.run = entry.run;
+        self.prev = entry.prev;
+        if made.is_err() {
+            lines.truncate(start);
+            return;
+        }
+        let hash = digest(&lines[start..]);
+        lines.pop(); // the closing brace
+        lines.extend_from_slice(b",\"hash\":\"");
+        lines.extend_from_slice(hash.as_bytes());
         self.unsigned += 1;
         if self.unsigned >= SIGN_EVERY_RECORDS || self.signed_at.elapsed() >= SIGN_EVERY {
-            line.push_str("\",\"sig\":\"");
-            line.push_str(&key.sign(hash.as_bytes()));
+            lines.extend_from_slice(b"\",\"sig\":\"");
+            lines.extend_from_slice(key.sign(hash.as_bytes()).as_bytes());
             self.signed_at = Instant::now();
             self.unsigned = 0;
         }
-        line.push_str("\"}\n");
-        if file.write_all(line.as_bytes()).is_err() {
-            self.broken = true;
-            return;
-        }
-        self.written += line.len() as u64;
+        lines.extend_from_slice(b"\"}\n");
+        self.written += (lines.len() - start) as u64;
         self.next += 1;
         self.prev = hash;
+        let waits = entry.plane != GATE && entry.outcome != "denied";
+        let written = if waits { sheet.add() } else { sheet.write() };
+        self.broken |= written.is_err();
     }
 
     /// Names a companion of the run, and where its own chain begins.
@@ -172,13 +201,15 @@ impl Audit {
         let CompanionChain { name, image, first } = companion.clone();
         let (image, chain) = (Some(image), Some(first));
         let (plane, action) = (GATE.into(), NAMES.into());
-        self.append(Entry { plane, action, target: name, image, chain, ..self.blank() });
+        let named = self.blank();
+        self.append(Entry { plane, action, target: name, image, chain, ..named });
     }
 
     /// Ends the chain with a signed record.
     pub(crate) fn close(&mut self) {
         self.unsigned = SIGN_EVERY_RECORDS;
-        self.append(Entry { plane: GATE.into(), action: "close".into(), ..self.blank() });
+        let close = self.blank();
+        self.append(Entry { plane: GATE.into(), action: "close".into(), ..close });
     }
 }
 
@@ -196,8 +227,4 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         out.push(char::from(DIGITS[usize::from(octet & 15)]));
     }
     out
-}
-
-fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

@@ -73,7 +73,8 @@ mod tests {
         let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
         let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
         audit.name_companion(&db);
-        audit.append(Entry { action: NAMES.into(), target: "http://x/".into(), ..audit.blank() });
+        let blank = audit.blank();
+        audit.append(Entry { action: NAMES.into(), target: "http://x/".into(), ..blank });
         audit.close();
         let mut text = String::new();
         file.rewind().unwrap();

@@ -2,12 +2,15 @@
 //!
 //! Each record holds the hash of the one before it (SHA-256), and records are signed (Ed25519): the first, the last,
 //! and one at least every second in between, so that a signature vouches for all before it. A record is written when
-//! its exchange ends, by whatever way: it is held from the start and written on drop.
+//! its exchange ends, by whatever way: it is held from the start and written on drop, a denial at once and all else before the
+//! sidecar waits for anything again.
 
 mod chain;
+mod clock;
 mod companion;
 mod key;
 mod record;
+mod sheet;
 mod verify;
 
 pub(crate) use chain::Audit;
@@ -15,4 +18,5 @@ pub use chain::{Digest, Entry, digest};
 pub use companion::{CompanionChain, first_hash, named_companions};
 pub use key::SigningKey;
 pub(crate) use record::Record;
+pub(crate) use sheet::write_in_turns;
 pub use verify::{VerifyError, VerifyReport, verify};

@@ -26,7 +26,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, mut target: String) -> Self {
-        let mut entry = gate.audit().borrow().blank();
+        let mut entry = gate.audit().borrow_mut().blank();
         entry.plane = plane.as_str().into();
         entry.action = action.into();
         if target.len() > LONGEST_TARGET {

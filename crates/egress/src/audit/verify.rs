@@ -136,12 +136,9 @@ mod tests {
         let run = "abcdefghjkmn".parse().unwrap();
         let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
         for n in 0..records {
-            let entry = Entry {
-                action: "GET".into(),
-                target: format!("http://x/{n}\",\"hash\":\"0"),
-                ..audit.blank()
-            };
-            audit.append(entry);
+            let blank = audit.blank();
+            let target = format!("http://x/{n}\",\"hash\":\"0");
+            audit.append(Entry { action: "GET".into(), target, ..blank });
         }
         audit.close();
         let mut text = String::new();

@@ -67,6 +67,11 @@ impl Fields {
         self.list.is_empty()
     }
 
+    /// All names and values in one text, what was left out or replaced with them: what is not in it is in none of them.
+    pub(crate) fn all_text(&self) -> &[u8] {
+        &self.text
+    }
+
     /// The values of a field, by its name in lower case.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let named = move |field: &&Field| field.name.of(&self.text) == name.as_bytes();

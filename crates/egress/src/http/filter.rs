@@ -121,6 +121,9 @@ impl Filter {
     /// Masks the values of fields: a head's, or a trailer section's. A field whose name holds one is left out.
     pub(super) fn fields(&mut self, fields: &mut Fields) {
         let Some(needles) = &self.needles else { return };
+        if !needles.are_in(fields.all_text()) {
+            return;
+        }
         let names = fields.len();
         fields.keep(|name| needles.scrub_text(name.as_bytes()).is_none());
         self.masked += (names - fields.len()) as u64;

@@ -36,11 +36,14 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
         let reason = "a placeholder stands in the target, written in another way";
         return Err(Denial::new(Guard::EndpointMismatch, reason));
     }
+    let in_fields = Placeholder::may_be_in(sending.fields.all_text());
     for (name, value) in sending.fields.iter() {
-        if Placeholder::find_all(name.as_bytes()).next().is_some() {
-            return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
+        if in_fields {
+            if Placeholder::find_all(name.as_bytes()).next().is_some() {
+                return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
+            }
+            judge(value)?;
         }
-        judge(value)?;
         if let Some(basic) = place::basic_of(name, value) {
             judge(&basic)?;
         }

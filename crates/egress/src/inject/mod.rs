@@ -11,7 +11,6 @@ mod place;
 
 use std::rc::Rc;
 
-use credential::Credential;
 use policy::{Denial, Guard, Method, Placeholders, Provider, Scheme, Target};
 
 use crate::credentials::Held;
@@ -86,7 +85,7 @@ pub(crate) async fn inject_again(
     let new = gate.credentials().of(provider.id()).await.ok()?;
     let draft = exchange.draft()?;
     let mut sending = draft.sending.clone();
-    put(&mut sending, &provider, target, new.credential(), draft.redeemable).ok()?;
+    put(&mut sending, &provider, target, &new, draft.redeemable).ok()?;
     exchange.hold(new);
     Some(sending)
 }
@@ -111,11 +110,13 @@ async fn prepare(
         // A session that was begun elsewhere would authenticate as well; interfaces for programs need none.
         sending.fields.remove("cookie");
     }
-    if grant.is_pinned() {
-        // What comes back is searched for credentials: it must come unpacked.
-        sending.fields.set("accept-encoding", b"identity");
-    }
-    let Some(provider) = provider else { return Ok(None) };
+    let Some(provider) = provider else {
+        if grant.is_pinned() {
+            // What comes back is searched for credentials: it must come unpacked.
+            sending.fields.set("accept-encoding", b"identity");
+        }
+        return Ok(None);
+    };
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
         own::refuse_elsewhere(sending, provider, target, form)?;
     }
@@ -135,7 +136,7 @@ async fn prepare(
         sending.fields.remove(name);
     }
     let draft = Draft { sending: sending.clone(), redeemable };
-    put(sending, provider, target, held.credential(), redeemable)?;
+    put(sending, provider, target, &held, redeemable)?;
     Ok(Some((held, draft)))
 }
 
@@ -144,7 +145,7 @@ fn put(
     sending: &mut Sending,
     provider: &Provider,
     target: &Target,
-    credential: &Credential,
+    held: &Held,
     redeemable: Redeemable,
 ) -> Result<(), Denial> {
     let authenticates = match redeemable {
@@ -154,13 +155,13 @@ fn put(
         Redeemable::Templates => own::authenticates(sending, provider, target, Form::Templates),
     };
     match redeemable {
-        Redeemable::Placeholders => place::redeem(sending, credential)?,
-        Redeemable::Templates => place::fill(sending, credential)?,
+        Redeemable::Placeholders => place::redeem(sending, held.credential())?,
+        Redeemable::Templates => place::fill(sending, held.credential())?,
         Redeemable::Nothing => {}
     }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
-            place::place(sending, injection.place(), injection.value(), credential)
+            place::place(sending, injection.place(), injection.value(), held)
         }
         _ => Ok(()),
     }

@@ -3,6 +3,8 @@
 //!
 //! Names are compared as servers read them: without case, `_` as `-`, parameters decoded.
 
+use std::borrow::Cow;
+
 use credential::Placeholder;
 use policy::{Denial, Guard, Place, Placeholders, Provider, Target};
 
@@ -207,16 +209,19 @@ fn is_placeholder(text: &[u8], form: Form) -> bool {
 }
 
 /// The parameters of a query, their names decoded.
-fn parameters(sending: &Sending) -> impl Iterator<Item = (String, &str)> {
-    let query = sending.origin_form.split_once('?').map_or("", |(_, query)| query);
-    query.split(['&', ';']).map(|pair| {
+fn parameters(sending: &Sending) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+    let query = sending.origin_form.split_once('?').map(|(_, query)| query);
+    query.into_iter().flat_map(|query| query.split(['&', ';'])).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decoded(name), value)
     })
 }
 
 /// Percent-decoded until nothing changes any more, `+` as a space.
-pub(super) fn decoded(name: &str) -> String {
+pub(super) fn decoded(name: &str) -> Cow<'_, str> {
+    if memchr::memchr2(b'%', b'+', name.as_bytes()).is_none() {
+        return Cow::Borrowed(name.trim());
+    }
     let mut name = name.replace('+', " ");
     for _ in 0..4 {
         let mut octets = Vec::with_capacity(name.len());
@@ -241,7 +246,7 @@ pub(super) fn decoded(name: &str) -> String {
         }
         name = next;
     }
-    name.trim().to_owned()
+    Cow::Owned(name.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use data_encoding::BASE64;
 use policy::{Denial, Guard, Place};
 
 use super::Sending;
+use crate::credentials::Held;
 
 /// Replaces placeholders by the credential's value, encoded for where it stands.
 pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
@@ -95,10 +96,9 @@ pub(super) fn place(
     sending: &mut Sending,
     place: &Place,
     template: &str,
-    credential: &Credential,
+    held: &Held,
 ) -> Result<(), Denial> {
-    let template = Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
-    let render = |position| template.render(credential, position).map_err(|e| unfit("request", &e));
+    let render = |position| held.render(template, position);
     match place {
         Place::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
         Place::Basic => {

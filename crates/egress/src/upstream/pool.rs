@@ -2,7 +2,6 @@
 //! used next.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -44,33 +43,49 @@ impl Link {
 
 /// What a connection may be used for again: the same pinned address, scheme, name, and credential. What an upstream sends too
 /// late or too much of must not be read under a request that it is not searched for.
-type Key = (PinnedAddr, Scheme, Host, Option<ProviderId>);
+struct Use {
+    address: PinnedAddr,
+    scheme: Scheme,
+    host: Host,
+    provider: Option<ProviderId>,
+}
 
-fn key(exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> Key {
-    let provider = exchange.held().map(|held| held.provider().clone());
-    (address, scheme, exchange.grant().host().clone(), provider)
+impl Use {
+    fn of(exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> Self {
+        let provider = exchange.held().map(|held| held.provider().clone());
+        Self { address, scheme, host: exchange.grant().host().clone(), provider }
+    }
+
+    fn is(&self, exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> bool {
+        self.address == address
+            && self.scheme == scheme
+            && self.host == *exchange.grant().host()
+            && self.provider.as_ref() == exchange.held().map(|held| held.provider())
+    }
 }
 
 /// The connections of one sidecar.
 #[derive(Default)]
 pub(crate) struct Pool {
-    idle: RefCell<HashMap<Key, Vec<(Instant, Link)>>>,
-    shared: RefCell<HashMap<Key, SendRequest<Bytes>>>,
+    /// The one used last is last. There are few, so they are looked through.
+    idle: RefCell<Vec<(Use, Instant, Link)>>,
+    shared: RefCell<Vec<(Use, SendRequest<Bytes>)>>,
 }
 
 impl Pool {
     /// The connection of HTTP/1 used last for where an exchange goes, if one is still fresh.
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
         let mut kept = self.idle.borrow_mut();
-        for address in exchange.addresses().to_vec() {
-            let key = key(exchange, address, scheme);
-            let Some(list) = kept.get_mut(&key) else { continue };
-            while let Some((since, link)) = list.pop() {
+        let mut at = 0;
+        while let Some(address) = exchange.addresses().get(at).copied() {
+            while let Some(last) = kept.iter().rposition(|(used, ..)| used.is(exchange, address, scheme)) {
+                let (_, since, link) = kept.remove(last);
                 if since.elapsed() < IDLE {
                     exchange.reach(address);
                     return Some(link);
                 }
             }
+            at += 1;
         }
         None
     }
@@ -79,12 +94,10 @@ impl Pool {
     pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
         let Some(reached) = exchange.reached() else { return };
         let mut kept = self.idle.borrow_mut();
-        let count: usize = kept.values().map(Vec::len).sum();
-        if count >= MOST_IDLE {
+        if kept.len() >= MOST_IDLE {
             kept.clear();
         }
-        let key = key(exchange, reached, scheme);
-        kept.entry(key).or_default().push((Instant::now(), link));
+        kept.push((Use::of(exchange, reached, scheme), Instant::now(), link));
     }
 
     /// A session of HTTP/2 that is still open to where an exchange goes.
@@ -94,16 +107,13 @@ impl Pool {
         scheme: Scheme,
     ) -> Option<SendRequest<Bytes>> {
         let shared = self.shared.borrow();
-        for address in exchange.addresses().to_vec() {
-            let key = key(exchange, address, scheme);
-            if let Some(session) = shared.get(&key) {
-                let session = session.clone();
-                drop(shared);
-                exchange.reach(address);
-                return Some(session);
-            }
-        }
-        None
+        let open = |address: &PinnedAddr| {
+            let found = shared.iter().find(|(used, _)| used.is(exchange, *address, scheme));
+            found.map(|(_, session)| (*address, session.clone()))
+        };
+        let (address, session) = exchange.addresses().iter().find_map(open)?;
+        exchange.reach(address);
+        Some(session)
     }
 
     /// Shares a new session of HTTP/2.
@@ -113,19 +123,20 @@ impl Pool {
         if shared.len() >= MOST_IDLE {
             shared.clear();
         }
-        shared.insert(key(exchange, reached, scheme), session.clone());
+        shared.retain(|(used, _)| !used.is(exchange, reached, scheme));
+        shared.push((Use::of(exchange, reached, scheme), session.clone()));
     }
 
     /// Forgets a session that has ended.
     pub(crate) fn forget(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
         if let Some(reached) = exchange.reached() {
-            self.shared.borrow_mut().remove(&key(exchange, reached, scheme));
+            self.shared.borrow_mut().retain(|(used, _)| !used.is(exchange, reached, scheme));
         }
     }
 }
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({})", self.idle.borrow().values().map(Vec::len).sum::<usize>())
+        write!(f, "Pool({})", self.idle.borrow().len())
     }
 }
