@@ -18,8 +18,9 @@ struct Bucket {
 
 impl Rates {
     /// Takes a token for a request, or says that there is none left.
-    pub(crate) fn admit(&self, provider: &Provider, now: Instant) -> Result<(), Denial> {
+    pub(crate) fn admit(&self, provider: &Provider, now: impl FnOnce() -> Instant) -> Result<(), Denial> {
         let Some(rate) = provider.rate() else { return Ok(()) };
+        let now = now();
         let (a_second, most) = (f64::from(rate.requests_per_minute) / 60.0, f64::from(rate.burst));
         let mut buckets = self.0.borrow_mut();
         let bucket = buckets.entry(provider.id().clone()).or_insert(Bucket { tokens: most, filled: now });
@@ -55,7 +56,7 @@ mod tests {
         let policy = layers.compile().unwrap().policy;
         let provider = policy.providers().next().unwrap();
         let (rates, start) = (Rates::default(), Instant::now());
-        let asked = |after: f64| rates.admit(provider, start + Duration::from_secs_f64(after)).is_ok();
+        let asked = |after: f64| rates.admit(provider, || start + Duration::from_secs_f64(after)).is_ok();
         assert_eq!(
             [0.0, 0.0, 0.0, 0.0, 0.5, 1.1, 1.2, 60.0].map(asked),
             [true, true, true, false, false, true, false, true]

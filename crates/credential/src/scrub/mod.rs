@@ -87,6 +87,31 @@ impl Scrubber {
         self.pass(&[], out, Then::End);
     }
 
+    /// How much of the next piece of the stream is settled as it is, where nothing was held back before it and nothing of it is
+    /// masked: that much goes on without being copied, and the rest is held back.
+    pub fn settle(&mut self, piece: &[u8]) -> Option<usize> {
+        let partial = self.search_alone(piece)?;
+        let hold = self.needles.hold(piece, partial);
+        self.held.extend_from_slice(&piece[hold..]);
+        Some(hold)
+    }
+
+    /// Whether the last piece of the stream goes on as it is, where nothing was held back before it and nothing of it is masked.
+    pub fn settles_last(&mut self, piece: &[u8]) -> bool {
+        self.search_alone(piece).is_some()
+    }
+
+    /// Searches a piece before which nothing is held. Where it may end in the beginning of a needle, unless one is in it.
+    fn search_alone(&mut self, piece: &[u8]) -> Option<Option<usize>> {
+        if !self.held.is_empty() || self.carried != Reach::default() {
+            return None;
+        }
+        let partial = self.needles.search(piece, &mut self.sightings);
+        let is_clear = self.sightings.is_empty();
+        self.sightings.clear();
+        is_clear.then_some(partial)
+    }
+
     /// How many occurrences have been masked, those that overlap counted one by one.
     #[must_use]
     pub const fn found(&self) -> u64 {

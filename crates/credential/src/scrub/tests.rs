@@ -21,6 +21,25 @@ fn scrubbed(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
     (out, scrubber.found())
 }
 
+/// The same where pieces go on uncopied if they can.
+fn scrubbed_in_place(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+    let (mut scrubber, mut out) = (Scrubber::new(needles), Vec::new());
+    let (last, pieces) = pieces.split_last().unwrap();
+    for piece in pieces {
+        match scrubber.settle(piece) {
+            Some(settled) => out.extend_from_slice(&piece[..settled]),
+            None => scrubber.push(piece, &mut out),
+        }
+    }
+    if scrubber.settles_last(last) {
+        out.extend_from_slice(last);
+    } else {
+        scrubber.push(last, &mut out);
+        scrubber.finish(&mut out);
+    }
+    (out, scrubber.found())
+}
+
 /// The same by the plainest means: every needle at every position.
 fn plainly(needles: &Needles, text: &[u8]) -> (Vec<u8>, u64) {
     let (mut out, mut found) = (text.to_vec(), 0);
@@ -234,8 +253,12 @@ proptest! {
         let starts = std::iter::once(0).chain(cuts.iter().copied());
         let pieces: Vec<&[u8]> = starts.zip(ends).map(|(start, end)| &body[start..end]).collect();
         prop_assert_eq!(&scrubbed(&needles, &pieces), &expected);
+        prop_assert_eq!(&scrubbed_in_place(&needles, &pieces), &expected);
         let single: Vec<&[u8]> = body.chunks(1).collect();
         prop_assert_eq!(&scrubbed(&needles, &single), &expected);
+        if !single.is_empty() {
+            prop_assert_eq!(&scrubbed_in_place(&needles, &single), &expected);
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Audit {
             broken: false,
         };
         let open = audit.blank();
-        audit.append(Entry { plane: GATE.into(), action: "open".into(), ..open });
+        audit.append(&mut Entry { plane: GATE.into(), action: "open".into(), ..open });
         if audit.broken { Err(io::Error::other("the first record could not be written")) } else { Ok(audit) }
     }
 
@@ -149,7 +149,7 @@ impl Audit {
     }
 
     /// Adds a record to the chain.
-    pub(crate) fn append(&mut self, mut entry: Entry) {
+    pub(crate) fn append(&mut self, entry: &mut Entry) {
         if entry.plane != GATE {
             match &*entry.outcome {
                 "allowed" => self.summary.allowed += 1,
@@ -169,9 +169,9 @@ impl Audit {
         entry.prev = std::mem::take(&mut self.prev);
         let lines = sheet.lines();
         let start = lines.len();
-        let made = serde_json::to_writer(&mut *lines, &entry);
-        self.run = entry.run;
-        self.prev = entry.prev;
+        let made = serde_json::to_writer(&mut *lines, entry);
+        self.run = std::mem::take(&mut entry.run);
+        self.prev = std::mem::take(&mut entry.prev);
         if made.is_err() {
             lines.truncate(start);
             return;
@@ -202,14 +202,14 @@ impl Audit {
         let (image, chain) = (Some(image), Some(first));
         let (plane, action) = (GATE.into(), NAMES.into());
         let named = self.blank();
-        self.append(Entry { plane, action, target: name, image, chain, ..named });
+        self.append(&mut Entry { plane, action, target: name, image, chain, ..named });
     }
 
     /// Ends the chain with a signed record.
     pub(crate) fn close(&mut self) {
         self.unsigned = SIGN_EVERY_RECORDS;
         let close = self.blank();
-        self.append(Entry { plane: GATE.into(), action: "close".into(), ..close });
+        self.append(&mut Entry { plane: GATE.into(), action: "close".into(), ..close });
     }
 }
 

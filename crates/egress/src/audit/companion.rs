@@ -74,7 +74,7 @@ mod tests {
         let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
         audit.name_companion(&db);
         let blank = audit.blank();
-        audit.append(Entry { action: NAMES.into(), target: "http://x/".into(), ..blank });
+        audit.append(&mut Entry { action: NAMES.into(), target: "http://x/".into(), ..blank });
         audit.close();
         let mut text = String::new();
         file.rewind().unwrap();

@@ -20,13 +20,14 @@ pub(crate) struct Record {
     gate: Rc<Gate>,
     plane: Plane,
     began: Instant,
-    entry: Entry,
+    /// In a place of its own: a record goes from stage to stage with its exchange.
+    entry: Box<Entry>,
     discarded: bool,
 }
 
 impl Record {
     pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, mut target: String) -> Self {
-        let mut entry = gate.audit().borrow_mut().blank();
+        let mut entry = Box::new(gate.audit().borrow_mut().blank());
         entry.plane = plane.as_str().into();
         entry.action = action.into();
         if target.len() > LONGEST_TARGET {
@@ -132,7 +133,7 @@ impl Drop for Record {
             return;
         }
         self.entry.us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.gate.audit().borrow_mut().append(std::mem::take(&mut self.entry));
+        self.gate.audit().borrow_mut().append(&mut self.entry);
     }
 }
 

@@ -108,15 +108,15 @@ mod tests {
                 plane: "forward".into(),
                 ..Entry::default()
             };
-            audit.borrow_mut().append(entry("allowed"));
-            audit.borrow_mut().append(entry("failed"));
+            audit.borrow_mut().append(&mut entry("allowed"));
+            audit.borrow_mut().append(&mut entry("failed"));
             assert_eq!(lines(&mut file), 1, "only the one that opens the chain");
             tokio::task::yield_now().await;
             assert_eq!(lines(&mut file), 3);
-            audit.borrow_mut().append(entry("allowed"));
-            audit.borrow_mut().append(entry("denied"));
+            audit.borrow_mut().append(&mut entry("allowed"));
+            audit.borrow_mut().append(&mut entry("denied"));
             assert_eq!(lines(&mut file), 5);
-            audit.borrow_mut().append(entry("allowed"));
+            audit.borrow_mut().append(&mut entry("allowed"));
         };
         tokio::select! {
             biased;

@@ -138,7 +138,7 @@ mod tests {
         for n in 0..records {
             let blank = audit.blank();
             let target = format!("http://x/{n}\",\"hash\":\"0");
-            audit.append(Entry { action: "GET".into(), target, ..blank });
+            audit.append(&mut Entry { action: "GET".into(), target, ..blank });
         }
         audit.close();
         let mut text = String::new();

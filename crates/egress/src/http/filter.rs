@@ -137,8 +137,16 @@ impl Filter {
     }
 
     /// A piece of the body.
-    pub(super) fn piece(&mut self, piece: Bytes) -> io::Result<Bytes> {
+    pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(piece) };
+        if matches!(self.unpack, Unpack::Plain)
+            && self.frames.is_none()
+            && let Some(settled) = scrubber.settle(&piece)
+        {
+            piece.truncate(settled);
+            self.meter.iter_mut().for_each(|meter| meter.piece(&piece));
+            return Ok(piece);
+        }
         let mut out = Vec::with_capacity(piece.len());
         match (self.unpack.piece(&piece)?, &mut self.frames) {
             (Some(unpacked), _) => scrubber.push(&unpacked, &mut out),
@@ -149,6 +157,25 @@ impl Filter {
             meter.piece(&out);
         }
         Ok(out.into())
+    }
+
+    /// The last piece of the body, and what was held back before it.
+    pub(super) fn last(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        if matches!(self.unpack, Unpack::Plain)
+            && self.frames.is_none()
+            && self.scrubber.as_mut().is_some_and(|scrubber| scrubber.settles_last(&piece))
+        {
+            self.meter.iter_mut().for_each(|meter| meter.piece(&piece));
+            self.masked += self.scrubber.as_ref().map_or(0, Scrubber::found);
+            return Ok(piece);
+        }
+        let piece = self.piece(piece)?;
+        let rest = self.end()?;
+        Ok(match (piece.is_empty(), rest.is_empty()) {
+            (_, true) => piece,
+            (true, false) => rest,
+            _ => [piece, rest].concat().into(),
+        })
     }
 
     /// How much of a body is given to it at once.

@@ -151,12 +151,11 @@ pub(super) async fn respond<'a>(
             while piece.len() > filter.appetite() {
                 out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
             }
-            let piece = filter.piece(piece)?;
             if body.is_ending() {
                 body.next().await?;
-                break joined(piece, filter.end()?);
+                break filter.last(piece)?;
             }
-            out.send(piece).await?;
+            out.send(filter.piece(piece)?).await?;
         };
         let mut trailers = upstream::passed_on(body.trailers().await?);
         filter.fields(&mut trailers);
@@ -178,14 +177,6 @@ async fn by<T>(until: Option<Instant>, work: impl Future<Output = io::Result<T>>
         Some(until) => tokio::time::timeout_at(until, work)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?,
-    }
-}
-
-fn joined(piece: Bytes, rest: Bytes) -> Bytes {
-    match (piece.is_empty(), rest.is_empty()) {
-        (_, true) => piece,
-        (true, false) => rest,
-        _ => [piece, rest].concat().into(),
     }
 }
 

@@ -124,7 +124,7 @@ async fn prepare(
         // An answer to it repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
-    gate.rates().admit(provider, std::time::Instant::now())?;
+    gate.rates().admit(provider, std::time::Instant::now)?;
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let held = gate.credentials().of(provider.id()).await?;
     if is_asking(provider, &sending.method) {
