@@ -37,8 +37,7 @@ impl Held {
         if let Some((_, _, secret)) = self.rendered.borrow().iter().find(made) {
             return Ok(Rc::clone(secret));
         }
-        let parsed =
-            Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
+        let parsed = Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
         let secret = Rc::new(parsed.render(&self.credential, place).map_err(|e| unfit("request", &e))?);
         self.rendered.borrow_mut().push((template.to_owned(), place, Rc::clone(&secret)));
         Ok(secret)

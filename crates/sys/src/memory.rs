@@ -38,7 +38,8 @@ impl Watched {
         let mapped = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0)
         }?;
-        let octets = NonNull::new(mapped.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let octets =
+            NonNull::new(mapped.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self { octets, _file: file })
     }
 

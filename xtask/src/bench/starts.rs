@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::person::Person;
+use super::person::{Person, owned, shown};
 use super::sample::{Better, Role, Row, Section, Series};
 use super::{Bench, machine};
 
@@ -18,6 +18,13 @@ const COMMAND: &str = "/bin/true";
 /// The sandbox a user would otherwise pick, as tight as it gets without a policy.
 const BWRAP: [&str; 10] =
     ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
+
+/// A service with a credential, for which TLS is opened; nothing asks it for anything.
+const PROVIDER: &str = "[[provider]]\nid = \"bench\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
+     inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
+const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
+/// How much longer a start with it may take.
+const WITH_CREDENTIAL: f64 = 1.2;
 
 /// Something that starts a command.
 pub(crate) struct Subject {
@@ -98,6 +105,9 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
         let row = sequence(person, &all, bench.pace.starts, Duration::ZERO, what)?;
         let tail = row.at(0.9, &format!("{}, one after the other, p90", person.name));
         section.rows.extend([row, tail]);
+        if index == 0 {
+            section.rows.push(with_credential(bench, person, &all)?);
+        }
         if index == 0 && bench.pace.idle_starts > 0 {
             all.pop();
             let what = format!("{}, each after {} idle seconds, p50", person.name, bench.pace.idle.as_secs());
@@ -108,6 +118,31 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
         section.skipped.push("bwrap is not installed".into());
     }
     Ok(section)
+}
+
+/// The same run with TLS that is opened and a credential, beside itself without.
+fn with_credential(bench: &Bench, person: &Person, subjects: &[Subject]) -> Result<Row> {
+    let Some(plain) = subjects.first() else { bail!("there is nobody to compare with") };
+    let at = |name: &str| person.work().join(name);
+    let (policy, secret) = (at("credential.toml"), at("credential.secret"));
+    std::fs::write(&policy, PROVIDER)?;
+    std::fs::write(&secret, SECRET)?;
+    let stored = ["creds", "set", "bench", "--from-file", shown(&secret)?];
+    person.told(&plain.program, &owned(&stored)).context("failed to store the credential")?;
+    std::fs::remove_file(&secret)?;
+    let mut args = plain.args.clone();
+    args.splice(1..1, ["--policy".to_owned(), shown(&policy)?.to_owned()]);
+    let subject = |name: &str, role, args: &[String]| Subject {
+        name: name.into(),
+        role,
+        program: plain.program.clone(),
+        args: args.to_vec(),
+    };
+    let pair = [subject("credential", Role::Ours, &args), subject("without", Role::Peer, &plain.args)];
+    let what = format!("{}, with a credential and TLS opened, p50", person.name);
+    let row = sequence(person, &pair, bench.pace.starts, Duration::ZERO, what)?;
+    std::fs::remove_file(&policy)?;
+    Ok(Row { target: Some(WITH_CREDENTIAL), ..row })
 }
 
 fn sequence(

@@ -92,12 +92,7 @@ fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
 }
 
 /// Puts a rendered template where a provider wants it.
-pub(super) fn place(
-    sending: &mut Sending,
-    place: &Place,
-    template: &str,
-    held: &Held,
-) -> Result<(), Denial> {
+pub(super) fn place(sending: &mut Sending, place: &Place, template: &str, held: &Held) -> Result<(), Denial> {
     let render = |position| held.render(template, position);
     match place {
         Place::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),

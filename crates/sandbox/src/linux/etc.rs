@@ -20,7 +20,7 @@ use crate::source;
 const SIDECAR: &str = "198.18.0.0";
 /// Where every address is local, so is that of the resolver. Over a link it must be one that leads there.
 const LOCAL_RESOLVER: &str = "127.0.0.1";
-/// The largest of an image's files that is read.
+/// The largest of an image's files, or our own, that is read.
 const LARGEST: u64 = 1 << 20;
 /// Where our files lie, out of the way.
 pub(super) const OURS: &str = "/.lockgate-etc";
@@ -43,7 +43,7 @@ pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
     for (name, content) in files {
         let ours = Path::new(OURS).join(name);
         root.file(&ours, content.as_bytes())?;
-        lay_over(root, &ours, &Path::new("/etc").join(name), content.as_bytes())?;
+        lay_over(root, &ours, &Path::new("/etc").join(name))?;
     }
     Ok(())
 }
@@ -100,11 +100,11 @@ fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
 }
 
 /// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.
-pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()> {
     let there = match root.follow(theirs, OFlags::PATH) {
         Ok(there) => there,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return fill_dangling_link(root, theirs, content);
+            return fill_dangling_link(root, theirs, ours);
         }
         Err(error) => return Err(error),
     };
@@ -118,13 +118,13 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path, content: &[u8]) 
 }
 
 /// A link into a directory that is private here, as `/etc/resolv.conf` into `/run` often is: the file is made there.
-fn fill_dangling_link(root: &Root, link: &Path, content: &[u8]) -> io::Result<()> {
+fn fill_dangling_link(root: &Root, link: &Path, ours: &Path) -> io::Result<()> {
     let Ok(found) = root.follow(link, OFlags::PATH | OFlags::NOFOLLOW) else { return Ok(()) };
     let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
     let target =
         resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));
     root.directory(target.parent().unwrap_or(&target), 0o755)?;
-    root.file(&target, content)
+    root.file(&target, &root.read(ours, LARGEST)?)
 }
 
 /// Where a link leads, by its text alone.

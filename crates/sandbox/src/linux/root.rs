@@ -2,6 +2,7 @@
 //!
 //! Every path below it is opened relative to its descriptor and cannot leave it; no link on the way is followed.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -152,11 +153,15 @@ impl Root {
 
     /// Makes a file with its content; its parent must be there.
     pub(super) fn file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        io::Write::write_all(&mut self.create(path)?, content)
+    }
+
+    /// Makes a file to be written.
+    pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         let parent = self.open(path.parent().unwrap_or(path))?;
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
-        io::Write::write_all(&mut std::fs::File::from(file), content)
+        Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?.into())
     }
 
     /// Writes a file of the sandbox's own, with the directories it lies in; what an image has there gives way.
@@ -196,13 +201,15 @@ impl Root {
 
     /// Reads a file; what is no regular file is not waited for.
     pub(super) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let file = std::fs::File::from(self.follow(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
-        if !file.metadata()?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let mut content = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(file, most), &mut content)?;
+        io::Read::read_to_end(&mut io::Read::take(self.open_file(path)?, most), &mut content)?;
         Ok(content)
+    }
+
+    /// Opens a file to be read.
+    pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
+        let file = File::from(self.follow(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
     /// Makes a link.

@@ -2,14 +2,15 @@
 //! environment, so the system's places hold it too, and not only the variables that name our files.
 
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use sys::mount::{self, Flags};
 
 use super::etc::{OURS, lay_over};
-use super::java;
+use super::java::{self, Store};
 use super::root::{BASE, Root, relative};
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::host::BUNDLES;
@@ -20,6 +21,8 @@ const DIRECTORY: &str = "/etc/ssl/certs";
 const HASHED: &str = "9ae90c74.0";
 /// The largest bundle of the host's that is read.
 const LARGEST: u64 = 8 << 20;
+/// How much of it is read at once: memory that is touched for the first time is what a start has least time for.
+const PIECE: usize = 32 << 10;
 
 /// Lets programs trust an authority, given as PEM. `java` is the runtime that the environment names.
 pub(super) fn trust(
@@ -30,21 +33,41 @@ pub(super) fn trust(
 ) -> io::Result<()> {
     root.file(Path::new(AUTHORITY), authority)?;
     // Of an image, the first that is a file of its own.
-    let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.read(path, LARGEST).is_ok());
+    let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
     let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
-    let mut all = match bundle {
-        Some(bundle) => root.read(bundle, LARGEST)?,
-        None => Vec::new(),
-    };
-    all.push(b'\n');
-    all.extend(authority);
-    root.file(Path::new(BUNDLE), &all)?;
+    // Without a bundle a runtime's own store knows more than one made here would.
+    let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));
+    let mut store = (!stores.is_empty()).then(Store::new);
+    let theirs = bundle.map(|bundle| root.open_file(bundle)).transpose()?;
+    write_bundle(theirs, authority, &mut root.create(Path::new(BUNDLE))?, store.as_mut())?;
     index(root, authority)?;
     // After the index, which would cover them.
-    let Some(bundle) = bundle else { return Ok(()) };
-    // Without a bundle a runtime's own store knows more than one made here would.
-    java::trust(root, &all, java)?;
-    lay_over(root, Path::new(BUNDLE), bundle, &all)
+    if let Some(store) = store {
+        java::lay(root, &store.finish(), &stores)?;
+    }
+    bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle))
+}
+
+/// Writes the host's bundle and the authority to ours, and into a store for Java if there is to be one.
+fn write_bundle(
+    theirs: Option<File>,
+    authority: &[u8],
+    ours: &mut File,
+    mut store: Option<&mut Store>,
+) -> io::Result<()> {
+    let mut add = |piece: &[u8]| {
+        store.iter_mut().for_each(|store| store.read(piece));
+        ours.write_all(piece)
+    };
+    if let Some(theirs) = theirs {
+        let mut theirs = theirs.take(LARGEST);
+        let mut piece = vec![0; PIECE];
+        while let length @ 1.. = theirs.read(&mut piece)? {
+            add(&piece[..length])?;
+        }
+    }
+    add(b"\n")?;
+    add(authority)
 }
 
 /// Lays a directory with one more entry over the host's index. A kernel that cannot leaves the bundle and the variables.
