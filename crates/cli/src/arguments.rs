@@ -294,6 +294,9 @@ pub(crate) enum Runs {
         /// Only identifiers
         #[arg(short, long)]
         quiet: bool,
+        /// Only runs with this label; of several, with all of them
+        #[arg(long = "label", value_name = "NAME=VALUE")]
+        labels: Vec<policy::Label>,
     },
     /// Show one run
     Show {

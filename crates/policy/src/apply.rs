@@ -7,6 +7,7 @@ use crate::companion::{Companion, CompanionEgress};
 use crate::config::{EgressDefault, LimitsConfig, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::error::ConfigError;
 use crate::inbound::Inbound;
+use crate::label;
 use crate::layer::{Layer, Origin};
 use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
@@ -43,6 +44,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     apply_env(&named, config, spec)?;
     spec.tools.extend(config.tools.iter().cloned());
     spec.builtin_tools.extend(config.builtin_tools.iter().cloned());
+    label::apply(&named, &config.labels, &mut spec.labels)?;
     apply_places(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;
     apply_egress(origin, config, spec)?;

@@ -50,6 +50,9 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(default)]
     pub builtin_tools: Vec<String>,
+    /// Words of one's own by which the run is found again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// What the run may use up.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
     pub limits: LimitsConfig,

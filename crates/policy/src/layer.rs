@@ -106,6 +106,7 @@ impl Layers {
             copies: Vec::new(),
             tools: Vec::new(),
             builtin_tools: Vec::new(),
+            labels: Vec::new(),
             spending: crate::Spending::default(),
             policy: Policy::default(),
             companions: Vec::new(),

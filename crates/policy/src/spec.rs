@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::companion::Companion;
 use crate::inbound::Inbound;
+use crate::label::Label;
 use crate::layer::Layers;
 use crate::llm::Spending;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
@@ -164,6 +165,8 @@ pub struct RunSpec {
     pub tools: Vec<String>,
     /// Programs whose configuration and caches enter from the caller's home, by name.
     pub builtin_tools: Vec<String>,
+    /// Words of the person's own by which it is found again.
+    pub labels: Vec<Label>,
     /// What it may spend on models.
     pub spending: Spending,
     /// Where requests may go.

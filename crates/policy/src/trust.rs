@@ -52,6 +52,8 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (!config.presets.is_empty(), "presets"),
         (!config.tools.is_empty(), "tools"),
         (!config.builtin_tools.is_empty(), "builtin_tools"),
+        // Whoever looks for runs by them would find this one.
+        (!config.labels.is_empty(), "labels"),
         (more, "limits"),
         (!config.env.set.is_empty(), "env.set"),
         (!config.env.pass.is_empty(), "env.pass"),

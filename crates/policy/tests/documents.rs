@@ -117,6 +117,22 @@ fn rules_are_accepted_and_rejected_as_said() {
     });
 }
 
+// S3.16
+#[test]
+fn labels_are_accepted_and_rejected_as_said() {
+    each_row("labels", |row| {
+        let found = compile(&format!("labels = {}", row[0]));
+        match (is(&row[1], "accepted", "rejected"), found) {
+            (true, Ok(spec)) => {
+                let labels = spec.labels.iter().map(|label| format!("{}={}", label.name(), label.value()));
+                expect(labels.collect::<Vec<_>>().join(", "), &row[2])
+            }
+            (false, Err(error)) if error.contains(&row[2]) => Ok(()),
+            (_, found) => Err(format!("the code says {found:?}")),
+        }
+    });
+}
+
 #[test]
 fn decisions_are_as_said() {
     let policy = policy_of_the_page();

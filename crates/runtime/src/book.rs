@@ -48,6 +48,7 @@ impl Book {
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             workspace: plan.workspace.clone(),
             backend: plan.backend.to_string(),
+            labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
             notices: plan.notices.clone(),
             plan: plan.steps.iter().map(ToString::to_string).collect(),
             outcome: None,

@@ -1,5 +1,6 @@
 //! The record of a run: what it was, what became of it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -63,6 +64,9 @@ pub struct RunRecord {
     pub workspace: PathBuf,
     /// What made the sandbox.
     pub backend: String,
+    /// Words of the person's own by which it is found again. S3.16
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// What was weaker than it could have been.
     pub notices: Vec<String>,
     /// The steps by which the sandbox was made.

@@ -98,6 +98,7 @@ pub const PROMISES: &[Promise] = &[
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
     promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, forty in this test, each have a network of their own, and leave nothing.", "DESIGN §5"),
+    promise("labels", ALL, "A run is found again by its labels, and so is what an engine makes for it; the command is not told of them.", "S3.16 S4.9"),
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
 ];
 

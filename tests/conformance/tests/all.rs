@@ -24,6 +24,7 @@ mod image_user;
 mod inbound;
 mod init;
 mod kernel_files;
+mod labels;
 mod leftovers;
 mod links;
 mod memory_limit;

@@ -49,6 +49,9 @@ pub(crate) struct Spec {
     /// A program whose configuration and caches enter, without the credentials in them: git, npm, pip, cargo, claude, …
     #[arg(long, value_name = "NAME")]
     pub(crate) builtin_tool: Vec<String>,
+    /// A word of yours by which the run is found again, as in task=T-17
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) label: Vec<String>,
     /// Set a variable, or pass yours on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,

@@ -1,6 +1,6 @@
 //! `lockgate runs`: the runs on record.
 
-use policy::RunId;
+use policy::{Label, RunId};
 use runtime::{RunRecord, RunState, StateDirectory};
 use sandbox::Caller;
 
@@ -13,7 +13,7 @@ pub(crate) fn runs(command: Runs) -> Done {
     let state = StateDirectory::of(&Caller::current()?)?;
     let _ = runtime::reap_dead(&state);
     match command {
-        Runs::Ls { json, quiet } => ls(&state, Form::of(json), quiet),
+        Runs::Ls { json, quiet, labels } => ls(&state, Form::of(json), quiet, &labels),
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run } => logs(&state, &run),
         Runs::Rm { runs } => {
@@ -48,8 +48,12 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
     }
 }
 
-fn ls(state: &StateDirectory, form: Form, quiet: bool) -> Done {
-    for record in RunRecord::list(state)? {
+fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label]) -> Done {
+    let bears = |record: &RunRecord, label: &Label| {
+        record.labels.get(label.name()).is_some_and(|value| value == label.value())
+    };
+    let records = RunRecord::list(state)?;
+    for record in records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label))) {
         let line = match form {
             Form::Json => serde_json::to_string(&record)?,
             Form::Text if quiet => record.id,
@@ -85,6 +89,9 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     output::data(&format!("command    {}", command(&record)))?;
     output::data(&format!("workspace  {}", record.workspace.display()))?;
     output::data(&format!("backend    {}", record.backend))?;
+    for (name, value) in &record.labels {
+        output::data(&format!("label      {name}={}", output::plain(value)))?;
+    }
     output::data(&format!("started    {}", record.started))?;
     if let Some(ended) = &record.ended {
         output::data(&format!("ended      {ended}"))?;

@@ -48,6 +48,12 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
             .ok_or_else(|| Usage::error(format!("--copy `{copy}` names no target"), "write it as SRC:DST"))?;
         config.copy.push(CopyConfig { source: source.into(), target: target.into() });
     }
+    for label in &spec.label {
+        let (name, value) = label.split_once('=').ok_or_else(|| {
+            Usage::error(format!("--label `{label}` gives no value"), "write it as NAME=VALUE")
+        })?;
+        config.labels.insert(name.into(), value.into());
+    }
     for variable in &spec.env {
         match variable.split_once('=') {
             Some((name, value)) => {

@@ -127,7 +127,7 @@ async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<St
     engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
     held.borrow_mut().push(name.clone());
     let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);
-    let body = container::sidecar(&plan.run, &own.image, &own.volume, published);
+    let body = container::sidecar(plan, &own.image, &own.volume, published);
     engine.make_container(&name, body).await.map_err(fail("make the sidecar's container"))?;
     Ok(name)
 }

@@ -10,7 +10,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountType, NetworkingConfig, ResourcesUlimits,
 };
-use policy::{ByteSize, Inbound, MountMode, RunId, WorkspaceMode};
+use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::Protected;
 use super::engine::{EGRESS, LABEL_VERSION, endpoint, labels, network_name};
@@ -68,7 +68,7 @@ pub(super) fn agent(
         working_dir: Some("/".into()),
         networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
         host_config: Some(host),
-        ..body(labels(&plan.run))
+        ..body(labels(plan))
     }
 }
 
@@ -85,8 +85,8 @@ pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
 }
 
 /// The sidecar's container, and the ports of this machine by which it is reached.
-pub(super) fn sidecar(run: &RunId, image: &str, volume: &str, published: &[Inbound]) -> ContainerCreateBody {
-    let mut sidecar = any_sidecar(image, volume, labels(run));
+pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str, published: &[Inbound]) -> ContainerCreateBody {
+    let mut sidecar = any_sidecar(image, volume, labels(plan));
     if let (Some(host), false) = (&mut sidecar.host_config, published.is_empty()) {
         (sidecar.exposed_ports, host.port_bindings) = published::bindings(published);
     }
@@ -283,6 +283,7 @@ mod tests {
             ],
             probe: Vec::new(),
             environment: vec![("SECRET".into(), "lgph_x".into())],
+            labels: vec!["task=T-1".parse().unwrap(), "run=mine".parse().unwrap()],
             notices: Vec::new(),
         }
     }
@@ -319,13 +320,17 @@ mod tests {
             "/fixtures /.lockgate-copies/0 true",
         ];
         assert_eq!(mounts, expected);
+        let labels = body.labels.unwrap();
+        let label = |name: &str| labels.get(&format!("dev.lockgate.{name}")).map(String::as_str);
+        assert_eq!((label("label.task"), label("label.run")), (Some("T-1"), Some("mine"))); // S3.16, S4.9
+        assert_eq!((label("run"), labels.len()), (Some("abcdefghjkmn"), 4), "none of theirs is one of ours");
         let tmp = &host.tmpfs.unwrap()["/tmp"];
         assert_eq!(tmp, "rw,exec,nosuid,nodev,size=8388608,nr_inodes=9,mode=700,uid=1000,gid=1001");
     }
 
     #[test]
     fn the_sidecars_container_is_no_router_and_shows_nothing_of_the_machines() {
-        let body = sidecar(&plan().run, "lockgate-sidecar:1", "volume", &[]);
+        let body = sidecar(&plan(), "lockgate-sidecar:1", "volume", &[]);
         let host = body.host_config.unwrap();
         assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
         assert_eq!(host.sysctls.unwrap()["net.ipv4.ip_forward"], "0");
@@ -337,7 +342,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_is_any_sidecar_and_nobodys() {
-        let (mut waits, run) = (member("i", "v"), sidecar(&plan().run, "i", "v", &[]));
+        let (mut waits, run) = (member("i", "v"), sidecar(&plan(), "i", "v", &[]));
         let labels = waits.labels.take().unwrap();
         assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::engine::LABEL_RUN));
         let host = waits.host_config.as_mut().unwrap();

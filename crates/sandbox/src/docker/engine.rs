@@ -20,10 +20,13 @@ use serde::{Deserialize, Serialize};
 use super::network::Visit;
 use super::podman::{self, Maker};
 use crate::error::Error;
+use crate::plan::Plan;
 
 /// What everything of ours at an engine is labelled with. S3.16
 pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
 pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
+/// What the names of the person's own labels begin with there.
+const LABEL_THEIRS: &str = "dev.lockgate.label.";
 /// The network by which sidecars reach the outside. S0.18
 pub(crate) const EGRESS: &str = "lockgate-egress";
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
@@ -288,12 +291,11 @@ pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> Endpoin
     }
 }
 
-/// What everything of a run is labelled with.
-pub(super) fn labels(run: &RunId) -> HashMap<String, String> {
-    HashMap::from([
-        (LABEL_RUN.into(), run.to_string()),
-        (LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into()),
-    ])
+/// What everything of a run is labelled with. The person's own labels have names of which none is ours. S3.16
+pub(super) fn labels(plan: &Plan) -> HashMap<String, String> {
+    let theirs = plan.labels.iter().map(|it| (format!("{LABEL_THEIRS}{}", it.name()), it.value().to_owned()));
+    let ours = [(LABEL_RUN, plan.run.as_str()), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
+    theirs.chain(ours.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
 /// What is asked of an engine to find what has a label.

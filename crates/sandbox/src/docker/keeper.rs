@@ -162,7 +162,7 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
     let tell = |network: &RunNetwork| {
         given.inlet.iter().for_each(|inlet| tell_network(inlet, *network));
     };
-    let network = engine.make_network(&plan.run, first).inspect_ok(tell);
+    let network = engine.make_network(plan, first).inspect_ok(tell);
     let network = network.map_err(fail("make the run's network")).shared();
     held.borrow_mut().push(agent.clone());
     let (filled, is_filled) = oneshot::channel();

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
-use policy::RunId;
 
 use super::engine::{
     CONFLICT, EGRESS, Engine, FORBIDDEN, INTERNAL, NOT_FOUND, PAUSES, labels, network_name, own_label,
@@ -13,13 +12,14 @@ use super::engine::{
 use super::network::{NETWORKS, RunNetwork};
 use super::podman::{self, Maker};
 use super::pool;
+use crate::plan::Plan;
 
 impl Engine {
     /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).
-    pub(super) async fn make_network(&self, run: &RunId, first: u32) -> Result<RunNetwork, String> {
+    pub(super) async fn make_network(&self, plan: &Plan, first: u32) -> Result<RunNetwork, String> {
         for number in 0..NETWORKS {
             let network = RunNetwork::numbered(first % NETWORKS + number);
-            match self.make_internal(&network_name(run), network, &[], labels(run)).await {
+            match self.make_internal(&network_name(&plan.run), network, &[], labels(plan)).await {
                 Ok(()) => return Ok(network),
                 Err((_, told)) if is_overlap(&told) => {}
                 Err((_, told)) => return Err(told),

@@ -145,7 +145,6 @@ impl Overlay<'_> {
             name: Some(self.volume_name(run)),
             driver: Some("local".into()),
             driver_opts: Some(options.map(|(name, value)| (name.to_owned(), value)).into()),
-            labels: Some(labels(run)),
             ..VolumeCreateRequest::default()
         }
     }
@@ -210,7 +209,8 @@ impl Overlay<'_> {
 
 /// The volumes of a plan.
 pub(super) fn volumes(plan: &Plan) -> Vec<VolumeCreateRequest> {
-    overlays(plan).map(|overlay| overlay.volume(&plan.run)).collect()
+    let labelled = |volume| VolumeCreateRequest { labels: Some(labels(plan)), ..volume };
+    overlays(plan).map(|overlay| labelled(overlay.volume(&plan.run))).collect()
 }
 
 /// What an engine says of a container that it cannot start tells little of a mount that it cannot make.

@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::engine::labels;
 use super::listed::encoded;
 
 /// How long an answer may take, and how long it may be.
@@ -148,6 +147,7 @@ fn is_shut(network: &Value) -> bool {
 /// Says of the agent's container in Podman's words what it does not understand in Docker's, and which volumes that takes. `own` is
 /// where the engine keeps the volume with our own binary.
 pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> Vec<VolumeCreateRequest> {
+    let labels = body.labels.clone();
     let Some(host) = &mut body.host_config else { return Vec::new() };
     host.extra_hosts = None;
     let mut directories: Vec<_> = host.tmpfs.take().unwrap_or_default().into_iter().collect();
@@ -173,7 +173,7 @@ pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> V
             name: Some(name.clone()),
             driver: Some("local".into()),
             driver_opts: Some(options.into()),
-            labels: Some(labels(run)),
+            labels: labels.clone(),
             ..VolumeCreateRequest::default()
         });
         mounts.push(Mount {
@@ -296,7 +296,9 @@ mod tests {
         let tmpfs = [("/tmp", "rw,size=8388608,nr_inodes=9,mode=700,uid=1,gid=2"), ("/a", "rw,size=16")];
         let tmpfs = tmpfs.map(|(path, options)| (path.to_owned(), options.to_owned()));
         let host = HostConfig { tmpfs: Some(tmpfs.into()), ..HostConfig::default() };
-        let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
+        let labels = Some([("dev.lockgate.run".into(), "abcdefghjkmn".into())].into());
+        let mut body =
+            ContainerCreateBody { host_config: Some(host), labels, ..ContainerCreateBody::default() };
         let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own");
         let options: Vec<String> =
             volumes.iter().map(|it| it.driver_opts.as_ref().unwrap()["o"].clone()).collect();

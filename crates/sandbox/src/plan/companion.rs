@@ -73,6 +73,7 @@ pub fn plan_companion(
         steps,
         probe: probe.to_vec(),
         environment,
+        labels: spec.labels.clone(),
         notices,
     })
 }

@@ -1,0 +1,88 @@
+//! Promise: a run is found again by its labels, and so is what an engine makes for it; the command is not told of them.
+//! S3.16, S4.9.
+
+use lockgate_conformance::{Backend, Bench, Needs, objects, ready, within};
+
+#[test]
+fn a_run_is_found_again_by_its_labels() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    for backend in Backend::all() {
+        let (bench, named) = (Bench::new(), backend.name());
+        let flags = ["--label", "task=T-17", "--label", "team=a b"];
+        let ended = bench.run(backend).flags(flags).command(["env"]);
+        assert!(ended.code == 0 && ended.stdout.contains("LOCKGATE_RUN_ID="), "{named}: {ended}");
+        assert!(!ended.stdout.contains("T-17"), "{named}: the command is told: {ended}");
+        assert!(bench.run(backend).command(["true"]).code == 0);
+
+        let found = |labels: &[&str]| {
+            let flags: Vec<&str> = labels.iter().flat_map(|label| ["--label", label]).collect();
+            bench.lockgate(&[&["runs", "ls", "-q"], &flags[..]].concat()).stdout.lines().count()
+        };
+        assert_eq!(found(&[]), 2, "{named}");
+        assert_eq!(found(&["task=T-17"]), 1, "{named}");
+        assert_eq!(found(&["task=T-17", "team=a b"]), 1, "{named}");
+        assert_eq!(
+            found(&["task=T-1"]) + found(&["task=T-17", "team=a"]) + found(&["other=T-17"]),
+            0,
+            "{named}"
+        );
+
+        let run = bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-17"]).stdout;
+        let shown = bench.lockgate(&["runs", "show", run.trim()]);
+        assert!(shown.stdout.contains("label      task=T-17\nlabel      team=a b\n"), "{named}: {shown}");
+        let record = bench.records(&["runs", "show", run.trim(), "--json"]);
+        assert_eq!(record[0]["labels"], serde_json::json!({ "task": "T-17", "team": "a b" }), "{named}");
+    }
+}
+
+#[test]
+fn a_label_that_is_none_is_refused_and_a_projects_file_gives_none_unasked() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for (label, word) in [("task", "gives no value"), (".task=x", ".task"), ("task=a\u{1b}[m", "control")] {
+        let ended = bench.run(Backend::isolated()).flags(["--label", label]).command(["true"]);
+        assert!(ended.code == 2 && ended.stderr.contains(word), "{label:?}: {ended}");
+    }
+    bench.file("workspace/lockgate.toml", "labels = { task = \"T-17\" }\n");
+    let ended = bench.run(Backend::isolated()).command(["true"]);
+    assert!(ended.code == 2 && ended.stderr.contains("labels"), "{ended}");
+    assert!(bench.lockgate(&["policy", "approve"]).code == 0);
+    let approved = bench.run(Backend::isolated()).command(["true"]);
+    assert!(approved.code == 0, "{approved}");
+    assert!(!bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-17"]).stdout.is_empty());
+}
+
+#[test]
+fn all_that_an_engine_makes_for_a_run_has_its_labels() {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    // One out of the pool was made before there was a run.
+    let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
+    let run = run.flags(["--workspace-mode", "overlay", "--label", "task=T-17", "--label", "run=mine"]);
+    let live = run.start(["sleep", "60"]);
+    let id = || bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-17"]).stdout.trim().to_owned();
+    assert!(within(Backend::patience(10), || !id().is_empty()), "no run: {}", live.wait());
+    let id = id();
+    // The network of all sidecars may name those on it, and is no run's.
+    let made = || {
+        let all = objects(&id).into_iter();
+        all.filter(|object| !object.contains(r#""Name":"lockgate-egress""#)).collect::<Vec<_>>()
+    };
+    // Two containers, a network and a volume.
+    assert!(within(Backend::patience(10), || made().len() >= 4), "{:?}", objects(&id));
+    for object in made() {
+        let labels: serde_json::Value = serde_json::from_str(&object).unwrap();
+        let label = |name: &str| labels["Labels"][format!("dev.lockgate.{name}")].clone();
+        assert_eq!((label("label.task"), label("label.run")), ("T-17".into(), "mine".into()), "{object}");
+        assert_eq!(label("run"), id.as_str(), "theirs is taken for ours: {object}");
+    }
+    live.signal("TERM");
+    assert_eq!(live.wait().code, 143);
+    assert!(within(Backend::patience(2), || objects(&id).is_empty()), "{:?}", objects(&id));
+}
