@@ -15,6 +15,7 @@ use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy};
 use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
+use crate::setup;
 use crate::spec::{Backend, Enforcement, Limits, RunSpec, Terminal, Wiring};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
@@ -48,6 +49,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     apply_places(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;
     apply_egress(origin, config, spec)?;
+    setup::apply(origin, &config.setup, &mut spec.setup)?;
     apply_companions(origin, config, spec)?;
     for (index, entry) in config.inbound.iter().enumerate() {
         spec.inbound.push(Inbound::compile(&named, index, entry)?);

@@ -12,6 +12,7 @@ use crate::llm::LlmConfig;
 use crate::provider_config::ProviderConfig;
 use crate::proxy::ProxyConfig;
 use crate::rule::Scrub;
+use crate::setup::SetupConfig;
 
 /// One policy file: what a run is, and what it may do.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -80,6 +81,9 @@ pub struct RunConfig {
     /// Where requests may go.
     #[serde(default, skip_serializing_if = "EgressConfig::is_empty")]
     pub egress: EgressConfig,
+    /// Commands that are run in the sandbox before the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<SetupConfig>,
     /// Services beside the command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companion: Vec<CompanionConfig>,

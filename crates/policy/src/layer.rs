@@ -109,6 +109,7 @@ impl Layers {
             labels: Vec::new(),
             spending: crate::Spending::default(),
             policy: Policy::default(),
+            setup: Vec::new(),
             companions: Vec::new(),
             inbound: Vec::new(),
             notices: Vec::new(),

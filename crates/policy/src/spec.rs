@@ -11,6 +11,7 @@ use crate::llm::Spending;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
 use crate::quantity::{ByteSize, CpuCount, Span};
 use crate::rule::Policy;
+use crate::setup::Setup;
 
 /// The longest a run may take unless a managed policy says otherwise. S1.34.
 pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
@@ -171,6 +172,8 @@ pub struct RunSpec {
     pub spending: Spending,
     /// Where requests may go.
     pub policy: Policy,
+    /// What is run in the sandbox before the command, in order.
+    pub setup: Vec<Setup>,
     /// Services beside the command, in the order in which they are started.
     pub companions: Vec<Companion>,
     /// Ports of the command's that may be reached from outside.

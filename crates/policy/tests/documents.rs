@@ -133,6 +133,21 @@ fn labels_are_accepted_and_rejected_as_said() {
     });
 }
 
+// S4.54
+#[test]
+fn set_up_commands_are_accepted_and_rejected_as_said() {
+    each_row("setup", |row| {
+        let found = compile(&format!("setup = {}", row[0]));
+        match (is(&row[1], "accepted", "rejected"), found) {
+            (true, Ok(spec)) => {
+                expect(spec.setup.iter().map(policy::Setup::name).collect::<Vec<_>>().join(", "), &row[2])
+            }
+            (false, Err(error)) if error.replace('`', "").contains(&row[2].replace('`', "")) => Ok(()),
+            (_, found) => Err(format!("the code says {found:?}")),
+        }
+    });
+}
+
 #[test]
 fn decisions_are_as_said() {
     let policy = policy_of_the_page();
@@ -282,6 +297,11 @@ fn every_example_of_a_field_compiles_and_gives_the_field() {
     });
 }
 
+/// A set-up command of which only the command is said.
+fn default_setup() -> policy::Setup {
+    compile("setup = [{ command = [\"true\"] }]").unwrap().setup.remove(0)
+}
+
 #[test]
 fn defaults_are_as_said() {
     let spec = Layers::default().compile().unwrap();
@@ -294,6 +314,7 @@ fn defaults_are_as_said() {
         ("limits.cpus", limits.cpus.to_string()),
         ("limits.pids", limits.pids.to_string()),
         ("limits.disk", limits.disk.to_string()),
+        ("setup[].timeout", default_setup().timeout.to_string()),
         ("egress.denied_status", spec.policy.denied_status().to_string()),
         ("egress.default", if spec.policy.is_open() { "open-internet" } else { "deny" }.into()),
     ];

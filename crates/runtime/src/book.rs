@@ -8,7 +8,7 @@ use sandbox::{Ended, Plan, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, reap_dead};
-use crate::record::{Outcome, RunRecord, RunState, now};
+use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, now};
 use crate::run::{Finished, Lived, Report};
 use crate::state::StateDirectory;
 use crate::watch::End;
@@ -51,6 +51,7 @@ impl Book {
             labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
             notices: plan.notices.clone(),
             plan: plan.steps.iter().map(ToString::to_string).collect(),
+            setup: Vec::new(),
             outcome: None,
         };
         match record.write(&state, run) {
@@ -62,6 +63,11 @@ impl Book {
                 Err(error)
             }
         }
+    }
+
+    /// Where it is written down what became of the set-up commands.
+    pub(crate) fn set_up(&mut self) -> &mut Vec<SetUpRecord> {
+        &mut self.record.setup
     }
 
     /// Gives back the names that were held, as soon as nobody is inside any more.

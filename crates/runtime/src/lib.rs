@@ -40,7 +40,7 @@ pub use error::Error;
 pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
-pub use record::{Outcome, RunRecord, RunState};
+pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use run::{Finished, Report, RunRequest, new_run_id, run};
 pub use settings::{Settings, SettingsRequest, approve, is_approved};
 pub use standalone::{Standalone, serve_standalone};

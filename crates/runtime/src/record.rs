@@ -46,6 +46,19 @@ pub struct Outcome {
     pub models: Option<ModelUse>,
 }
 
+/// A set-up command that was run, and what became of it. S4.54
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetUpRecord {
+    /// The command, on one line and cut where it is long.
+    pub command: String,
+    /// In words: `exited 0`, `timed out`.
+    pub status: String,
+    /// Whether it did what it was for.
+    pub succeeded: bool,
+    /// How long it took.
+    pub milliseconds: u64,
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -71,6 +84,9 @@ pub struct RunRecord {
     pub notices: Vec<String>,
     /// The steps by which the sandbox was made.
     pub plan: Vec<String>,
+    /// What was run before the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<SetUpRecord>,
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,

@@ -313,6 +313,7 @@ fn live(
         deadline,
         timeout: spec.timeout.duration(),
         stop,
+        setup: (&spec.setup, book.set_up()),
         report,
     };
     let end = watch.until_end();

@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Summary, Told};
+use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Ended, Event, Sidecar, Signals, Started, Usage};
+use sandbox::{Ended, Event, SetUpEnd, Sidecar, Signals, Started, Usage};
 
 use crate::companion::Companions;
 use crate::error::Error;
 use crate::platform::Platform;
+use crate::record::SetUpRecord;
 use crate::relay::Relay;
 use crate::run::Report;
 
@@ -61,6 +63,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) timeout: Duration,
     /// By which signal the command is asked to end.
     pub(crate) stop: i32,
+    /// What is run before the command, and what became of it so far.
+    pub(crate) setup: (&'a [Setup], &'a mut Vec<SetUpRecord>),
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
 
@@ -198,6 +202,10 @@ impl Watch<'_> {
                 }
                 Ok(None)
             }
+            Some(Event::SetUp { number, end, took }) => {
+                self.note_set_up(number, end, took);
+                Ok(None)
+            }
             Some(Event::Failed { step, cause }) => Err(sandbox::Error::step(step, cause).into()),
             Some(Event::NotExecuted { errno }) => Ok(Some(End::NotExecuted(errno))),
             Some(Event::Used(used)) => {
@@ -217,6 +225,20 @@ impl Watch<'_> {
                 .into()),
             },
         }
+    }
+
+    /// Writes down how a set-up command ended. One that failed and is not required is told of, and the run goes on.
+    fn note_set_up(&mut self, number: u32, end: SetUpEnd, took: Duration) {
+        let (setup, records) = &mut self.setup;
+        let Some(one) = usize::try_from(number).ok().and_then(|number| setup.get(number)) else { return };
+        let (command, status) = (one.name(), end.to_string());
+        if !end.succeeded() && one.on_failure == OnFailure::GoOn {
+            let text =
+                format!("set-up command `{command}` {status}; the run goes on without what it was for");
+            (self.report)(Report::Notice(&text));
+        }
+        let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        records.push(SetUpRecord { command, status, succeeded: end.succeeded(), milliseconds });
     }
 
     /// Reads what the sidecar tells; the last word goes to `summary`.

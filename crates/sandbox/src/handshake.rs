@@ -8,9 +8,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use sys::cgroup::Usage;
 use sys::descriptor;
+
+use crate::setup::SetUpEnd;
 
 /// The longest message.
 const LONGEST: usize = 8192;
@@ -33,6 +36,15 @@ pub enum Event {
     Started {
         /// What turned out weaker than planned.
         notices: Vec<String>,
+    },
+    /// A set-up command has ended.
+    SetUp {
+        /// Which one, from 0 on.
+        number: u32,
+        /// How.
+        end: SetUpEnd,
+        /// How long it took.
+        took: Duration,
     },
     /// A step failed; nothing ran.
     Failed {
@@ -69,6 +81,7 @@ impl Event {
             }
             Self::Failed { step, cause } => (b'F', fields(&[step, cause]), Vec::new()),
             Self::NotExecuted { errno } => (b'X', number(*errno), Vec::new()),
+            Self::SetUp { number, end, took } => (b'P', set_up(*number, *end, *took), Vec::new()),
             Self::Used(Usage { memory_peak, out_of_memory, pids_refused }) => {
                 let numbers = [memory_peak.unwrap_or(0), *out_of_memory, *pids_refused];
                 (b'U', numbers.iter().flat_map(|n| n.to_le_bytes()).collect(), Vec::new())
@@ -110,6 +123,7 @@ impl Event {
                 Self::Failed { step: fields.pop().unwrap_or_default(), cause }
             }
             b'X' => Self::NotExecuted { errno: number()? },
+            b'P' => parse_set_up(body).ok_or(io::ErrorKind::InvalidData)?,
             b'U' => {
                 let mut numbers = body.chunks_exact(8).map(|n| n.try_into().map_or(0, u64::from_le_bytes));
                 let mut next = || numbers.next().ok_or(io::ErrorKind::InvalidData);
@@ -121,6 +135,34 @@ impl Event {
             _ => return Err(io::ErrorKind::InvalidData.into()),
         })
     }
+}
+
+/// Which one, how long it took in milliseconds, how it ended, and the number that goes with that.
+fn set_up(number: u32, end: SetUpEnd, took: Duration) -> Vec<u8> {
+    let (kind, value) = match end {
+        SetUpEnd::Ended(Ended::Code(code)) => (b'E', code),
+        SetUpEnd::Ended(Ended::Signal(signal)) => (b'K', signal),
+        SetUpEnd::NotExecuted(errno) => (b'X', errno),
+        SetUpEnd::TimedOut => (b'T', 0),
+    };
+    let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    [&number.to_le_bytes()[..], &milliseconds.to_le_bytes(), &[kind], &value.to_le_bytes()].concat()
+}
+
+fn parse_set_up(body: &[u8]) -> Option<Event> {
+    let (number, rest) = body.split_first_chunk()?;
+    let (milliseconds, rest) = rest.split_first_chunk()?;
+    let (kind, value) = rest.split_first()?;
+    let value = i32::from_le_bytes(value.try_into().ok()?);
+    let end = match kind {
+        b'E' => SetUpEnd::Ended(Ended::Code(value)),
+        b'K' => SetUpEnd::Ended(Ended::Signal(value)),
+        b'X' => SetUpEnd::NotExecuted(value),
+        b'T' => SetUpEnd::TimedOut,
+        _ => return None,
+    };
+    let took = Duration::from_millis(u64::from_le_bytes(*milliseconds));
+    Some(Event::SetUp { number: u32::from_le_bytes(*number), end, took })
 }
 
 /// The sockets the sidecar serves: bound where the command can reach them.
@@ -217,4 +259,30 @@ pub(crate) fn receive_signal(socket: BorrowedFd<'_>) -> io::Result<Option<i32>> 
     let mut buffer = [0; 16];
     let (message, _) = descriptor::receive(socket, &mut buffer)?;
     Ok(message.try_into().ok().map(i32::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_set_up_command_ended_is_heard_as_it_was_told() {
+        let ends = [
+            SetUpEnd::Ended(Ended::Code(-1)),
+            SetUpEnd::Ended(Ended::Signal(9)),
+            SetUpEnd::NotExecuted(13),
+            SetUpEnd::TimedOut,
+        ];
+        for end in ends {
+            let told = Event::SetUp { number: 15, end, took: Duration::from_millis(70_000) };
+            let (message, _) = told.message();
+            match Event::parse(&message, Vec::new()) {
+                Ok(Event::SetUp { number: 15, end: heard, took }) => {
+                    assert_eq!((heard, took.as_secs()), (end, 70));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!((1..message.len()).all(|short| Event::parse(&message[..short], Vec::new()).is_err()));
+        }
+    }
 }

@@ -22,6 +22,7 @@ mod protect;
 mod reap;
 mod regular;
 mod seccomp;
+mod setup;
 mod source;
 mod spawn;
 mod started;
@@ -52,6 +53,7 @@ pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_compan
 pub use process::start as start_process;
 pub use reap::reap;
 pub use regular::{is_folder, is_there, open_regular, regular_below};
+pub use setup::SetUpEnd;
 pub use started::{Lines, SidecarStart, Started, Stdio};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};

@@ -13,7 +13,7 @@ mod linux;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Label, Limits, RunId, RunSpec, Wiring, WorkspaceMode};
+use policy::{Backend, ByteSize, Enforcement, Label, Limits, RunId, RunSpec, Setup, Wiring, WorkspaceMode};
 
 pub use self::companion::plan_companion;
 pub use self::identity::{IdRange, Identity, takes_account};
@@ -78,6 +78,8 @@ pub struct Plan {
     pub probe: Vec<String>,
     /// The environment of the command, without the planes' addresses where they are not known yet.
     pub environment: Vec<(String, String)>,
+    /// What is run in the sandbox before the command, in order.
+    pub setup: Vec<Setup>,
     /// Words of the person's own, by which what is made for it is found again.
     pub labels: Vec<Label>,
     /// What is weaker than it could be, each a sentence for the person.
@@ -224,6 +226,7 @@ pub fn plan(
         steps,
         probe: Vec::new(),
         environment,
+        setup: spec.setup.clone(),
         labels: spec.labels.clone(),
         notices,
     })

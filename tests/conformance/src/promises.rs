@@ -94,6 +94,7 @@ pub const PROMISES: &[Promise] = &[
     promise("timeout", ALL, "At its time limit a run is ended, whatever it does: exit 124.", "S0.24 S1.34 S1.36 S4.14"),
 
     promise("exit_codes", ALL, "The exit code tells the truth.", "DESIGN §4"),
+    promise("setup", ALL, "Set-up commands run before the command, as the same user behind the same walls and rules; nothing of them is beside it, and only a required one that fails keeps it from running.", "S4.54 S4.64 S4.72"),
     promise("descendants", ALL, "When the command or the command line ends, everything it started ends.", "L02"),
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),

@@ -45,6 +45,7 @@ mod protected_files;
 mod raw_addresses;
 mod server_names;
 mod setuid;
+mod setup;
 mod siblings;
 mod sidecar_death;
 mod syscalls;

@@ -52,6 +52,9 @@ pub(crate) struct Spec {
     /// A word of yours by which the run is found again, as in task=T-17
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) label: Vec<String>,
+    /// A line of shell that is run inside before the command; if it fails, that is told
+    #[arg(long, value_name = "LINE")]
+    pub(crate) setup: Vec<String>,
     /// Set a variable, or pass yours on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,

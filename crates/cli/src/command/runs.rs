@@ -1,7 +1,7 @@
 //! `lockgate runs`: the runs on record.
 
 use policy::{Label, RunId};
-use runtime::{RunRecord, RunState, StateDirectory};
+use runtime::{RunRecord, RunState, SetUpRecord, StateDirectory};
 use sandbox::Caller;
 
 use super::audit;
@@ -79,6 +79,11 @@ fn command(record: &RunRecord) -> String {
     output::plain(&record.command.join(" "))
 }
 
+fn set_up(setup: &SetUpRecord) -> String {
+    let SetUpRecord { command, status, milliseconds, .. } = setup;
+    output::plain(&format!("`{command}` {status} after {milliseconds} ms"))
+}
+
 fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     let record = RunRecord::read(state, &find(state, run)?)?;
     if form == Form::Json {
@@ -95,6 +100,9 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     output::data(&format!("started    {}", record.started))?;
     if let Some(ended) = &record.ended {
         output::data(&format!("ended      {ended}"))?;
+    }
+    for setup in &record.setup {
+        output::data(&format!("set-up     {}", set_up(setup)))?;
     }
     match &record.outcome {
         Some(outcome) => {
@@ -126,6 +134,9 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
     }
     for notice in &record.notices {
         output::data(&format!("    note: {}", output::plain(notice)))?;
+    }
+    for setup in &record.setup {
+        output::data(&format!("    set-up: {}", set_up(setup)))?;
     }
     audit::show_text(state, &run)?;
     if let (Some(ended), Some(outcome)) = (&record.ended, &record.outcome) {

@@ -1,6 +1,8 @@
 //! Flags as a layer of configuration: each flag is a field of the policy file.
 
-use policy::{AllowConfig, CopyConfig, MountConfig, Number, RunConfig, WorkspaceConfig, WorkspaceTable};
+use policy::{
+    AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, WorkspaceConfig, WorkspaceTable,
+};
 use runtime::SettingsRequest;
 
 use crate::arguments::Spec;
@@ -53,6 +55,10 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
             Usage::error(format!("--label `{label}` gives no value"), "write it as NAME=VALUE")
         })?;
         config.labels.insert(name.into(), value.into());
+    }
+    for line in &spec.setup {
+        let command = ["/bin/sh", "-c", line].map(String::from).to_vec();
+        config.setup.push(SetupConfig { command, ..SetupConfig::default() });
     }
     for variable in &spec.env {
         match variable.split_once('=') {

@@ -72,6 +72,7 @@ fn ready(
         env: EnvSpec { set: companion.env.clone(), pass: Vec::new() },
         terminal: Terminal::Never,
         policy: companion.policy.clone(),
+        setup: Vec::new(),
         companions: Vec::new(),
         inbound: Vec::new(),
         ..of.clone()

@@ -283,6 +283,7 @@ mod tests {
             ],
             probe: Vec::new(),
             environment: vec![("SECRET".into(), "lgph_x".into())],
+            setup: Vec::new(),
             labels: vec!["task=T-1".parse().unwrap(), "run=mine".parse().unwrap()],
             notices: Vec::new(),
         }

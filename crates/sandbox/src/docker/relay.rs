@@ -274,7 +274,7 @@ impl Relay {
                 self.ended = Some(event.message().0);
                 self.input = None;
             }
-            Event::Started { .. } | Event::Used(_) => {
+            Event::Started { .. } | Event::SetUp { .. } | Event::Used(_) => {
                 self.to_keeper.extend(frame(Channel::Event, &event.message().0));
             }
         }

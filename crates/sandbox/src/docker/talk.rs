@@ -321,7 +321,7 @@ impl Talk {
                 self.end = Some(event);
                 Some(Ended::Command)
             }
-            Ok(event @ (Event::Started { .. } | Event::Used(_))) => {
+            Ok(event @ (Event::Started { .. } | Event::SetUp { .. } | Event::Used(_))) => {
                 let _ = event.send(self.control.as_fd());
                 None
             }

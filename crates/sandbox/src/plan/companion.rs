@@ -73,6 +73,7 @@ pub fn plan_companion(
         steps,
         probe: probe.to_vec(),
         environment,
+        setup: Vec::new(),
         labels: spec.labels.clone(),
         notices,
     })

@@ -1,0 +1,138 @@
+//! Set-up commands: what is run before the command, one after the other, in the same sandbox and under the same rules. How they
+//! are run is the sandbox's business.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::is_false;
+use crate::error::ConfigError;
+use crate::layer::Origin;
+use crate::quantity::Span;
+
+/// How many a run may have, and how long the words of one may be together, in octets.
+const MOST: usize = 16;
+const LONGEST: usize = 64 << 10;
+/// How long one may take where that is not said.
+const PATIENCE: Span = Span::from_secs(300);
+/// The longest text by which one is told of, in characters.
+const LONGEST_NAME: usize = 80;
+
+/// `[[setup]]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct SetupConfig {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Whether the run ends where it fails; else that is told, and the command runs all the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub required: bool,
+    /// How long it may take, as in `5m`, which is the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+/// What happens where a set-up command fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnFailure {
+    /// It is told, and the command runs all the same.
+    GoOn,
+    /// The run ends, and nothing ran.
+    EndRun,
+}
+
+/// A set-up command, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The command and its arguments: at least one word.
+    pub command: Vec<String>,
+    /// What happens where it fails.
+    pub on_failure: OnFailure,
+    /// How long it may take.
+    pub timeout: Span,
+}
+
+impl Setup {
+    fn compile(origin: &Origin, index: usize, config: &SetupConfig) -> Result<Self, ConfigError> {
+        let field = format!("setup[{index}]");
+        let named = origin.to_string();
+        let bad = |problem: String| ConfigError::new(&named, format!("{field}.command"), problem);
+        if config.command.first().is_none_or(String::is_empty) {
+            return Err(bad("it names no program".into()));
+        }
+        if config.command.iter().any(|word| word.contains('\0')) {
+            return Err(bad("a word cannot hold NUL".into()));
+        }
+        if config.command.iter().map(String::len).sum::<usize>() > LONGEST {
+            return Err(bad("it is longer than 64KiB".into()));
+        }
+        let timeout = match &config.timeout {
+            None => PATIENCE,
+            Some(text) => crate::apply::parse(origin, &format!("{field}.timeout"), text)?,
+        };
+        let on_failure = if config.required { OnFailure::EndRun } else { OnFailure::GoOn };
+        Ok(Self { command: config.command.clone(), on_failure, timeout })
+    }
+
+    /// The command as a person is told of it: one line, and not a long one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name: String =
+            self.command.join(" ").chars().take(LONGEST_NAME + 1).flat_map(char::escape_debug).collect();
+        if let Some((cut, _)) = name.char_indices().nth(LONGEST_NAME) {
+            name.truncate(cut);
+            name.push('…');
+        }
+        name
+    }
+}
+
+/// Adds the set-up commands of a layer, after those of the layers below.
+pub(crate) fn apply(
+    origin: &Origin,
+    config: &[SetupConfig],
+    setup: &mut Vec<Setup>,
+) -> Result<(), ConfigError> {
+    for (index, entry) in config.iter().enumerate() {
+        setup.push(Setup::compile(origin, index, entry)?);
+    }
+    if setup.len() > MOST {
+        let problem = format!("there are {}, and a run may have {MOST}", setup.len());
+        return Err(ConfigError::new(&origin.to_string(), "setup", problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(word: &str) -> SetupConfig {
+        SetupConfig { command: vec![word.into()], ..SetupConfig::default() }
+    }
+
+    // S4.54
+    #[test]
+    fn set_up_commands_are_bounded_and_those_of_a_later_layer_come_after() {
+        let mut all = Vec::new();
+        apply(&Origin::Named("file".into()), &vec![one("true"); MOST - 1], &mut all).unwrap();
+        apply(&Origin::Flags, &[one("last")], &mut all).unwrap();
+        assert_eq!((all.len(), all[MOST - 1].name().as_str()), (MOST, "last"));
+        assert_eq!((all[0].on_failure, all[0].timeout.to_string().as_str()), (OnFailure::GoOn, "5m"));
+        let error = apply(&Origin::Flags, &[one("one more")], &mut all).unwrap_err();
+        assert!(error.to_string().contains("a run may have 16"), "{error}");
+        for (word, fits) in [("x".repeat(LONGEST), true), ("x".repeat(LONGEST + 1), false)] {
+            assert_eq!(Setup::compile(&Origin::Flags, 0, &one(&word)).is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_short_line() {
+        let name = |words: &[&str]| {
+            let command = words.iter().map(|word| (*word).to_owned()).collect();
+            Setup { command, on_failure: OnFailure::GoOn, timeout: PATIENCE }.name()
+        };
+        assert_eq!(name(&["git", "clone", "a\n\u{1b}[2J"]), r"git clone a\n\u{1b}[2J");
+        assert_eq!(name(&[&"é".repeat(100)]).chars().count(), LONGEST_NAME + 1);
+        assert_eq!(name(&[&"x".repeat(LONGEST_NAME)]), "x".repeat(LONGEST_NAME));
+    }
+}

@@ -1,0 +1,137 @@
+//! Set-up commands: started by init before the command, one at a time, as the same user and behind the same walls. What one leaves
+//! running is ended before the next thing begins, so nothing of it is beside the command.
+//!
+//! ```text
+//! sidecar serves ─► set-up 1 ─► its rest is ended ─► set-up 2 ─► … ─► the command
+//!                      │ failed, and required: nothing else runs
+//!                      └ asked to end: the run ends, as it would with the command
+//! ```
+
+use std::ffi::{CStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use policy::{OnFailure, Setup};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::handshake::{Ended, Event};
+use crate::spawn;
+use crate::started::Stdio;
+use crate::supervise::{Failure, Launch, Seen, Watch};
+
+/// `SIGINT` and `SIGQUIT`, signal(7): what a terminal sends when its keys are pressed.
+const FROM_KEYS: [i32; 2] = [2, 3];
+
+/// A set-up command, as init is told of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SetUp {
+    name: String,
+    command: Vec<OsString>,
+    on_failure: OnFailure,
+    patience: Duration,
+}
+
+impl SetUp {
+    pub(crate) fn of(setup: &Setup) -> Self {
+        Self {
+            name: setup.name(),
+            command: setup.command.iter().map(OsString::from).collect(),
+            on_failure: setup.on_failure,
+            patience: setup.timeout.duration(),
+        }
+    }
+}
+
+/// How a set-up command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetUpEnd {
+    /// By itself, or by a signal.
+    Ended(Ended),
+    /// Its time was over.
+    TimedOut,
+    /// It could not be executed: the error number.
+    NotExecuted(i32),
+}
+
+impl SetUpEnd {
+    /// Whether it did what it was for.
+    #[must_use]
+    pub fn succeeded(self) -> bool {
+        self == Self::Ended(Ended::Code(0))
+    }
+}
+
+impl std::fmt::Display for SetUpEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ended(Ended::Code(code)) => write!(f, "exited {code}"),
+            Self::Ended(Ended::Signal(signal)) => write!(f, "ended by signal {signal}"),
+            Self::TimedOut => f.write_str("timed out"),
+            Self::NotExecuted(errno) => {
+                write!(f, "could not be executed: {}", io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}
+
+/// Runs them all. The end of the run, where one was asked to end; where nothing is left to be told, `Err(None)`.
+pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Ended>, Option<Failure>> {
+    let it = watch.it;
+    for (number, setup) in (0..).zip(&it.launch.setup) {
+        let began = Instant::now();
+        let told = |step: &str| {
+            let step = step.to_owned();
+            move |error: io::Error| Some(Failure { step, cause: error.to_string() })
+        };
+        let stdio = streams(it.stdio).map_err(told("give a set-up command its streams"))?;
+        let launch = Launch { command: setup.command.clone(), ..it.launch.clone() };
+        let end = match spawn::spawn(&launch, &stdio, terminal) {
+            Ok(pid) => match watch.until(pid, Some(began + setup.patience)) {
+                Seen::Ended(ended) => SetUpEnd::Ended(ended),
+                Seen::Late => SetUpEnd::TimedOut,
+                Seen::Gone => return Err(None),
+            },
+            Err(error) => SetUpEnd::NotExecuted(error.raw_os_error().unwrap_or(0)),
+        };
+        it.end_rest();
+        let _ = Event::SetUp { number, end, took: began.elapsed() }.send(it.control);
+        if let Some(signal) = watch.asked.or(from_keys(end, terminal)) {
+            return Ok(Some(Ended::Signal(signal)));
+        }
+        if !end.succeeded() && setup.on_failure == OnFailure::EndRun {
+            let cause = format!("`{}` {end}, and the run requires it", setup.name);
+            return Err(Some(Failure { step: "set the sandbox up".into(), cause }));
+        }
+    }
+    Ok(None)
+}
+
+/// The signal by which a person at the terminal ended one: that was meant for the run.
+fn from_keys(end: SetUpEnd, terminal: Option<&CStr>) -> Option<i32> {
+    match end {
+        SetUpEnd::Ended(Ended::Signal(signal)) if terminal.is_some() && FROM_KEYS.contains(&signal) => {
+            Some(signal)
+        }
+        _ => None,
+    }
+}
+
+/// The terminal where there is one; otherwise nothing to read, and what is written goes where the command's errors go: its output is
+/// the command's alone.
+fn streams(stdio: &Stdio) -> io::Result<Stdio> {
+    match stdio {
+        Stdio::Terminal => Ok(Stdio::Terminal),
+        Stdio::Descriptors([_, _, errors]) => {
+            let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            Ok(Stdio::Descriptors([null, errors.try_clone()?, errors.try_clone()?]))
+        }
+    }
+}
+
+/// Keeps a terminal open while nobody else has it: whoever reads its other side would take it for closed.
+pub(crate) fn hold(terminal: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(terminal, flags, Mode::empty())?)
+}
