@@ -38,6 +38,8 @@ pub enum Origin {
     Named(String),
     /// `LOCKGATE_*` variables.
     Environment,
+    /// A variable of other programs', by its name, which is heard where nothing else says it.
+    Variable(String),
     /// Command-line flags.
     Flags,
 }
@@ -48,6 +50,7 @@ impl fmt::Display for Origin {
             Self::Managed(path) | Self::User(path) | Self::Project { path, .. } | Self::Named(path) => {
                 f.write_str(path)
             }
+            Self::Variable(name) => f.write_str(name),
             Self::Environment => f.write_str("environment"),
             Self::Flags => f.write_str("command line"),
         }
@@ -129,6 +132,17 @@ impl Layers {
         Ok(spec)
     }
 
+    /// Adds an image of the person's environment where a backend that needs one was named, and no layer names the image: the variable
+    /// says which image, and never that there is to be one. S1.6
+    pub fn fall_back_to_image(&mut self, variable: &str, image: &str) {
+        let backend = self.0.iter().rev().find_map(|layer| layer.config.backend.as_deref());
+        let is_named = self.0.iter().any(|layer| layer.config.image.is_some());
+        if matches!(backend, Some("container" | "docker")) && !is_named {
+            let config = RunConfig { image: Some(image.into()), ..RunConfig::default() };
+            self.push(Origin::Variable(variable.into()), config);
+        }
+    }
+
     /// Every field that some layer gives, with its value and the layer that gave it.
     #[must_use]
     pub fn origins(&self) -> Vec<Merged> {
@@ -208,5 +222,32 @@ fn clamp_timeout(ceiling: Span, spec: &mut RunSpec) {
             spec.timeout
         ));
         spec.timeout = ceiling;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // S1.6, S1.44
+    #[test]
+    fn an_image_of_the_environment_is_heard_where_one_is_needed_and_none_is_named() {
+        let image = |texts: &[&str]| {
+            let mut layers = Layers::default();
+            for text in texts {
+                layers.push(Origin::Named("file".into()), toml::from_str(text).unwrap());
+            }
+            layers.fall_back_to_image("PI_IMAGE", "pi:1");
+            let from = layers.origins().into_iter().find(|row| row.field == "image").map(|row| row.origin);
+            let spec = layers.compile().unwrap();
+            (spec.backend, spec.image, from)
+        };
+        let found = |backend| (backend, Some("pi:1".into()), Some("PI_IMAGE".into()));
+        assert_eq!(image(&["backend = \"docker\""]), found(Backend::Docker));
+        assert_eq!(image(&["backend = \"linux\"", "backend = \"container\""]), found(Backend::Container));
+        assert_eq!(image(&[]), (Backend::Linux, None, None));
+        assert_eq!(image(&["backend = \"docker\"", "backend = \"linux\""]), (Backend::Linux, None, None));
+        let named = (Backend::Docker, Some("mine".into()), Some("file".into()));
+        assert_eq!(image(&["backend = \"docker\"\nimage = \"mine\""]), named);
     }
 }

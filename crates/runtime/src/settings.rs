@@ -15,6 +15,8 @@ use crate::state::{StateDirectory, make_directory, replace};
 const MANAGED: &str = "/etc/lockgate/policy.toml";
 /// The project's file.
 const PROJECT: &str = "lockgate.toml";
+/// The variable by which existing set-ups name the agent's image. S1.6, S1.44
+const IMAGE: &str = "PI_IMAGE";
 /// The largest policy file.
 const LARGEST: u64 = 1 << 20;
 
@@ -93,6 +95,9 @@ impl Settings {
         }
         if request.flags != RunConfig::default() {
             layers.push(Origin::Flags, request.flags.clone());
+        }
+        if let Some(image) = caller.variable(IMAGE).filter(|image| !image.is_empty()) {
+            layers.fall_back_to_image(IMAGE, image);
         }
         Ok((layers, found))
     }

@@ -24,6 +24,8 @@ const WIRED: &[Backend] =
 const LINKED: &[Backend] = &[Backend::Veth, Backend::Container];
 /// Those whose root is made by our own init.
 const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
+/// Those that need an image.
+const OF_IMAGES: &[Backend] = &[Backend::Container, Backend::Docker, Backend::Podman];
 const OF_ENGINE: &[Backend] = &[Backend::Docker, Backend::Podman];
 const ALL: &[Backend] =
     &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Podman, Backend::Process];
@@ -75,6 +77,7 @@ pub const PROMISES: &[Promise] = &[
     promise("private_addresses", EVERY, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
     promise("ports", WIRED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
     promise("companions", ISOLATED, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
+    promise("image_name", OF_IMAGES, "Where a backend that needs an image was asked for and nothing else names one, `PI_IMAGE` does.", "S1.6 S1.44"),
     promise("image_user", OF_ENGINE, "A companion at an engine is whom its image names, by number or by name, and never root.", "S3.13"),
     promise("inbound", ISOLATED, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
     promise("datagrams", WIRED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05"),

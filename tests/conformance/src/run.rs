@@ -64,6 +64,15 @@ impl Run {
         run
     }
 
+    /// Takes back what the bench says of an image: the name is to come from somewhere else. Answers what the image is called.
+    #[must_use]
+    pub fn without_image(mut self) -> (Self, &'static str) {
+        if let Some(at) = self.flags.iter().position(|flag| flag == "--image") {
+            self.flags.drain(at..at + 2);
+        }
+        (self, image::NAME)
+    }
+
     /// Adds flags of `lockgate run`.
     #[must_use]
     pub fn flags<T: AsRef<std::ffi::OsStr>>(mut self, flags: impl IntoIterator<Item = T>) -> Self {

@@ -20,6 +20,7 @@ mod environment;
 mod exit_codes;
 mod host_files;
 mod host_processes;
+mod image_name;
 mod image_user;
 mod inbound;
 mod init;
