@@ -97,13 +97,13 @@ pub const PROMISES: &[Promise] = &[
     promise("timeout", ALL, "At its time limit a run is ended, whatever it does: exit 124.", "S0.24 S1.34 S1.36 S4.14"),
 
     promise("exit_codes", ALL, "The exit code tells the truth.", "DESIGN §4"),
-    promise("setup", ALL, "Set-up commands run before the command, as the same user behind the same walls and rules; nothing of them is beside it, and only a required one that fails keeps it from running.", "S4.54 S4.64 S4.72"),
+    promise("setup", ALL, "Set-up commands run before the command, as the same user behind the same walls and rules; nothing of them is beside it, and only a required one that fails keeps it from running.", "S4.50 S4.54 S4.64 S4.72"),
     promise("descendants", ALL, "When the command or the command line ends, everything it started ends.", "L02"),
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
     promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, forty in this test, each have a network of their own, and leave nothing.", "DESIGN §5"),
     promise("labels", ALL, "A run is found again by its labels, and so is what an engine makes for it; the command is not told of them.", "S3.16 S4.9"),
-    promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 L01 L09 L11"),
+    promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 S3.18 L01 L09 L11"),
 ];
 
 /// Whether the backend that this program tests makes a promise: one that it does not make is not tried.

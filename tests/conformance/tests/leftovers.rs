@@ -1,5 +1,5 @@
 //! Promise: nothing is left behind: after exit, timeout, cancel, and `kill -9` of the command line.
-//! DESIGN §4, §10; S3.17; L01, L09, L11.
+//! DESIGN §4, §10; S3.17, S3.18; L01, L09, L11.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,6 +83,31 @@ fn nothing_is_left_after_any_end() {
         }
         nothing_left(&bench, &mark, &id, signal);
     }
+}
+
+// S3.18: none is kept stopped for a while, so there is no age at which one goes.
+#[test]
+fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let (live, id) = started(&bench, &mark, &[]);
+    // All that could put something away, at once.
+    let all: Vec<String> =
+        processes_named(mark.text()).iter().map(|(process, _)| process.to_string()).collect();
+    assert!(std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().is_ok());
+    let _ = live.wait();
+    // The second is Podman's word.
+    let is_stopped =
+        |it: &&String| [r#""State":"exited""#, r#""State":"stopped""#].iter().any(|word| it.contains(word));
+    let stopped = || objects(&id).iter().filter(is_stopped).count();
+    assert!(within(Backend::patience(5), || stopped() > 0), "none is stopped: {:?}", objects(&id));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(stopped() > 0, "somebody else took it away, and this test shows nothing: {:?}", objects(&id));
+    let ended = bench.run(Backend::isolated()).command(["true"]);
+    assert!(ended.code == 0, "{ended}");
+    assert!(within(Backend::patience(2), || objects(&id).is_empty()), "{:?}", objects(&id));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Promise: set-up commands run before the command, as the same user behind the same walls and rules; nothing of them is beside it,
 //! and only a required one that fails keeps it from running.
-//! S4.54, S4.64, S4.72.
+//! S4.50, S4.54, S4.64, S4.72.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -180,6 +180,37 @@ fn with_a_terminal_one_has_it_and_leaves_it_to_the_command() {
     let ended = Live::start(script.stdin(std::process::Stdio::null())).wait();
     assert!(ended.code == 0 && ended.stdout.contains("of-set-up"), "{ended}");
     assert!(ended.stdout.contains("\"foreground\":true"), "{ended}");
+}
+
+// S4.50
+#[test]
+fn what_an_agent_is_to_know_is_laid_out_by_one() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for (name, text) in
+        [("10-first.md", "first\n"), ("20-second.md", "second\n"), ("30-other.txt", "other\n")]
+    {
+        bench.file(format!("outside/context/{name}"), text);
+    }
+    let context = bench.outside().join("context");
+    let text = format!(
+        "workspace = {{ mode = \"overlay\" }}\n\
+         [[mount]]\nsource = \"{}\"\ntarget = \"/home/agent/.context\"\n\
+         [[setup]]\ncommand = [\"/bin/sh\", \"-c\", \"cat /home/agent/.context/*.md > AGENTS.md\"]\nrequired = true\n",
+        context.display()
+    );
+    let run = bench.run(Backend::isolated()).flags(["--policy", &policy(&bench, &text)]);
+    let ended = run.shell("cat AGENTS.md");
+    assert!(ended.code == 0 && ended.stdout == "first\nsecond\n", "{ended}");
+    assert!(!bench.workspace().join("AGENTS.md").exists(), "it reached the folder");
+    // A link as its source is refused, and so nothing runs.
+    std::os::unix::fs::symlink(&context, bench.outside().join("linked")).unwrap();
+    let linked = text.replace("outside/context", "outside/linked");
+    let refused =
+        bench.run(Backend::isolated()).flags(["--policy", &policy(&bench, &linked)]).command(["true"]);
+    assert!(refused.code == 125 && refused.stderr.contains("symbolic link"), "{refused}");
 }
 
 #[test]
