@@ -1,7 +1,10 @@
 //! Promise: a run is found again by its labels, and so is what an engine makes for it; the command is not told of them.
 //! S3.16, S4.9.
 
+use std::collections::BTreeSet;
+
 use lockgate_conformance::{Backend, Bench, Needs, objects, ready, within};
+use serde_json::Value;
 
 #[test]
 fn a_run_is_found_again_by_its_labels() {
@@ -62,27 +65,33 @@ fn all_that_an_engine_makes_for_a_run_has_its_labels() {
         return;
     }
     let bench = Bench::new();
+    let companion = "labels = { task = \"T-17\" }\n[[companion]]\nname = \"beside\"\nimage = \"debian\"\n\
+                     command = [\"sleep\", \"60\"]\nports = [6379]\nhealth = { command = [\"true\"] }\n";
+    let policy = bench.file("outside/policy.toml", companion);
     // One out of the pool was made before there was a run.
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
-    let run = run.flags(["--workspace-mode", "overlay", "--label", "task=T-17", "--label", "run=mine"]);
+    let run = run.flags(["--workspace-mode", "overlay", "--label", "run=mine", "--policy"]).flags([policy]);
     let live = run.start(["sleep", "60"]);
-    let id = || bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-17"]).stdout.trim().to_owned();
-    assert!(within(Backend::patience(10), || !id().is_empty()), "no run: {}", live.wait());
-    let id = id();
-    // The network of all sidecars may name those on it, and is no run's.
-    let made = || {
-        let all = objects(&id).into_iter();
-        all.filter(|object| !object.contains(r#""Name":"lockgate-egress""#)).collect::<Vec<_>>()
-    };
-    // Two containers, a network and a volume.
-    assert!(within(Backend::patience(10), || made().len() >= 4), "{:?}", objects(&id));
-    for object in made() {
-        let labels: serde_json::Value = serde_json::from_str(&object).unwrap();
-        let label = |name: &str| labels["Labels"][format!("dev.lockgate.{name}")].clone();
-        assert_eq!((label("label.task"), label("label.run")), ("T-17".into(), "mine".into()), "{object}");
-        assert_eq!(label("run"), id.as_str(), "theirs is taken for ours: {object}");
+    let labelled = || objects(r#""dev.lockgate.label.task":"T-17""#);
+    // Of the run and of its companion: two containers and a network each; and a volume.
+    let whole = within(Backend::patience(15), || labelled().len() >= 7);
+    assert!(whole, "{:?}", labelled());
+    let labels_of = |object: &String| serde_json::from_str::<Value>(object).unwrap()["Labels"].clone();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let runs: BTreeSet<String> =
+        labelled().iter().map(|it| text(&labels_of(it)["dev.lockgate.run"])).collect();
+    let id = bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-17"]).stdout.trim().to_owned();
+    assert!(runs.len() == 2 && runs.contains(&id), "theirs is taken for ours: {runs:?}");
+    for run in &runs {
+        // The network of all sidecars may name those on it, and is no run's.
+        let made = objects(run).into_iter().filter(|it| !it.contains(r#""Name":"lockgate-egress""#));
+        for object in made {
+            let labels = labels_of(&object);
+            assert_eq!(labels["dev.lockgate.label.task"], "T-17", "{object}");
+            assert_eq!(labels["dev.lockgate.label.run"], "mine", "{object}");
+        }
     }
     live.signal("TERM");
     assert_eq!(live.wait().code, 143);
-    assert!(within(Backend::patience(2), || objects(&id).is_empty()), "{:?}", objects(&id));
+    assert!(within(Backend::patience(2), || labelled().is_empty()), "{:?}", labelled());
 }

@@ -182,6 +182,26 @@ fn with_a_terminal_one_has_it_and_leaves_it_to_the_command() {
     assert!(ended.stdout.contains("\"foreground\":true"), "{ended}");
 }
 
+#[test]
+fn ctrl_c_at_a_terminal_ends_the_run_and_not_one_of_them() {
+    if !ready(&[Needs::Linux, Needs::Terminal]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.run(Backend::isolated()).flags(["-t", "--setup", "touch begun; exec sleep 30"]);
+    let quoted: Vec<String> =
+        run.words(["touch", "ran"]).iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    let keys = "n=0; while ! test -e begun && test $n -lt 300; do sleep 0.1; n=$((n+1)); done; \
+                sleep 0.5; printf '\\003'; sleep 5";
+    let mut typed = std::process::Command::new("/bin/sh");
+    typed.args(["-c", &format!("({keys}) | script --quiet --return --command \"$0\" /dev/null")]);
+    typed.arg(quoted.join(" ")).envs(bench.environment()).current_dir(bench.workspace());
+    let ended = Live::start(typed.stdin(std::process::Stdio::null())).wait();
+    assert!(ended.code == 130, "{ended}");
+    assert!(!bench.workspace().join("ran").exists(), "the command ran all the same: {ended}");
+    assert_eq!(recorded(&bench), [(false, "ended by signal 2".into())]);
+}
+
 // S4.50
 #[test]
 fn what_an_agent_is_to_know_is_laid_out_by_one() {
