@@ -11,8 +11,8 @@ use sys::descriptor;
 use super::block::Block;
 use super::link::Laid;
 
-/// The messages: the ids are mapped; init's network; doors of the group; one tree; the certificate of the run's authority, and
-/// the host's address on a link, which follow their letters; nothing more comes.
+/// The messages: the ids are mapped; init's network; doors of the group; one tree; the host's address on a link, which follows its
+/// letter; nothing more of these comes; and last the certificate of the run's authority, after its letter.
 const MAPPED: &[u8] = b"m";
 const NETWORK: &[u8] = b"n";
 const DOORS: &[u8] = b"d";
@@ -43,12 +43,11 @@ pub(super) fn take_network(hand: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// The parent's side: everything else.
+/// The parent's side: everything else but the authority.
 pub(super) fn give(
     hand: &OwnedFd,
     group: Option<&Group>,
     trees: &[OwnedFd],
-    authority: Option<&[u8]>,
     laid: Option<&Laid>,
 ) -> io::Result<()> {
     let doors = group.map(Group::doors).unwrap_or_default();
@@ -58,14 +57,25 @@ pub(super) fn give(
     for tree in trees {
         descriptor::send(hand, TREE, &[tree.as_fd()])?;
     }
-    if let Some(authority) = authority {
-        descriptor::send(hand, &[&[AUTHORITY][..], authority].concat(), &[])?;
-    }
     if let Some(Laid { block, sockets }) = laid {
         let message = [&[LINK][..], &block.host().octets()].concat();
         descriptor::send(hand, &message, &sockets.each_ref().map(AsFd::as_fd))?;
     }
     descriptor::send(hand, END, &[])
+}
+
+/// The parent's side: the certificate of the run's authority, which the sidecar makes while init is at work.
+pub(super) fn give_authority(hand: &OwnedFd, authority: &[u8]) -> io::Result<()> {
+    descriptor::send(hand, &[&[AUTHORITY][..], authority].concat(), &[])
+}
+
+/// Init's side: waits for that certificate.
+pub(super) fn await_authority(hand: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut buffer = [0; LARGEST];
+    match descriptor::receive(hand, &mut buffer)?.0 {
+        [AUTHORITY, certificate @ ..] => Ok(certificate.to_vec()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// Init's side: waits until the ids are mapped.
@@ -83,13 +93,11 @@ pub(super) struct Handed {
     pub(super) doors: Vec<OwnedFd>,
     /// The trees, in the order of the steps that show them.
     pub(super) trees: Vec<OwnedFd>,
-    /// The certificate of the run's authority.
-    pub(super) authority: Option<Vec<u8>>,
     /// The host's end of the link, where there is one.
     pub(super) laid: Option<Laid>,
 }
 
-/// Init's side: waits for everything else.
+/// Init's side: waits for everything else but the authority.
 pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
     let mut handed = Handed::default();
     loop {
@@ -98,7 +106,6 @@ pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
         match message {
             DOORS => handed.doors = descriptors,
             TREE => handed.trees.extend(descriptors),
-            [AUTHORITY, certificate @ ..] => handed.authority = Some(certificate.to_vec()),
             [LINK, host @ ..] => handed.laid = Some(laid(host, descriptors)?),
             END => return Ok(handed),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -16,7 +16,8 @@ use sys::{descriptor, landlock, mount};
 use super::image::Written;
 use super::link::{self, Laid};
 use super::root::Root;
-use super::{Inherited, etc, handover, subordinate, trust, wire};
+use super::trust::Trust;
+use super::{Inherited, etc, handover, subordinate, wire};
 use crate::plan::{LimitsPlan, Plan};
 use crate::started::Stdio;
 use crate::step::{Step, Visible};
@@ -69,7 +70,6 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         root: Root::default(),
         notices: alone.into_iter().collect(),
         terminal: None,
-        authority: None,
         laid: None,
         taken_over: false,
     };
@@ -147,7 +147,6 @@ struct Maker<'a> {
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
-    authority: Option<Vec<u8>>,
     /// The host's end of the link, where there is one.
     laid: Option<Laid>,
     taken_over: bool,
@@ -163,12 +162,12 @@ impl Maker<'_> {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
             // Only now, so that the sandbox's own group is the root it sees.
             process::unshare(Namespaces::CGROUP)?;
-            Ok((handed.trees, handed.authority, handed.laid))
+            Ok((handed.trees, handed.laid))
         });
-        let (trees, authority, laid) =
+        let (trees, laid) =
             handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
         self.root.receive(trees);
-        (self.authority, self.laid) = (authority, laid);
+        self.laid = laid;
         Ok(())
     }
 
@@ -196,11 +195,13 @@ impl Maker<'_> {
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan).map_err(text),
             Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),
             Step::TrustAuthority(bundle) => {
-                let authority = self.authority.as_deref().ok_or("the sidecar made no authority")?;
                 let environment = &self.inherited.plan.environment;
                 let java = environment.iter().find(|(name, _)| name == "JAVA_HOME");
                 let java = java.map(|(_, home)| Path::new(home));
-                trust::trust(&self.root, authority, bundle.as_deref(), java).map_err(text)
+                let prepared = Trust::prepare(&self.root, bundle.as_deref(), java).map_err(text)?;
+                let authority = handover::await_authority(&self.inherited.hand);
+                let authority = authority.map_err(|e| format!("the sidecar made no authority: {e}"))?;
+                prepared.lay(&self.root, &authority).map_err(text)
             }
             Step::MountProc => self.root.mount_proc().map_err(text),
             Step::MakeDevices => {

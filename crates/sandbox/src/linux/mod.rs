@@ -130,12 +130,6 @@ fn meanwhile(
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };
-    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
-    let certificate = if opens {
-        Some(sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?)
-    } else {
-        None
-    };
     let laid = match plan.wiring {
         Wiring::Redirect => None,
         Wiring::Veth => {
@@ -146,8 +140,13 @@ fn meanwhile(
             Some(laid)
         }
     };
-    handover::give(hand, started.group.as_ref(), &trees, certificate.as_deref(), laid.as_ref())
-        .map_err(handshake)
+    handover::give(hand, started.group.as_ref(), &trees, laid.as_ref()).map_err(handshake)?;
+    if plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
+        let authority =
+            sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
+        handover::give_authority(hand, &authority).map_err(handshake)?;
+    }
+    Ok(())
 }
 
 /// Makes the control group, its undo noted first.

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sys::mount::{self, Flags};
 
@@ -24,50 +24,53 @@ const LARGEST: u64 = 8 << 20;
 /// How much of it is read at once: memory that is touched for the first time is what a start has least time for.
 const PIECE: usize = 32 << 10;
 
-/// Lets programs trust an authority, given as PEM. `java` is the runtime that the environment names.
-pub(super) fn trust(
-    root: &Root,
-    authority: &[u8],
-    bundle: Option<&Path>,
-    java: Option<&Path>,
-) -> io::Result<()> {
-    root.file(Path::new(AUTHORITY), authority)?;
-    // Of an image, the first that is a file of its own.
-    let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
-    let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
-    // Without a bundle a runtime's own store knows more than one made here would.
-    let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));
-    let mut store = (!stores.is_empty()).then(Store::new);
-    let theirs = bundle.map(|bundle| root.open_file(bundle)).transpose()?;
-    write_bundle(theirs, authority, &mut root.create(Path::new(BUNDLE))?, store.as_mut())?;
-    index(root, authority)?;
-    // After the index, which would cover them.
-    if let Some(store) = store {
-        java::lay(root, &store.finish(), &stores)?;
-    }
-    bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle))
+/// Where programs look for authorities, made ready for one more.
+pub(super) struct Trust<'a> {
+    /// The host's bundle, or the image's, and ours, which has all of it.
+    bundle: Option<&'a Path>,
+    ours: File,
+    /// The stores of the Java runtimes inside, and what is to lie over them.
+    stores: Vec<PathBuf>,
+    store: Option<Store>,
 }
 
-/// Writes the host's bundle and the authority to ours, and into a store for Java if there is to be one.
-fn write_bundle(
-    theirs: Option<File>,
-    authority: &[u8],
-    ours: &mut File,
-    mut store: Option<&mut Store>,
-) -> io::Result<()> {
-    let mut add = |piece: &[u8]| {
-        store.iter_mut().for_each(|store| store.read(piece));
-        ours.write_all(piece)
-    };
-    if let Some(theirs) = theirs {
-        let mut theirs = theirs.take(LARGEST);
-        let mut piece = vec![0; PIECE];
-        while let length @ 1.. = theirs.read(&mut piece)? {
-            add(&piece[..length])?;
+impl<'a> Trust<'a> {
+    /// Does what can be done without the authority, which is being made meanwhile. `java` is the runtime that the environment names.
+    pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: Option<&Path>) -> io::Result<Self> {
+        // Of an image, the first that is a file of its own.
+        let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
+        let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
+        // Without a bundle a runtime's own store knows more than one made here would.
+        let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));
+        let store = (!stores.is_empty()).then(Store::new);
+        let mut trust = Self { bundle, ours: root.create(Path::new(BUNDLE))?, stores, store };
+        if let Some(bundle) = bundle {
+            let mut theirs = root.open_file(bundle)?.take(LARGEST);
+            let mut piece = vec![0; PIECE];
+            while let length @ 1.. = theirs.read(&mut piece)? {
+                trust.add(&piece[..length])?;
+            }
         }
+        Ok(trust)
     }
-    add(b"\n")?;
-    add(authority)
+
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.store.iter_mut().for_each(|store| store.read(piece));
+        self.ours.write_all(piece)
+    }
+
+    /// Lets programs trust an authority, given as PEM.
+    pub(super) fn lay(mut self, root: &Root, authority: &[u8]) -> io::Result<()> {
+        root.file(Path::new(AUTHORITY), authority)?;
+        self.add(b"\n")?;
+        self.add(authority)?;
+        index(root, authority)?;
+        // After the index, which would cover them.
+        if let Some(store) = self.store {
+            java::lay(root, &store.finish(), &self.stores)?;
+        }
+        self.bundle.map_or(Ok(()), |bundle| lay_over(root, Path::new(BUNDLE), bundle))
+    }
 }
 
 /// Lays a directory with one more entry over the host's index. A kernel that cannot leaves the bundle and the variables.
