@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use egress::Summary;
 use policy::RunId;
-use sandbox::{Ended, Plan, UndoLog};
+use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, reap_dead};
@@ -102,17 +102,22 @@ impl Book {
                 lived.sandbox.kill();
                 took_away = Some(lived.sandbox.wait());
             }
-            if took_away == Some(true) {
+            if matches!(took_away, Some(Taken::All | Taken::Behind)) {
                 self.undo.engine_is_done(&self.run);
             }
+            (took_away == Some(Taken::Behind)).then_some(lived.sandbox)
         });
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         for problem in &problems {
             report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
         }
-        if problems.is_empty() {
-            self.alive.over();
+        // It holds the mark as well.
+        drop(self.undo);
+        match &lived {
+            _ if !problems.is_empty() => {}
+            Ok(Some(sandbox)) => self.alive.hand_over(sandbox),
+            _ => self.alive.over(),
         }
         let _ = reap_dead(&self.state);
         lived?;

@@ -2,13 +2,14 @@
 //! killed, and what it left is taken away.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use policy::RunId;
 use rustix::fs::FlockOperation;
-use sandbox::UndoLog;
+use sandbox::{Started, UndoLog, Unwound};
 
 use crate::error::Error;
 use crate::record::{RunRecord, RunState, now};
@@ -61,6 +62,11 @@ impl Alive {
         self.lock.try_clone().map(UndoLog::in_file).map_err(|source| state(&self.path, source))
     }
 
+    /// Leaves the mark to whoever takes away behind the run. Where nobody does any more, it is a dead run's, and found as such.
+    pub(crate) fn hand_over(self, sandbox: &Started) {
+        let _ = sandbox.hand_mark(self.lock.as_fd(), &self.path);
+    }
+
     /// Marks it as over.
     pub(crate) fn over(self) {
         let _ = std::fs::remove_file(&self.path);
@@ -103,17 +109,31 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
         let _ = std::fs::remove_file(marker);
     }
     let run: RunId = name.parse().ok()?;
-    let problems = sandbox::reap(marker).unwrap_or_default();
-    if let Ok(mut record) = RunRecord::read(directory, &run)
-        && record.state == RunState::Running
-    {
-        record.state = RunState::Lost;
-        record.ended = Some(now());
-        let _ = record.write(directory, &run);
+    let Unwound { problems, why_left } = sandbox::reap(marker).unwrap_or_default();
+    if let Ok(mut record) = RunRecord::read(directory, &run) {
+        let was = record.clone();
+        if record.state == RunState::Running {
+            record.state = RunState::Lost;
+            record.ended = Some(now());
+        }
+        if let Some(why) = why_left {
+            tell_left(&mut record.notices, &why, &problems);
+        }
+        if record != was {
+            let _ = record.write(directory, &run);
+        }
     }
     crate::changes::settle(directory, &run);
     if problems.is_empty() {
         let _ = std::fs::remove_file(marker);
     }
     Some(Reaped { run, problems })
+}
+
+/// Tells of what was still there after the run, once: how it stands now.
+fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
+    let begins = "after its end something of it could not be taken away";
+    notices.retain(|notice| !notice.starts_with(begins));
+    let now = if problems.is_empty() { "it is gone now" } else { "the next run tries again" };
+    notices.push(format!("{begins}: {why}; {now}"));
 }

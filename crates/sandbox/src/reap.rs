@@ -1,18 +1,30 @@
-//! What a run left when its process was killed: read from its undo log and given back.
+//! What a run left when its process was killed, or when nobody could take it away behind it: read from its undo log and given back.
 
 use std::io;
 use std::path::Path;
 
-use crate::undo::UndoLog;
+use crate::undo::{UndoLog, why_left};
+
+/// What unwinding the log of a run that is over came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// What could not be given back.
+    pub problems: Vec<String>,
+    /// Why something was still there, where whoever took away behind the run said so.
+    pub why_left: Option<String>,
+}
 
 /// Unwinds the undo log at `path`. A log that is not there has nothing to undo.
 ///
 /// # Errors
 /// When the log cannot be read. What could not be given back is in the answer.
-pub fn reap(path: &Path) -> io::Result<Vec<String>> {
+pub fn reap(path: &Path) -> io::Result<Unwound> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(UndoLog::recover(&text).unwind()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(log) => Ok(Unwound {
+            problems: UndoLog::recover(&log).unwind(),
+            why_left: why_left(&log).map(str::to_owned),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Unwound::default()),
         Err(error) => Err(error),
     }
 }

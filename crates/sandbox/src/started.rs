@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -87,8 +88,24 @@ pub struct Started {
     pub(crate) wall: Option<OwnedFd>,
     /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
     pub(crate) hand: RefCell<Option<OwnedFd>>,
+    /// On which whoever takes away behind the run is handed the run's mark of life, where somebody may.
+    pub(crate) mark: Option<OwnedFd>,
     pub(crate) ending: Ending,
 }
+
+/// What has become of what a sandbox's init takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// All of it is gone.
+    All,
+    /// Somebody takes it away behind the run, and waits for the run's mark: [`Started::hand_mark`].
+    Behind,
+    /// Init takes nothing away, or not all of it is gone.
+    Unknown,
+}
+
+/// The status of an init that left it to somebody else to take away.
+pub(crate) const BEHIND: i32 = 3;
 
 impl Started {
     /// A descriptor that becomes readable when init says something, or is gone.
@@ -145,9 +162,19 @@ impl Started {
         self.group.is_some() || matches!(self.ending, Ending::Outlived | Ending::TakeAway)
     }
 
-    /// Waits until init is gone, and says whether it has taken away all that was its own to take. One that takes things away may
+    /// Hands the mark of life of a run that is over to whoever takes away behind it, who holds its lock from now on and removes it at
+    /// the end.
+    ///
+    /// # Errors
+    /// When nobody is there, who would have it.
+    pub fn hand_mark(&self, mark: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        let line = self.mark.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        descriptor::send(line, std::path::absolute(path)?.as_os_str().as_encoded_bytes(), &[mark])
+    }
+
+    /// Waits until init is gone, and says what it has taken away of what was its own to take. One that takes things away may
     /// hang with whoever has them: it is ended after a while.
-    pub fn wait(&self) -> bool {
+    pub fn wait(&self) -> Taken {
         if self.ending == Ending::TakeAway {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
             let _ = rustix::event::poll(&mut gone, Some(&LONGEST_TAKING));
@@ -158,7 +185,11 @@ impl Started {
             // What it asked for last may still be made: whoever takes it away now looks after that.
             std::thread::sleep(UNDER_WAY);
         }
-        self.ending == Ending::TakeAway && matches!(ended, Ok(Exit::Code(0)))
+        match ended {
+            Ok(Exit::Code(0)) if self.ending == Ending::TakeAway => Taken::All,
+            Ok(Exit::Code(BEHIND)) if self.mark.is_some() => Taken::Behind,
+            _ => Taken::Unknown,
+        }
     }
 
     /// What the sandbox has used.

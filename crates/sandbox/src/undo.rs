@@ -73,6 +73,17 @@ impl Undo {
     }
 }
 
+/// A line of the log that says why something in it is still there: of whoever tried after the run was over.
+pub(crate) fn left(why: &str) -> String {
+    let why: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("left {why}\n")
+}
+
+/// The last such reason in a log.
+pub(crate) fn why_left(log: &str) -> Option<&str> {
+    log.lines().rev().find_map(|line| line.strip_prefix("left "))
+}
+
 /// How long the last processes of a group may take to be gone after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -195,6 +206,8 @@ mod tests {
         for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
+        let log = format!("engine {} /e.sock\n{}", run() as RunId, left("a\nb"));
+        assert_eq!((UndoLog::recover(&log).entries.len(), why_left(&log)), (1, Some("a b")));
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);
     }
 

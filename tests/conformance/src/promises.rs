@@ -27,6 +27,7 @@ const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
 /// Those that need an image.
 const OF_IMAGES: &[Backend] = &[Backend::Container, Backend::Docker, Backend::Podman];
 const OF_ENGINE: &[Backend] = &[Backend::Docker, Backend::Podman];
+const OF_DOCKER: &[Backend] = &[Backend::Docker];
 const ALL: &[Backend] =
     &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Podman, Backend::Process];
 const EVERY: &[Backend] =
@@ -103,6 +104,7 @@ pub const PROMISES: &[Promise] = &[
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
     promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, forty in this test, each have a network of their own, and leave nothing.", "DESIGN §5"),
     promise("labels", ALL, "A run is found again by its labels, and so is what an engine makes for it; the command is not told of them.", "S3.16 S4.9"),
+    promise("behind", OF_DOCKER, "What an engine has of a run goes behind it, by somebody who holds nothing of the caller's, and is never forgotten.", "S3.16 S3.17 L01 L05"),
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 S3.18 L01 L09 L11"),
 ];
 

@@ -4,6 +4,7 @@
 mod allowed_host;
 mod at_once;
 mod audit;
+mod behind;
 mod builtin_tools;
 mod canary;
 mod cgroups;

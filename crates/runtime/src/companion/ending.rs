@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use policy::RunId;
-use sandbox::UndoLog;
+use sandbox::{Taken, UndoLog};
 
 use super::{Companions, Running, wait_for};
 
@@ -47,7 +47,8 @@ impl Companions {
         self.0.iter().for_each(|it| it.sandbox.kill());
         let mut done = Vec::new();
         for mut it in self.0.drain(..) {
-            done.extend(it.sandbox.wait().then_some(it.name_at_engine).flatten());
+            let taken = it.sandbox.wait();
+            done.extend(it.name_at_engine.filter(|_| taken == Taken::All));
             it.sandbox.release();
             it.sidecar.end();
         }

@@ -33,6 +33,8 @@ pub(crate) const EGRESS: &str = "lockgate-egress";
 const PATIENCE: u64 = 60;
 /// How long an engine may take over what it takes away by itself.
 const REMOVAL: Duration = Duration::from_secs(5);
+/// How long a container may take to end whose process has.
+const ENDING: Duration = Duration::from_secs(10);
 /// The longest text of an engine's that is told.
 const LONGEST_TOLD: usize = 500;
 /// A conflict, a thing that is not there, and a network that still has somebody.
@@ -204,6 +206,18 @@ impl Engine {
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         Err(last)
+    }
+
+    /// Takes a container away whose process has ended, or is about to, once the engine has seen that: one that it kills before, under a
+    /// load, Docker goes on to list.
+    pub(super) async fn remove_ended(&self, name: &str) -> Result<(), String> {
+        if self.maker == Maker::Docker {
+            let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+            let mut ended = self.api.wait_container(name, Some(options));
+            // Whatever comes of it: one that goes on is killed.
+            let _ = tokio::time::timeout(ENDING, ended.next()).await;
+        }
+        self.remove_container(name).await
     }
 
     async fn await_removal(&self, name: &str) -> Result<(), String> {

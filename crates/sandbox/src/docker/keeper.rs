@@ -33,6 +33,7 @@ use super::network::{RunNetwork, Visit, send_line};
 use super::overlay;
 use super::podman::Maker;
 use super::prepare;
+use super::remover::Remover;
 use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
 use super::talk::Talk;
@@ -40,7 +41,7 @@ use super::turn::Turn;
 use crate::handshake::Event;
 use crate::inlet::tell_network;
 use crate::plan::Plan;
-use crate::started::Stdio;
+use crate::started::{BEHIND, Stdio};
 use crate::step::{Step, Visible};
 use crate::supervise::{Failure, Launch};
 
@@ -75,6 +76,23 @@ pub(super) struct Given<'a> {
     pub(super) notices: Vec<String>,
     /// Where the parent hands over the certificate of the run's authority, where there is one.
     pub(super) hand: OwnedFd,
+    /// Where whoever takes away behind the run is handed the run's mark of life, where that may be.
+    pub(super) mark: Option<OwnedFd>,
+}
+
+/// The processes that go on behind the run.
+struct Behind {
+    filler: Option<Filler>,
+    remover: Option<Remover>,
+}
+
+/// What became of what an engine had of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// It is gone.
+    Gone,
+    /// It is being taken away behind the run.
+    Behind,
 }
 
 /// The name of a run's container. S1.6
@@ -83,19 +101,28 @@ fn agent_name(plan: &Plan) -> String {
 }
 
 /// The life of a keeper, and the status it ends with.
-pub(super) fn live(given: Given<'_>) -> i32 {
-    // A pool that nobody fills is an empty one.
-    let filler = Filler::start(given.engine, given.pool).ok().flatten();
+pub(super) fn live(mut given: Given<'_>) -> i32 {
+    let mark = given.mark.take();
+    let mut behind = Behind {
+        // A pool that nobody fills is an empty one.
+        filler: Filler::start(given.engine, given.pool).ok().flatten(),
+        // Where nobody else takes away, this process does.
+        remover: mark.and_then(|mark| Remover::start(given.engine, &given.plan.run, &mark).ok()),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return 1 };
-    let kept = runtime.block_on(keep(given, filler.as_ref()));
+    let kept = runtime.block_on(keep(given, &mut behind));
     // Threads that wait for somebody else's streams are not waited for.
     runtime.shutdown_background();
-    i32::from(kept.is_err())
+    match kept {
+        Ok(Over::Gone) => 0,
+        Ok(Over::Behind) => BEHIND,
+        Err(_) => 1,
+    }
 }
 
 /// Makes, watches, takes away. What could not be made is taken away as well.
-async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> {
+async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
     let (plan, run) = (given.plan, given.plan.run.clone());
     let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
@@ -112,12 +139,15 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
         let made = make(&given, &engine, &held).await?;
         turn.end();
         streams::hear_sidecar(link, words.clone());
-        watch(given, &engine, made, filler, words, heard).await
+        watch(given, &engine, made, &held, behind, words, heard).await
     };
     let kept = kept.await;
     if let (Err(Failure { step, cause }), Ok(control)) = (&kept, told) {
         // Before the sidecar is let go, whose end the parent would otherwise see first.
         let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
+    }
+    if kept.as_ref().is_ok_and(|over| *over == Over::Behind) {
+        return kept;
     }
     // An engine that made none is not asked for them.
     let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
@@ -137,7 +167,8 @@ async fn keep(given: Given<'_>, filler: Option<&Filler>) -> Result<(), Failure> 
         Ok((containers, network)) => (containers.into_iter().collect::<Result<(), String>>(), network),
         Err(late) => (Err(late.to_string()), Ok(())),
     };
-    kept.and(containers.and(network).map_err(|cause| fail("take everything away", cause)))
+    let taken = containers.and(network).map_err(|cause| fail("take everything away", cause));
+    kept.and_then(|over| taken.map(|()| over))
 }
 
 /// What was made at the engine.
@@ -207,10 +238,11 @@ async fn watch(
     given: Given<'_>,
     engine: &Engine,
     made: Made,
-    filler: Option<&Filler>,
+    held: &Held,
+    behind: &mut Behind,
     words: Sender<Word>,
     heard: Receiver<Word>,
-) -> Result<(), Failure> {
+) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
     let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, .. } = given;
     let agent = agent_name(plan);
@@ -249,32 +281,47 @@ async fn watch(
             turn = talk.turn() => match turn? {
                 None if talk.has_begun() && !begun => {
                     begun = true;
-                    filler.inspect(|filler| filler.has_begun());
+                    behind.filler.iter().for_each(Filler::has_begun);
                 }
                 None => {}
                 Some(ended) => break ended,
             },
         }
     };
-    let began = talk.has_begun();
-    let last_words = async {
-        talk.close().await;
+    let (began, has_ended) = (talk.has_begun(), talk.has_ended());
+    let close = async {
+        let attached = talk.close().await;
         // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
         let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
         drop(link);
-        match last_words {
+        let said = match last_words {
             None => {
                 let said = tokio::time::timeout(LAST_WORD, &mut carried).await;
                 said.ok().and_then(Result::ok).map(|(said, _)| said).unwrap_or_default()
             }
             Some(said) => said.map(|(said, _)| said).unwrap_or_default(),
+        };
+        (attached, said)
+    };
+    if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
+        let (mut attached, _) = close.await;
+        // Not before the command's container has ended: what held the command may be given back after this.
+        if attached.has_ended().await && remover.take(at, &held.borrow()) {
+            return Ok(Over::Behind);
+        }
+        return Ok(Over::Gone);
+    }
+    // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
+    let agent = async {
+        match ended {
+            Ended::Command => engine.remove_ended(&agent).await,
+            Ended::Parent | Ended::SidecarGone => engine.remove_container(&agent).await,
         }
     };
-    // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
-    let (_, said) = tokio::join!(engine.remove_container(&agent), async {
-        let said = last_words.await;
+    let (_, said) = tokio::join!(agent, async {
+        let (_, said) = close.await;
         if ended == Ended::Command {
-            let _ = engine.remove_container(&container).await;
+            let _ = engine.remove_ended(&container).await;
         }
         said
     });
@@ -283,7 +330,7 @@ async fn watch(
             if said.is_empty() { "its container ended, or the engine let go of it".into() } else { said };
         return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
     }
-    Ok(())
+    Ok(Over::Gone)
 }
 
 /// Why the keeper stops watching.

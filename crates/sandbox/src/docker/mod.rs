@@ -15,6 +15,7 @@ mod accounts;
 mod acquire;
 mod apart;
 mod attached;
+mod behind;
 mod brought;
 mod container;
 mod engine;
@@ -33,6 +34,7 @@ mod pool;
 mod prepare;
 mod published;
 mod relay;
+mod remover;
 mod replenish;
 mod streams;
 mod talk;
@@ -41,7 +43,7 @@ mod wire;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -222,6 +224,10 @@ pub fn start(
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
+    let (mark, mark_inside) = match is_left_behind(plan, engine, &visits, inlet.as_ref()) {
+        true => Some(descriptor::message_pair().map_err(handshake)?).unzip(),
+        false => (None, None),
+    };
     let given = Given {
         plan,
         command,
@@ -237,12 +243,13 @@ pub fn start(
         protected,
         notices,
         hand: hand_inside,
+        mark: mark_inside,
     };
     // Not tied to this process by a signal: it would end before it could take anything away. Its end is seen on the socket.
     let init = process::clone(Namespaces::NONE, None, move || {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
-        keep.extend(given.inlet.as_ref().map(AsFd::as_fd));
+        keep.extend([&given.inlet, &given.mark].into_iter().flatten().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
         }
@@ -255,7 +262,8 @@ pub fn start(
     // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     let hand = opens.then_some(hand).into();
-    let started = Started { init, control, group: None, held, wall: None, hand, ending: Ending::TakeAway };
+    let started =
+        Started { init, control, group: None, held, wall: None, hand, mark, ending: Ending::TakeAway };
     match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {
@@ -264,6 +272,17 @@ pub fn start(
             Err(error)
         }
     }
+}
+
+/// Whether what the engine has of a run may go behind it. Not where somebody needs it gone: who looks at what was written in a
+/// workspace that is kept apart, the next who wants the same port of this machine, and a companion whose network has to go as well.
+fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], inlet: Option<&OwnedFd>) -> bool {
+    engine.at.maker == Maker::Docker
+        && overlay::overlays(plan).next().is_none()
+        && engine.published.is_empty()
+        && visits.is_empty()
+        && inlet.is_none()
+        && behind::lasts()
 }
 
 /// Whoever has the engine's socket is root on its machine: nothing that is or holds it is shown. S3.10

@@ -7,17 +7,14 @@
 //!                      └──── the end, and no command has begun ──────────────────────────┘
 //! ```
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
-use sys::process::{self, Namespaces};
-use sys::{descriptor, privilege};
 
+use super::behind;
 use super::container;
 use super::engine::{Engine, EngineAt};
 use super::pool::Member;
@@ -43,10 +40,7 @@ impl Filler {
             return Ok(None);
         }
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        process::clone(Namespaces::NONE, None, || {
-            let shut = shut_off(&read);
-            i32::from(shut.is_err() || live(&read, at, size).is_none())
-        })?;
+        behind::start(&[read.as_fd()], || live(&read, at, size))?;
         Ok(Some(Self(write)))
     }
 
@@ -54,17 +48,6 @@ impl Filler {
     pub(super) fn has_begun(&self) {
         let _ = rustix::io::write(&self.0, b"b");
     }
-}
-
-/// Lets go of all that is the run's: whoever reads what the command writes would wait for this process as well.
-fn shut_off(word: &OwnedFd) -> io::Result<()> {
-    privilege::undumpable()?;
-    descriptor::close_all_but(&[word.as_fd()])?;
-    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
-    dup2_stderr(&nothing)?;
-    Ok(rustix::process::chdir("/")?)
 }
 
 fn live(word: &OwnedFd, at: &EngineAt, size: usize) -> Option<()> {

@@ -130,6 +130,11 @@ impl Talk {
         self.brief.is_none()
     }
 
+    /// Whether the command has begun and ended.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.end, Some(Event::Ended(_)))
+    }
+
     /// Takes whatever comes next.
     pub(super) async fn turn(&mut self) -> Result<Option<Ended>, Failure> {
         let takes_input = self.waiting_input.is_none() && self.inputs.is_some();
@@ -350,10 +355,11 @@ impl Talk {
         let _ = self.attached.input.flush().await;
     }
 
-    /// Waits until the caller has what the command wrote, and then tells the parent how it ended.
-    pub(super) async fn close(mut self) {
+    /// Waits until the caller has what the command wrote, and then tells the parent how it ended. The container's streams are
+    /// what is left.
+    pub(super) async fn close(mut self) -> Attached {
         (self.output, self.errors, self.terminal) = (None, None, None);
-        let Some(end) = self.end.take() else { return };
+        let Some(end) = self.end.take() else { return self.attached };
         let written = async {
             while self.unwritten > 0 {
                 match self.heard.recv().await {
@@ -366,5 +372,6 @@ impl Talk {
         let _ = tokio::time::timeout(LAST_READ, written).await;
         drop(self.words);
         let _ = end.send(self.control.as_fd());
+        self.attached
     }
 }

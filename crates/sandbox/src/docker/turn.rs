@@ -22,6 +22,9 @@ pub const LONGEST_TURN: Duration = Duration::from_secs(600);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(40);
 
+/// How many take away behind their runs at the same time: an engine has done that within a second.
+const PLACES_BEHIND: usize = 4;
+
 /// A place, until it is dropped.
 pub(super) struct Turn(Option<UnixListener>);
 
@@ -63,11 +66,20 @@ impl Turn {
     }
 }
 
+/// A place among those that take away behind their runs, at once or not at all.
+pub(super) fn place_behind(socket: &Path) -> Option<UnixListener> {
+    free_of("behind", PLACES_BEHIND, socket)
+}
+
 /// A place that nobody has.
 fn free(socket: &Path) -> Option<UnixListener> {
+    free_of("turn", PLACES, socket)
+}
+
+fn free_of(what: &str, places: usize, socket: &Path) -> Option<UnixListener> {
     let user = rustix::process::geteuid().as_raw();
-    let name = |place| format!("lockgate-turn-{user}-{place}-{}", socket.display());
-    (0..PLACES).find_map(|place| {
+    let name = |place| format!("lockgate-{what}-{user}-{place}-{}", socket.display());
+    (0..places).find_map(|place| {
         let name = name(place);
         let address = SocketAddr::from_abstract_name(&name.as_bytes()[..name.len().min(100)]).ok()?;
         UnixListener::bind_addr(&address).ok()

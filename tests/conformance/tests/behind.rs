@@ -1,0 +1,138 @@
+//! Promise: a run at Docker's engine is over when its command has ended and its sidecar has said its last word; what the engine has of it
+//! goes behind it, by somebody who holds nothing of the caller's, and is never forgotten.
+//! S3.16, S3.17; L01, L05.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use lockgate_conformance::{
+    Backend, Bench, Live, Run, ask_engine, objects, processes_named, promised, ready, within,
+};
+use serde_json::{Value, json};
+
+/// How the wrapper reads what the command says: to the end of the pipe.
+const READ: [&str; 4] = ["/bin/sh", "-c", r#""$@" | cat"#, "sh"];
+
+/// A run that goes on until it is told to end.
+fn stays(run: &Run, bench: &Bench) -> (Live, String) {
+    let line =
+        "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; while [ ! -e go ]; do sleep 0.1; done; echo said";
+    let live = run.clone().caller("SIDECAR_POOL_SIZE", "0").start(["/bin/sh", "-c", line]);
+    let id = bench.workspace().join("id");
+    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
+    (live, std::fs::read_to_string(id).unwrap().trim().to_owned())
+}
+
+/// A container of somebody else's on the network of a run, which the engine keeps as long as it is there.
+fn visit(run: &str) -> String {
+    let (_, about) = ask_engine("GET", &format!("/containers/lockgate-agent-{run}/json"), &Value::Null);
+    let network = format!("lockgate-exec-{run}");
+    let request = json!({
+        "Image": about["Config"]["Image"], "Cmd": ["sleep", "120"], "HostConfig": {"NetworkMode": network}
+    });
+    let (status, made) = ask_engine("POST", "/containers/create", &request);
+    assert_eq!(status, 201, "{made}");
+    let id = made["Id"].as_str().unwrap().to_owned();
+    let (status, said) = ask_engine("POST", &format!("/containers/{id}/start"), &Value::Null);
+    assert_eq!(status, 204, "{said}");
+    id
+}
+
+fn leave(visitor: &str) {
+    let (status, said) = ask_engine("DELETE", &format!("/containers/{visitor}?force=1"), &Value::Null);
+    assert_eq!(status, 204, "{said}");
+}
+
+/// What the engine has of a run, but for what was put there by a test.
+fn left(run: &str) -> Vec<String> {
+    objects(&format!("lockgate-exec-{run}"))
+}
+
+/// Whoever is behind a run of this bench's.
+fn behind(bench: &Bench) -> Vec<u32> {
+    let of_bench = processes_named(bench.workspace().to_str().unwrap());
+    of_bench.into_iter().map(|(process, _)| process).collect()
+}
+
+fn mark(bench: &Bench, run: &str) -> PathBuf {
+    bench.state().join("lockgate/live").join(run)
+}
+
+#[test]
+fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_is_left() {
+    if !promised("behind") || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (live, id) = stays(&bench.run(Backend::isolated()).behind(READ), &bench);
+    let visitor = visit(&id);
+    bench.file("workspace/go", "");
+    // The reader has come to the end of its pipe. L05
+    let ended = live.wait();
+    assert!(ended.code == 0 && ended.stdout == "said\n", "{ended}");
+    let all = behind(&bench);
+    assert!(!all.is_empty() && mark(&bench, &id).exists(), "nobody is behind the run any more");
+    for process in all {
+        let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        let files: Vec<String> = files
+            .flat_map(|file| std::fs::read_link(file.path()))
+            .map(|to| to.display().to_string())
+            .collect();
+        let foreign =
+            |it: &&String| it.starts_with("pipe:") || it.starts_with("/dev/pts") || it.contains(".jsonl");
+        let held: Vec<&String> = files.iter().filter(foreign).collect();
+        assert!(held.is_empty(), "{process} holds {held:?} of {files:?}");
+    }
+    let (status, about) = ask_engine("GET", &format!("/containers/lockgate-agent-{id}/json"), &Value::Null);
+    assert!(status == 404 || about["State"]["Running"] == false, "the command's container runs: {about}");
+
+    assert!(within(Backend::patience(2), || behind(&bench).is_empty()), "it tries for ever");
+    let shown = bench.lockgate(&["runs", "show", &id]).stdout;
+    assert!(shown.contains("could not be taken away") && shown.contains("active endpoints"), "{shown}");
+    assert!(shown.contains("the next run tries again") && shown.contains("exited 0"), "{shown}");
+    leave(&visitor);
+    let shown = bench.lockgate(&["runs", "show", &id]).stdout;
+    assert!(shown.contains("it is gone now") && !shown.contains("tries again"), "{shown}");
+    assert!(left(&id).is_empty() && !mark(&bench, &id).exists(), "{:?}", left(&id));
+}
+
+#[test]
+fn what_was_left_when_everybody_was_killed_is_found_by_the_next_start() {
+    if !promised("behind") || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (live, id) = stays(&bench.run(Backend::isolated()), &bench);
+    let visitor = visit(&id);
+    bench.file("workspace/go", "");
+    assert!(live.wait().code == 0);
+    let all = behind(&bench);
+    assert!(!all.is_empty(), "nobody is behind the run");
+    for process in all {
+        let done = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
+        assert!(done.is_ok_and(|status| status.success()));
+    }
+    assert!(mark(&bench, &id).exists() && !left(&id).is_empty(), "{:?}", left(&id));
+    leave(&visitor);
+    let ended = bench.run(Backend::isolated()).command(["true"]);
+    assert!(ended.code == 0, "{ended}");
+    assert!(within(Backend::patience(1), || left(&id).is_empty()), "{:?}", left(&id)); // S3.17
+    assert!(!mark(&bench, &id).exists());
+}
+
+#[test]
+fn in_a_process_namespace_of_somebody_elses_nothing_is_left_behind() {
+    if !promised("behind") || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    // Its first process is the run's, with whose end the kernel ends all others.
+    let apart = bench.run(Backend::isolated()).behind(["unshare", "--pid", "--fork", "--mount-proc"]);
+    let (live, id) = stays(&apart, &bench);
+    assert!(!left(&id).is_empty(), "the inventory does not see a run that goes on");
+    bench.file("workspace/go", "");
+    let ended = live.wait_within(Duration::from_secs(60));
+    assert!(ended.code == 0 && ended.stdout == "said\n", "{ended}");
+    assert!(left(&id).is_empty() && !mark(&bench, &id).exists(), "{:?}", left(&id));
+}
