@@ -45,13 +45,11 @@ impl Sidecar {
         filled: oneshot::Sender<()>,
     ) -> Result<Self, Failure> {
         let mut filled = Some(filled);
-        let taken = |id: &str| {
-            held.borrow_mut().push(id.to_owned());
-            tell(&mut filled);
-        };
+        let taken = |id: &str| held.borrow_mut().push(id.to_owned());
         // One that waits was made without ports, and an engine publishes none of a container that is there.
         if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
-            && let Some((id, attached)) = engine.take_member(&plan.run, own, taken).await
+            && let Some((id, attached)) =
+                engine.take_member(&plan.run, own, || tell(&mut filled), taken).await
         {
             return Ok(Self::Taken { id, attached });
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountType, NetworkingConfig, ResourcesUlimits,
+    MountType, MountVolumeOptions, NetworkingConfig, ResourcesUlimits,
 };
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
@@ -190,7 +190,9 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
 }
 
 fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
-    let mut all = vec![own_volume(volume)];
+    // It may be asked for before ours have filled the volume, and what its image has there is not to.
+    let volume_options = MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() };
+    let mut all = vec![Mount { volume_options: Some(volume_options), ..own_volume(volume) }];
     let mut copies = 0;
     for step in &plan.steps {
         match step {
@@ -306,6 +308,8 @@ mod tests {
         assert_eq!(host.dns, Some(vec!["198.18.7.3".into()]));
         assert_eq!(host.extra_hosts, Some(vec!["sidecar:198.18.7.3".into()]), "S1.14");
         assert_eq!((host.binds, host.pid_mode, host.devices), (None, None, None));
+        let own = host.mounts.as_ref().unwrap()[0].volume_options.as_ref().unwrap();
+        assert_eq!(own.no_copy, Some(true), "an image is not to fill the volume with a binary of its own");
         let mounts: Vec<String> = host
             .mounts
             .unwrap()

@@ -23,9 +23,10 @@ use tokio::sync::oneshot;
 use super::Protected;
 use super::accepts;
 use super::acquire::{Carried, Held, Networks, Sidecar};
+use super::agent;
 use super::attached::Attached;
 use super::brought::Brought;
-use super::container::{self, COPIES};
+use super::container::COPIES;
 use super::engine::{Engine, EngineAt, network_name, told};
 use super::held::Asked;
 use super::inside::{Brief, Shown};
@@ -96,7 +97,7 @@ enum Over {
 }
 
 /// The name of a run's container. S1.6
-fn agent_name(plan: &Plan) -> String {
+pub(super) fn agent_name(plan: &Plan) -> String {
     format!("lockgate-agent-{}", plan.run)
 }
 
@@ -184,42 +185,32 @@ struct Made {
 async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
     let plan = given.plan;
-    let agent = agent_name(plan);
     // Any number will do that is not every run's first choice.
     let first =
         plan.run.as_str().bytes().fold(0u32, |sum, octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
-    let own = prepare::own(engine).await.map_err(fail("make the sidecar's image"))?;
+    let likely = RunNetwork::numbered(first);
+    let own = prepare::own(engine).map_err(fail("make the sidecar's image")).shared();
     // Whoever reaches a companion is made meanwhile.
     let tell = |network: &RunNetwork| {
         given.inlet.iter().for_each(|inlet| tell_network(inlet, *network));
     };
     let network = engine.make_network(plan, first).inspect_ok(tell);
     let network = network.map_err(fail("make the run's network")).shared();
-    held.borrow_mut().push(agent.clone());
+    held.borrow_mut().push(agent_name(plan));
     let (filled, is_filled) = oneshot::channel();
     // One thing after the other within each of the two, which wait for the network, and for our own binary in its volume.
     let (sidecar, made) = tokio::join!(
         async {
-            let (network, sidecar) =
-                tokio::join!(network.clone(), Sidecar::acquire(plan, engine, &own, held, filled));
-            let (network, sidecar) = (network?, sidecar?);
+            let (network, sidecar) = tokio::join!(network.clone(), async {
+                let own = own.clone().await?;
+                let sidecar = Sidecar::acquire(plan, engine, &own, held, filled).await?;
+                Ok((own, sidecar))
+            });
+            let (network, (own, sidecar)) = (network?, sidecar?);
             let networks = Networks { own: network, visits: &given.visits };
             sidecar.join(plan, engine, &own, held, networks, || hand_line(given.link.as_fd(), network)).await
         },
-        async {
-            let (network, filled) = tokio::join!(network.clone(), is_filled);
-            let network = network?;
-            filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
-            let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
-            let volumes = overlay::volumes(plan);
-            let made = engine.make_agent(&plan.run, &own.volume, &agent, body, volumes).await;
-            made.map_err(fail("make the agent's container"))?;
-            let attached = Attached::to(engine, &agent).await;
-            let attached = attached.map_err(fail("attach to the agent's container"))?;
-            let started = engine.start(&agent).await.map_err(|error| overlay::explain(plan, error));
-            started.map_err(fail("start the agent's container"))?;
-            Ok(attached)
-        }
+        async { agent::start(given, engine, &own.clone().await?, likely, network.clone(), is_filled).await }
     );
     let (container, sidecar) = sidecar?;
     Ok(Made { sidecar, container, agent: made?, network: network.await? })

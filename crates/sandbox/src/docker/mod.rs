@@ -13,6 +13,7 @@
 mod accepts;
 mod accounts;
 mod acquire;
+mod agent;
 mod apart;
 mod attached;
 mod behind;

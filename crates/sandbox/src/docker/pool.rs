@@ -124,17 +124,22 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Takes a member for a run, if there is one that answers and leaves the pool; whatever is wrong with them, there is none. Each
-    /// that was taken is told to `taken`, also one that then does not answer.
+    /// Takes a member for a run, if there is one that answers and leaves the pool; whatever is wrong with them, there is none. That one
+    /// runs, and so our own binary is in its volume, is told to `waits`; each that was taken to `taken`, also one that then does not
+    /// answer.
     pub(super) async fn take_member(
         &self,
         run: &RunId,
         own: &Own,
+        waits: impl FnOnce(),
         mut taken: impl FnMut(&str),
     ) -> Option<(String, Attached)> {
         let members = self.members().await.ok()?;
         let mut ids: Vec<String> =
             members.into_iter().filter(|member| member.can_be_taken(own)).map(|member| member.id).collect();
+        if !ids.is_empty() {
+            waits();
+        }
         // Runs that begin at once do not all ask for the same one first.
         let turn = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
         ids.rotate_left(turn);

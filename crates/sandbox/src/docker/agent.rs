@@ -1,0 +1,60 @@
+//! The agent's container of a run: made while its network still is, where the engine takes that, and started when the network and our
+//! own binary are there.
+
+use tokio::sync::oneshot::Receiver;
+
+use super::attached::Attached;
+use super::container;
+use super::engine::Engine;
+use super::keeper::{Given, agent_name};
+use super::network::RunNetwork;
+use super::overlay;
+use super::podman::Maker;
+use super::prepare::Own;
+use crate::supervise::Failure;
+
+/// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
+pub(super) async fn start(
+    given: &Given<'_>,
+    engine: &Engine,
+    own: &Own,
+    likely: RunNetwork,
+    network: impl Future<Output = Result<RunNetwork, Failure>>,
+    is_filled: Receiver<()>,
+) -> Result<Attached, Failure> {
+    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let agent = agent_name(given.plan);
+    // Docker looks for the network when the container is started, Podman when it is made.
+    let early = match engine.maker {
+        Maker::Docker => Some(make(given, engine, own, likely).await),
+        Maker::Podman => None,
+    };
+    let (network, filled) = tokio::join!(network, is_filled);
+    let network = network?;
+    filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
+    let attached = match early {
+        Some(Ok(attached)) if network == likely => attached,
+        None => make(given, engine, own, network).await?,
+        Some(_) => {
+            let _ = engine.remove_container(&agent).await;
+            make(given, engine, own, network).await?
+        }
+    };
+    let started = engine.start(&agent).await.map_err(|error| overlay::explain(given.plan, error));
+    started.map_err(fail("start the agent's container"))?;
+    Ok(attached)
+}
+
+async fn make(
+    given: &Given<'_>,
+    engine: &Engine,
+    own: &Own,
+    network: RunNetwork,
+) -> Result<Attached, Failure> {
+    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let (plan, agent) = (given.plan, agent_name(given.plan));
+    let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
+    let made = engine.make_agent(&plan.run, &own.volume, &agent, body, overlay::volumes(plan)).await;
+    made.map_err(fail("make the agent's container"))?;
+    Attached::to(engine, &agent).await.map_err(fail("attach to the agent's container"))
+}
