@@ -1,9 +1,12 @@
 //! A start of `/bin/true` by backend `docker`, beside the same done by hand with docker's own client: a network of the run's
 //! own, a sidecar on it that waits, the command, and nothing left of them. Both have one daemon do it, the bench's own.
 //!
+//! The product ends before the last of it is gone. That is measured as well, and nobody's next turn begins before it.
+//!
 //! Cold, nothing of the one before is there but images, and what the product makes once for an engine. Warm, a sidecar waits on a
 //! network of its own, which by hand is made beforehand, and by the product behind the run before; neither is measured.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -42,6 +45,14 @@ const WAITS: &[&str] =
     &["ps", "--quiet", "--filter", "network=lockgate-sidecar-pool", "--filter", "status=running"];
 /// How long it may take until one does.
 const FILLED: Duration = Duration::from_secs(30);
+/// What of the product's is there while a run is, and not after it.
+const LEFT: [&[&str]; 3] = [
+    &["ps", "--all", "--quiet", "--filter", "label=dev.lockgate.run"],
+    &["ps", "--all", "--quiet", "--filter", "network=lockgate-egress"],
+    &["network", "ls", "--quiet", "--filter", "label=dev.lockgate.run"],
+];
+/// How long it may take until it is gone.
+const GONE: Duration = Duration::from_secs(30);
 
 /// Whether a sidecar waits before the start.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +89,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
             Ok(_) => subjects.push(Series::new("docker", Role::Peer)),
             Err(error) => section.skipped.push(format!("{error:#}")),
         }
+        starts.gone.take();
         let series = sample::in_turns(subjects, bench.pace.engine_starts, |index| {
             let took = if index == 0 { starts.ours(kind)? } else { starts.by_hand(kind)? };
             Ok(took.as_secs_f64() * 1000.0)
@@ -86,7 +98,12 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         let target = Some(TARGET);
         let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
         let fastest = row.at(0.0, &what("min"));
-        section.rows.extend([row, fastest]);
+        // By hand the end of the last program is also the end of the last of it.
+        let gone = Series { samples: starts.gone.take(), ..Series::new("lockgate", Role::Ours) };
+        let by_hand = row.series.iter().filter(|one| one.role == Role::Peer).cloned();
+        let series = std::iter::once(gone).chain(by_hand).collect();
+        let gone = Row { series, ..row.at(0.5, &what("until nothing is left, p50")) };
+        section.rows.extend([row, fastest, gone]);
     }
     Ok(section)
 }
@@ -101,8 +118,9 @@ fn about(engine: &Engine) -> Vec<String> {
     vec![
         format!(
             "From fork to the end of the starting program, which is `lockgate run --backend docker --image {SMALL} -- \
-             {COMMAND}` with all it does by default: the sidecar serves before the command begins, and network and containers \
-             are gone at the end. Its own image was made beforehand."
+             {COMMAND}` with all it does by default: the sidecar serves before the command begins. At the end both containers \
+             have ended, and they and the network are taken away behind the program, until its client lists none of them: a row \
+             of its own, and nobody's next turn begins earlier. Its own image was made beforehand."
         ),
         format!(
             "By hand, from the first fork to the end of the last: {}. That sidecar only waits.",
@@ -127,6 +145,8 @@ struct Starts<'a> {
     workspace: PathBuf,
     /// What the last program said on its standard error.
     complaint: PathBuf,
+    /// How long it took until nothing of the product's was left, in milliseconds.
+    gone: RefCell<Vec<f64>>,
 }
 
 impl<'a> Starts<'a> {
@@ -135,7 +155,7 @@ impl<'a> Starts<'a> {
         fs::create_dir(&workspace).context("failed to make a workspace")?;
         chown(&workspace, Some(OWNER), Some(OWNER)).context("failed to give the workspace an owner")?;
         let complaint = bench.folder.join("engine-complaint");
-        Ok(Self { engine, lockgate: bench.lockgate.clone(), workspace, complaint })
+        Ok(Self { engine, lockgate: bench.lockgate.clone(), workspace, complaint, gone: RefCell::default() })
     }
 
     fn ours(&self, kind: Kind) -> Result<Duration> {
@@ -144,7 +164,21 @@ impl<'a> Starts<'a> {
         let words = ["run", "--backend", "docker", "--image", SMALL, "--", COMMAND];
         let began = Instant::now();
         self.step(&self.lockgate, &words, size)?;
-        Ok(began.elapsed())
+        let took = began.elapsed();
+        while self.is_anything_left()? {
+            ensure!(began.elapsed() < GONE, "something of a run is still there");
+        }
+        self.gone.borrow_mut().push(began.elapsed().as_secs_f64() * 1000.0);
+        Ok(took)
+    }
+
+    fn is_anything_left(&self) -> Result<bool> {
+        for list in LEFT {
+            if !self.engine.ask(list)?.trim().is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Waits until one waits; where none will, a run that is not measured makes it.
