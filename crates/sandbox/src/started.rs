@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -11,7 +12,7 @@ use sys::cgroup::{Group, Usage};
 use sys::descriptor;
 use sys::process::{Child, Exit};
 
-use crate::docker::Visit;
+use crate::docker::{LONGEST_END, Visit};
 use crate::error::Error;
 use crate::handshake::{self, Event};
 use crate::linux::Ahead;
@@ -60,9 +61,9 @@ pub trait SidecarStart {
 /// How long a failed init may take to say why.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How long taking away may take, and how long what was asked for last may be under way.
-const LONGEST_TAKING: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
-const UNDER_WAY: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long taking away may take, from when it may begin, and how long what was asked for last may be under way.
+const LONGEST_TAKING: Duration = LONGEST_END.saturating_add(Duration::from_secs(30));
+const UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +178,7 @@ impl Started {
     pub fn wait(&self) -> Taken {
         if self.ending == Ending::TakeAway {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
-            let _ = rustix::event::poll(&mut gone, Some(&LONGEST_TAKING));
+            let _ = rustix::event::poll(&mut gone, Timespec::try_from(LONGEST_TAKING).ok().as_ref());
             let _ = self.init.signal(Signal::KILL);
         }
         let ended = self.init.wait();

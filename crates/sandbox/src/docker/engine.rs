@@ -188,7 +188,8 @@ impl Engine {
     }
 
     /// Takes a container away, whatever it does. One that is gone is no error, and one that the engine is taking away by itself is
-    /// waited for.
+    /// waited for. It is asked again until it says that there is none: a removal under way may fail, and the container is listed then
+    /// until somebody asks.
     pub(super) async fn remove_container(&self, name: &str) -> Result<(), String> {
         let mut last = String::new();
         for pause in PAUSES {
@@ -197,9 +198,12 @@ impl Engine {
                 Ok(()) => return Ok(()),
                 Err(error) => match status(&error) {
                     Some(NOT_FOUND) => return Ok(()),
-                    Some(CONFLICT) => return self.await_removal(name).await,
-                    // Podman's word for one that ends at this very moment.
-                    Some(INTERNAL) if self.maker == Maker::Podman => last = told(&error),
+                    Some(CONFLICT) => {
+                        last = told(&error);
+                        self.await_removal(name).await;
+                    }
+                    // Docker's word for one whose files it still writes, and Podman's for one that ends at this very moment.
+                    Some(INTERNAL) => last = told(&error),
                     _ => return Err(told(&error)),
                 },
             }
@@ -208,8 +212,8 @@ impl Engine {
         Err(last)
     }
 
-    /// Takes a container away whose process has ended, or is about to, once the engine has seen that: one that it kills before, under a
-    /// load, Docker goes on to list.
+    /// Takes a container away whose process has ended, or is about to, once the engine has seen that: a removal that begins earlier
+    /// meets the engine's own work on the end.
     pub(super) async fn remove_ended(&self, name: &str) -> Result<(), String> {
         if self.maker == Maker::Docker {
             let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
@@ -220,17 +224,11 @@ impl Engine {
         self.remove_container(name).await
     }
 
-    async fn await_removal(&self, name: &str) -> Result<(), String> {
+    /// Waits until a removal under way has come to its end, whichever.
+    async fn await_removal(&self, name: &str) {
         let options = WaitContainerOptionsBuilder::default().condition("removed").build();
-        let mut gone = self.api.wait_container(name, Some(options));
-        // Also how it ended is told as an error, and that it is gone already.
-        match tokio::time::timeout(REMOVAL, gone.next()).await {
-            Ok(Some(Err(error))) if status(&error).is_some_and(|status| status != NOT_FOUND) => {
-                Err(told(&error))
-            }
-            Ok(_) => Ok(()),
-            Err(_) => Err(format!("{name} is still being taken away")),
-        }
+        let mut over = self.api.wait_container(name, Some(options));
+        let _ = tokio::time::timeout(REMOVAL, over.next()).await;
     }
 
     /// Takes the volumes of a run away: those that its container was the only one to use.
@@ -368,5 +366,56 @@ mod tests {
         assert_eq!(text.chars().count(), LONGEST_TOLD);
         assert!(text.starts_with("begins x") && text.ends_with("xwhy"), "{text}");
         assert_eq!(told_text("a\u{1b}[b"), "a [b");
+    }
+
+    /// An engine of one connection after the other, which says these things and notes what it was asked.
+    async fn engine_that_says(
+        listener: tokio::net::UnixListener,
+        answers: Vec<(&'static str, &'static str)>,
+    ) -> Vec<String> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut asked = Vec::new();
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).await.unwrap();
+            let line =
+                String::from_utf8_lossy(&request[..length]).lines().next().unwrap_or_default().to_owned();
+            asked.push(line.split('?').next().unwrap_or_default().to_owned());
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n");
+            stream
+                .write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes())
+                .await
+                .unwrap();
+        }
+        asked
+    }
+
+    // L01. What Docker 20.10 does under a load: a removal under way fails, and nobody else asks.
+    #[test]
+    fn a_container_is_gone_when_the_engine_says_that_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asked = runtime.block_on(async {
+            let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+            let at = EngineAt { socket, minor_version: 41, rootless: false, maker: Maker::Docker };
+            let failed = r#"{"StatusCode":0,"Error":{"Message":"unable to remove filesystem"}}"#;
+            let answers = vec![
+                ("409 Conflict", r#"{"message":"removal of container it is already in progress"}"#),
+                ("200 OK", failed),
+                ("500 Internal Server Error", r#"{"message":"directory not empty"}"#),
+                ("404 Not Found", r#"{"message":"No such container: it"}"#),
+            ];
+            let engine = Engine::at(&at).unwrap();
+            let (removed, asked) =
+                tokio::join!(engine.remove_container("it"), engine_that_says(listener, answers));
+            assert_eq!(removed, Ok(()));
+            asked
+        });
+        let delete = "DELETE /containers/it";
+        assert_eq!(asked, [delete, "POST /containers/it/wait", delete, delete]);
     }
 }

@@ -38,7 +38,7 @@ use super::remover::Remover;
 use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
 use super::talk::Talk;
-use super::turn::Turn;
+use super::turn::{self, Turn};
 use crate::handshake::Event;
 use crate::inlet::tell_network;
 use crate::plan::Plan;
@@ -125,8 +125,8 @@ pub(super) fn live(mut given: Given<'_>) -> i32 {
 /// Makes, watches, takes away. What could not be made is taken away as well.
 async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let (plan, run) = (given.plan, given.plan.run.clone());
-    let engine = Engine::at(given.engine).map_err(|e| fail("reach the engine", told(&e)))?;
+    let (plan, at, run) = (given.plan, given.engine, given.plan.run.clone());
+    let engine = Engine::at(at).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
     let (words, mut heard) = channel(WAITING);
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
@@ -136,7 +136,7 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let told = control.try_clone();
     streams::hear_parent(control, words.clone());
     let kept = async {
-        let turn = Turn::take(&given.engine.socket, &words, &mut heard).await?;
+        let turn = Turn::take(&at.socket, &words, &mut heard).await?;
         let made = make(&given, &engine, &held).await?;
         turn.end();
         streams::hear_sidecar(link, words.clone());
@@ -154,6 +154,7 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (network, held) = (network_name(&run), held.into_inner());
+    let _place = turn::await_end(&at.socket).await;
     let removed = async {
         let (containers, network) = tokio::join!(
             futures_util::future::join_all(held.iter().map(|container| engine.remove_container(container))),
@@ -304,6 +305,7 @@ async fn watch(
     }
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
     let agent = async {
+        let _place = turn::await_end(&at.socket).await;
         match ended {
             Ended::Command => engine.remove_ended(&agent).await,
             Ended::Parent | Ended::SidecarGone => engine.remove_container(&agent).await,

@@ -74,6 +74,7 @@ pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unproven,
     refuse_unreachable,
 };
+pub(crate) use self::turn::LONGEST_END;
 pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;

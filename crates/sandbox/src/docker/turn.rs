@@ -1,4 +1,5 @@
-//! Taking turns: of the runs of one person's that begin at once, a few make their containers at a time. An engine that is asked
+//! Taking turns: of the runs of one person's that begin at once, a few make their containers at a time, and of those that end a few
+//! take them away. An engine that is asked
 //! for hundreds at once begins all of them and ends none for minutes, and whoever waits for one half of a run gives up on the other.
 //!
 //! A place is a name in the kernel's abstract space (unix(7)), which one process has until it lets go or ends, however that is.
@@ -19,6 +20,8 @@ use crate::supervise::Failure;
 const PLACES: usize = 8;
 /// How long a run waits for its turn at an engine.
 pub const LONGEST_TURN: Duration = Duration::from_secs(600);
+/// How long it waits for its turn to take away.
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(40);
 
@@ -63,6 +66,19 @@ impl Turn {
     /// Lets the next one begin.
     pub(super) fn end(self) {
         drop(self.0);
+    }
+}
+
+/// Waits for a place among those that take away at the end of their runs: an engine that is asked for hundreds of that at once answers
+/// none of them in time. Whoever finds no place for long enough goes on without.
+pub(super) async fn await_end(socket: &Path) -> Option<UnixListener> {
+    let until = Instant::now() + LONGEST_END;
+    loop {
+        let place = free_of("end", PLACES, socket);
+        if place.is_some() || Instant::now() > until {
+            return place;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 
