@@ -87,6 +87,20 @@ impl AsFd for Signals {
     }
 }
 
+/// Blocks every signal in this thread, as far as they can be.
+///
+/// # Errors
+/// Whatever `pthread_sigmask(3)` gives.
+pub fn block_all() -> io::Result<()> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initialises the set before it is read.
+    let errno = unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut())
+    };
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
 /// Lets a write to a closed pipe be an error instead of an end.
 pub fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.

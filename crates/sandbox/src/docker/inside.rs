@@ -101,7 +101,12 @@ fn live() -> io::Result<()> {
         (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, inlet, Some(ours)))
     };
     let lingers = brief.lingers;
-    let relaying = std::thread::Builder::new().spawn(move || relay.run(lingers))?;
+    let relaying = std::thread::Builder::new().spawn(move || {
+        // The kernel spares the first process of a namespace what it does not wait for, but not while one of its threads has a signal
+        // blocked, as whoever starts a command has for a moment, and another would take it: the command could end its init.
+        sys::signal::block_all()?;
+        relay.run(lingers)
+    })?;
     let it = Supervised {
         launch: &brief.launch,
         stdio: &stdio,
