@@ -182,8 +182,9 @@ impl Layers {
                 let problem = format!("`{}` needs an image", spec.backend);
                 let here =
                     if spec.backend == Backend::Docker { "docker image ls" } else { "lockgate image ls" };
-                return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem)
-                    .with_hint(format!("name one with --image; `{here}` shows those that are here")));
+                return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem).with_hint(
+                    format!("name one with --image or PI_IMAGE; `{here}` shows those that are here"),
+                ));
             }
             (Some(_), Backend::Container | Backend::Docker, Some(_))
             | (None, Backend::Linux | Backend::Process, _) => {}

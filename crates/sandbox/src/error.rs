@@ -98,6 +98,9 @@ pub(crate) fn remedies(step: &str) -> Option<String> {
         "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
     } else if step.contains("mount the image") {
         "images need overlayfs in user namespaces, with attributes on files in memory: `modprobe overlay`, on Linux 6.6 or later"
+    } else if step.contains("run's network") {
+        // An engine's own: what would help, it says itself.
+        return None;
     } else if step.contains("network") {
         "the kernel needs nf_tables with nft_redir and nf_nat: `modprobe nft_redir`"
     } else {
