@@ -51,7 +51,14 @@ fn at_once(many: usize) {
         std::thread::sleep(Duration::from_millis(200));
         up() == many
     });
-    assert!(alive, "{} of {many} have begun after {:?}", up(), began.elapsed());
+    if !alive {
+        let begun = up();
+        all.iter().for_each(|live| live.signal("TERM"));
+        let ends = all.into_iter().map(|live| live.wait_within(limit).to_string());
+        // Those that had begun end by the signal, without a word.
+        let others: Vec<String> = ends.filter(|end| !end.starts_with("exit 143")).collect();
+        panic!("{begun} of {many} have begun after {:?}: {others:?}", began.elapsed());
+    }
     eprintln!("{many} runs are alive after {:?}", began.elapsed());
     let networks_of_all = networks();
     let subnets: BTreeSet<&String> = networks_of_all.iter().map(|(_, subnet)| subnet).collect();
