@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use image::{Bounds, Command, ImageConfig, Overrides, Ownership, Reference, Store};
+use image::{Bounds, Command, ImageConfig, Overrides, Owners, Reference, Store};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|octets: &[u8]| {
@@ -25,7 +25,7 @@ fuzz_target!(|octets: &[u8]| {
         name: "fuzzed".parse().ok(),
         command: Command::default(),
         bounds: Bounds { octets: 1 << 20, entries: 1000 },
-        ownership: Ownership::Squash,
+        owners: Owners::Caller,
     };
     let _ = image::import(&store, &source, &overrides);
     let mut beside: Vec<_> = names(folder.path());

@@ -127,11 +127,11 @@ pub struct Wallet {
 
 /// Tells a number that is another one whenever a credential has changed. It is asked before each use of one.
 #[derive(Default)]
-pub struct Generation(Option<Box<dyn Fn() -> u64>>);
+pub struct Generation(Option<Box<dyn Fn() -> u64 + Send>>);
 
 impl Generation {
     /// By asking.
-    pub fn told_by(ask: impl Fn() -> u64 + 'static) -> Self {
+    pub fn told_by(ask: impl Fn() -> u64 + Send + 'static) -> Self {
         Self(Some(Box::new(ask)))
     }
 

@@ -52,6 +52,9 @@ impl Watched {
     }
 }
 
+// SAFETY: a mapping belongs to the process and to none of its threads, and is only read, as one atomic number.
+unsafe impl Send for Watched {}
+
 impl Drop for Watched {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this size, and nothing borrows from it any more.
