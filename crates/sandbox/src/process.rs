@@ -61,16 +61,7 @@ pub fn start(
         status
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
-    Ok(Started {
-        init,
-        control,
-        group,
-        held: None,
-        wall: None,
-        hand: None.into(),
-        mark: None,
-        ending: Ending::HangUp,
-    })
+    Ok(Started::of(init, control, group, Ending::HangUp))
 }
 
 /// Binds the proxy and the gateway to free ports of loopback, hands it over, and tells the environment.

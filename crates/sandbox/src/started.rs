@@ -109,6 +109,11 @@ pub enum Taken {
 pub(crate) const BEHIND: i32 = 3;
 
 impl Started {
+    /// One with nothing beside its init, the line to it and its group.
+    pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
+        Self { init, control, group, held: None, wall: None, hand: None.into(), mark: None, ending }
+    }
+
     /// A descriptor that becomes readable when init says something, or is gone.
     #[must_use]
     pub fn events(&self) -> BorrowedFd<'_> {

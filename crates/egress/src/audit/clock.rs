@@ -40,13 +40,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_the_library_writes(times in proptest::collection::vec(-4_000_000_000_000_000_i64..4_000_000_000_000_000, 1..8), step in 0_i64..3_000_000) {
+        fn it_is_what_the_library_writes(
+            times in proptest::collection::vec(0_i64..4_000_000_000_000_000, 1..8),
+            step in 0_i64..3_000_000,
+        ) {
             let mut clock = Clock::default();
             for time in times.into_iter().flat_map(|time| [time, time + step]) {
                 let at = Timestamp::from_microsecond(time).unwrap();
-                if time >= 0 {
-                    prop_assert_eq!(clock.tell(at), at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
-                }
+                prop_assert_eq!(clock.tell(at), at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
             }
         }
     }

@@ -17,7 +17,7 @@ const MOST_WAITING: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Sheet {
     file: File,
-    /// What is not written yet, and where the line that is being made begins.
+    /// What is not written yet; at its end, the line that is being made.
     waiting: Vec<u8>,
     /// Who writes at the end of a turn, where there is one.
     writer: Option<Rc<Notify>>,

@@ -264,8 +264,7 @@ pub fn start(
     // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     let hand = opens.then_some(hand).into();
-    let started =
-        Started { init, control, group: None, held, wall: None, hand, mark, ending: Ending::TakeAway };
+    let started = Started { held, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
     match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {

@@ -89,16 +89,7 @@ pub fn start(
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
         .map_err(|source| Error::Start { what: "the sandbox", source })?;
-    let mut started = Started {
-        init,
-        control,
-        group,
-        held: None,
-        wall: None,
-        hand: None.into(),
-        mark: None,
-        ending: Ending::Kill,
-    };
+    let mut started = Started::of(init, control, group, Ending::Kill);
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
