@@ -1,4 +1,4 @@
-//! HTTPS for a fixed time: the same connection again and again, a new one for each request, one large body after another, or
+//! HTTPS, or plain HTTP through a proxy, for a fixed time: the same connection again and again, a new one for each request, one large body after another, or
 //! connections that are merely there. One thread, so that it never takes more than one processor from what is measured.
 
 use std::net::SocketAddr;
@@ -41,8 +41,11 @@ pub(crate) struct Load {
     #[arg(long)]
     tunnel: bool,
     /// The only authority that is trusted
-    #[arg(long)]
-    authority: PathBuf,
+    #[arg(long, required_unless_present = "plain")]
+    authority: Option<PathBuf>,
+    /// Speaks HTTP without TLS, and names the whole URL as a proxy is asked, RFC 9112 §3.2.2
+    #[arg(long, conflicts_with_all = ["authority", "tunnel", "resume"], requires = "dial")]
+    plain: bool,
     /// What is asked for
     #[arg(long, default_value = "/1k")]
     path: String,
@@ -100,7 +103,9 @@ pub(crate) fn run(load: &Load) -> Result<Option<Tally>> {
 struct Client {
     load: Load,
     dial: SocketAddr,
+    /// What the request says: the host, and the path or the whole URL.
     host: String,
+    target: String,
     name: ServerName<'static>,
     tls: TlsConnector,
 }
@@ -113,10 +118,11 @@ impl Client {
             None => crate::dns::look_up(host, port.parse().context("--origin is NAME:PORT")?)?,
         };
         let mut roots = RootCertStore::empty();
-        for certificate in
-            CertificateDer::pem_file_iter(&load.authority).context("failed to read the authority")?
-        {
-            roots.add(certificate?)?;
+        if let Some(authority) = &load.authority {
+            let certificates = CertificateDer::pem_file_iter(authority);
+            for certificate in certificates.context("failed to read the authority")? {
+                roots.add(certificate?)?;
+            }
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -126,18 +132,19 @@ impl Client {
         config.resumption =
             if load.resume { Resumption::in_memory_sessions(SESSIONS) } else { Resumption::disabled() };
         let name = ServerName::try_from(host.to_owned())?;
-        Ok(Self {
-            load: load.clone(),
-            dial,
-            host: host.to_owned(),
-            name,
-            tls: TlsConnector::from(Arc::new(config)),
-        })
+        let (host, target) = match load.plain {
+            true => (load.origin.clone(), format!("http://{}{}", load.origin, load.path)),
+            false => (host.to_owned(), load.path.clone()),
+        };
+        Ok(Self { load: load.clone(), dial, host, target, name, tls: TlsConnector::from(Arc::new(config)) })
     }
 
-    async fn open(&self, tally: &mut Tally) -> Result<TlsStream<TcpStream>> {
+    async fn open(&self, tally: &mut Tally) -> Result<Opened> {
         let mut stream = TcpStream::connect(self.dial).await.context("failed to connect")?;
         stream.set_nodelay(true)?;
+        if self.load.plain {
+            return Ok(Opened::Plain(stream));
+        }
         if self.load.tunnel {
             request::connect(&mut stream, &self.load.origin).await?;
         }
@@ -145,7 +152,23 @@ impl Client {
         if stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
             tally.resumed += 1;
         }
-        Ok(stream)
+        Ok(Opened::Tls(Box::new(stream)))
+    }
+}
+
+/// A connection on which requests can be sent.
+enum Opened {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Opened {
+    async fn ask(&mut self, client: &Client, buffer: &mut [u8]) -> Result<u64> {
+        let (host, target) = (&client.host, &client.target);
+        match self {
+            Self::Plain(stream) => request::ask(stream, host, target, buffer).await,
+            Self::Tls(stream) => request::ask(stream, host, target, buffer).await,
+        }
     }
 }
 
@@ -175,15 +198,15 @@ async fn work(client: Rc<Client>, until: Instant) -> Tally {
 
 async fn one(
     client: &Client,
-    kept: Option<TlsStream<TcpStream>>,
+    kept: Option<Opened>,
     buffer: &mut [u8],
     tally: &mut Tally,
-) -> Result<(u64, TlsStream<TcpStream>)> {
+) -> Result<(u64, Opened)> {
     let mut stream = match kept {
         Some(stream) => stream,
         None => client.open(tally).await?,
     };
-    let octets = request::ask(&mut stream, &client.host, &client.load.path, buffer).await?;
+    let octets = stream.ask(client, buffer).await?;
     if octets == 0 {
         bail!("the answer is empty");
     }

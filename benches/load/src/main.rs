@@ -1,7 +1,7 @@
 //! `lockgate-load`: loads a server for a fixed time and tells what came back, as one JSON object on stdout.
 //!
 //! It is the agent's part in the benchmarks: HTTPS directly, through a proxy that reads the server name, or through an
-//! explicit proxy; and DNS. It measures nothing of the server: whoever starts it reads the server's processes.
+//! explicit proxy; plain HTTP through an explicit proxy; and DNS. It measures nothing of the server: whoever starts it reads the server's processes.
 
 #![expect(clippy::print_stdout, reason = "its output is the measurement")]
 #![expect(clippy::print_stderr, reason = "it tells the person who starts it what went wrong")]
@@ -22,7 +22,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "lockgate-load", about = "Load a server and tell what came back.")]
 enum Command {
-    /// Requests over TLS, for a fixed time
+    /// Requests over TLS, or through a proxy without, for a fixed time
     Https(https::Load),
     /// Questions over UDP, for a fixed time
     Dns {

@@ -10,14 +10,14 @@ const HEAD: usize = 4096;
 /// How much is read at once.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// Asks for `path` and reads the answer; how many octets its body had.
+/// Asks for `target`, a path or a whole URL, and reads the answer; how many octets its body had.
 pub(crate) async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     host: &str,
-    path: &str,
+    target: &str,
     buffer: &mut [u8],
 ) -> Result<u64> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.context("failed to send the request")?;
     stream.flush().await.context("failed to send the request")?;
     let (head, ahead) = head(stream, buffer).await?;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::engine::Engine;
 use super::images::{self, LARGE, SMALL};
 use super::person::{Person, owned, shown};
-use super::sample::{self, Better, Role, Row, Section, Series};
+use super::sample::{self, Better, Role, Row, Section, Series, Target};
 use super::{Bench, machine, starts};
 
 pub(crate) const COMMAND: &str = "/bin/true";
@@ -49,7 +49,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     for person in &bench.people {
         let pair = pair(bench, person, &small, &mut section)?;
         let what = format!("{}, one after the other", person.name);
-        section.rows.extend(sequence(&pair, bench.pace.starts, &what, Some(1.0))?);
+        section.rows.extend(sequence(&pair, bench.pace.starts, &what, Some(Target::Best(1.0)))?);
         pairs.push(pair);
     }
     let Some(pair) = pairs.first() else { return Ok(section) };
@@ -180,7 +180,7 @@ fn series(subjects: &[Launcher]) -> Vec<Series> {
 }
 
 /// One after the other: the row of medians, and that of the fastest.
-fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<f64>) -> Result<[Row; 2]> {
+fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<Target>) -> Result<[Row; 2]> {
     let series = sample::in_turns(series(subjects), count, |index| {
         Ok(subjects[index].start()?.as_secs_f64() * 1000.0)
     })?;
@@ -195,7 +195,7 @@ fn at_once(bench: &Bench, subjects: &[Launcher]) -> Result<Row> {
     let rounds = bench.pace.rounds;
     let series = sample::in_turns(series(subjects), rounds, |index| burst(&subjects[index], width, count))?;
     let what = format!("{}, {width} at once, {count} in all", subjects[0].person.name);
-    Ok(Row { what, unit: "1/s", better: Better::More, part: 0.5, target: Some(1.0), series })
+    Ok(Row { what, unit: "1/s", better: Better::More, part: 0.5, target: Some(Target::Best(1.0)), series })
 }
 
 fn burst(subject: &Launcher, width: usize, count: usize) -> Result<f64> {
@@ -224,7 +224,7 @@ fn beside_docker(ours: &Launcher, engine: &Engine) -> Result<Vec<Row>> {
     let [row, fastest] = sequence(&[ours.clone(), docker], DOCKER_STARTS, &what, None)?;
     let mut speed = row.clone();
     speed.what = format!("{}, ≥ {DOCKER_TARGET:.0} × faster than `docker {run}`", person.name);
-    (speed.unit, speed.better, speed.target) = ("1/s", Better::More, Some(DOCKER_TARGET));
+    (speed.unit, speed.better, speed.target) = ("1/s", Better::More, Some(Target::Best(DOCKER_TARGET)));
     for sample in speed.series.iter_mut().flat_map(|one| &mut one.samples) {
         *sample = 1000.0 / *sample;
     }

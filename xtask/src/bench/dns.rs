@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::proxies::NAME;
-use super::sample::{Better, Role, Row, Section, Series};
+use super::sample::{Better, Role, Row, Section, Series, Target};
 use super::server::{Server, free_port};
 use super::splice::Tally;
 use super::{Bench, machine, processes};
@@ -75,7 +75,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         series,
     };
     section.rows = vec![
-        row("CPU a question", "µs", Better::Less, Some(1.5), costs),
+        row("CPU a question", "µs", Better::Less, Some(Target::Best(1.5)), costs),
         row("questions", "1/s", Better::More, None, rates),
     ];
     Ok(section)

@@ -8,13 +8,16 @@ mod dns;
 mod docker;
 mod engine;
 mod held;
+mod hudsucker;
 mod images;
 mod machine;
 mod person;
+mod plain;
 mod processes;
 mod proxies;
 mod report;
 mod sample;
+mod sandlock;
 mod server;
 mod splice;
 mod starts;
@@ -63,17 +66,19 @@ enum Part {
     Docker,
     Splice,
     Terminate,
+    Plain,
     Dns,
     Memory,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part::Cold,
     Part::Concurrent,
     Part::Container,
     Part::Docker,
     Part::Splice,
     Part::Terminate,
+    Part::Plain,
     Part::Dns,
     Part::Memory,
 ];
@@ -190,6 +195,7 @@ impl Bench {
             Part::Docker => docker::measure(self),
             Part::Splice => splice::measure(self),
             Part::Terminate => terminate::measure(self),
+            Part::Plain => plain::measure(self),
             Part::Dns => dns::measure(self),
             Part::Memory => held::measure(self),
         }

@@ -53,6 +53,16 @@ impl Person {
         self.home.join("work")
     }
 
+    /// Gives a file to this person, and to nobody else.
+    pub(crate) fn own(&self, file: &Path) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+        if let Some((uid, gid)) = self.ids {
+            std::os::unix::fs::chown(file, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+
     /// A program of this person's: a small environment, no input, and no output unless it is asked for.
     pub(crate) fn command(&self, program: &Path, args: &[String]) -> Command {
         let mut command = Command::new(program);

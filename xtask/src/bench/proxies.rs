@@ -1,4 +1,4 @@
-//! The origin and what stands before it: nginx serves HTTPS, and the product, nginx and haproxy each carry TLS to it
+//! The origin and what stands before it: nginx serves HTTPS and HTTP, and the product, nginx and haproxy each carry TLS to it
 //! unread, by the server name alone.
 //!
 //! Every proxy has one worker: what is compared is what a connection costs, not how many cores it may take.
@@ -21,9 +21,12 @@ const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// The large body, in octets.
 const BULK: u64 = 64 << 20;
 
-/// The HTTPS server behind every proxy.
+/// The server behind every proxy.
 pub(crate) struct Origin {
+    /// Where it speaks TLS.
     pub(crate) address: SocketAddr,
+    /// Where it speaks HTTP without.
+    pub(crate) plain: SocketAddr,
     pub(crate) authority: PathBuf,
     _server: Server,
 }
@@ -36,17 +39,17 @@ impl Origin {
         Bounded::new(&bench.load.to_string_lossy(), &certificate, Duration::from_secs(30)).run()?;
         fs::write(folder.join("1k"), [b'x'; 1024])?;
         fs::File::create(folder.join("bulk"))?.set_len(BULK)?;
-        let address = free_port()?;
+        let (address, plain) = (free_port()?, free_port()?);
         let at = folder.display();
         let rest = format!(
             "http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 600; sendfile on; tcp_nopush on;\n\
              client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
              uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; open_file_cache max=10;\n\
              ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem; ssl_session_cache shared:s:10m; ssl_protocols TLSv1.3;\n\
-             server {{ listen {address} ssl backlog=4096; root {at}; }} }}\n"
+             server {{ listen {address} ssl backlog=4096; listen {plain} backlog=4096; root {at}; }} }}\n"
         );
         let server = start_nginx("origin", nginx, 2, &rest, address, folder)?;
-        Ok(Self { address, authority: folder.join("cert.pem"), _server: server })
+        Ok(Self { address, plain, authority: folder.join("cert.pem"), _server: server })
     }
 
     /// The policy under which a run may reach it.
@@ -56,14 +59,24 @@ impl Origin {
     }
 }
 
+/// How the load generator speaks to a way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plane {
+    /// TLS at once.
+    Tls,
+    /// CONNECT first, then TLS.
+    Tunnel,
+    /// HTTP without TLS, the whole URL in each request.
+    Plain,
+}
+
 /// A way to the origin.
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
     /// Where the load generator dials.
     pub(crate) dial: SocketAddr,
-    /// Whether it has to ask for a tunnel.
-    pub(crate) tunnel: bool,
+    pub(crate) plane: Plane,
     /// Whom the load generator must trust, if not the origin's own certificate.
     pub(crate) authority: Option<PathBuf>,
     /// The proxy; the direct way has none.
@@ -77,7 +90,7 @@ pub(crate) fn all(
     nginx: &Path,
     skipped: &mut Vec<String>,
 ) -> Result<Vec<Way>> {
-    let mut ways = vec![lockgate(bench, origin)?];
+    let mut ways = vec![sidecar(bench, "splice", &origin.policy(), Plane::Tunnel)?];
     if Path::new(STREAM_MODULE).exists() {
         ways.push(nginx_preread(bench, origin, nginx)?);
     } else {
@@ -91,31 +104,25 @@ pub(crate) fn all(
         name: "direct",
         role: Role::Reference,
         dial: origin.address,
-        tunnel: false,
+        plane: Plane::Tls,
         authority: None,
         server: None,
     });
     Ok(ways)
 }
 
-fn lockgate(bench: &Bench, origin: &Origin) -> Result<Way> {
+/// `lockgate sidecar` as an explicit proxy, with the audit on.
+pub(crate) fn sidecar(bench: &Bench, what: &str, policy: &str, plane: Plane) -> Result<Way> {
     let folder = &bench.folder;
-    let policy = folder.join("splice.toml");
-    fs::write(&policy, origin.policy())?;
+    let (file, audit) = (folder.join(format!("{what}.toml")), folder.join(format!("{what}-audit.jsonl")));
+    fs::write(&file, policy)?;
     let dial = free_port()?;
-    let audit = folder.join("splice-audit.jsonl");
-    let args = [
-        "sidecar",
-        "--policy",
-        &policy.to_string_lossy(),
-        "--forward",
-        &dial.to_string(),
-        "--audit",
-        &audit.to_string_lossy(),
-    ]
-    .map(str::to_owned);
-    let server = Server::start("sidecar", &bench.lockgate, &args, folder)?.await_port(dial, folder)?;
-    Ok(Way { name: "lockgate", role: Role::Ours, dial, tunnel: true, authority: None, server: Some(server) })
+    let (file, audit) = (file.to_string_lossy(), audit.to_string_lossy());
+    let args = ["sidecar", "--policy", &file, "--forward", &dial.to_string(), "--audit", &audit];
+    let server =
+        Server::start(&format!("{what}-sidecar"), &bench.lockgate, &args.map(str::to_owned), folder)?
+            .await_port(dial, folder)?;
+    Ok(Way { name: "lockgate", role: Role::Ours, dial, plane, authority: None, server: Some(server) })
 }
 
 fn nginx_preread(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
@@ -127,7 +134,14 @@ fn nginx_preread(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
         origin.address
     );
     let server = start_nginx("preread", nginx, 1, &rest, dial, &bench.folder)?;
-    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
+    Ok(Way {
+        name: "nginx",
+        role: Role::Peer,
+        dial,
+        plane: Plane::Tls,
+        authority: None,
+        server: Some(server),
+    })
 }
 
 fn haproxy_sni(bench: &Bench, origin: &Origin, haproxy: &Path) -> Result<Way> {
@@ -142,7 +156,14 @@ fn haproxy_sni(bench: &Bench, origin: &Origin, haproxy: &Path) -> Result<Way> {
     fs::write(&path, config)?;
     let args = ["-db".to_owned(), "-f".into(), path.to_string_lossy().into_owned()];
     let server = Server::start("haproxy", haproxy, &args, &bench.folder)?.await_port(dial, &bench.folder)?;
-    Ok(Way { name: "haproxy", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
+    Ok(Way {
+        name: "haproxy",
+        role: Role::Peer,
+        dial,
+        plane: Plane::Tls,
+        authority: None,
+        server: Some(server),
+    })
 }
 
 pub(super) fn start_nginx(

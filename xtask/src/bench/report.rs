@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::machine::Machine;
-use super::sample::{Row, Section, Series};
+use super::sample::{Better, Row, Section, Series, Verdict};
 
 const PAGE: &str = "docs/benchmarks.md";
 const RAW: &str = "benches/raw";
@@ -119,19 +119,26 @@ fn line(row: &Row, subjects: &[&str]) -> Vec<String> {
         series.and_then(|series| series.quantile(row.part)).map_or_else(String::new, figure)
     };
     let ratio = row.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-    let target = row.target.map_or_else(String::new, |target| {
-        let sign = if row.better == super::sample::Better::Less { '≤' } else { '≥' };
-        let verdict = match row.is_met() {
-            Some(true) => " met",
-            Some(false) => " missed",
-            None => "",
-        };
-        format!("{sign} {target:.2}{verdict}")
-    });
+    let verdicts: Vec<String> = row.verdicts().iter().map(|one| told(row.better, one)).collect();
     let mut cells = vec![row.what.clone(), row.unit.to_owned()];
     cells.extend(subjects.iter().map(of));
-    cells.extend([ratio, target]);
+    cells.extend([ratio, verdicts.join(", ")]);
     cells
+}
+
+/// A target and whether it is met. That of a named peer tells its own ratio: the column is of the best.
+fn told(better: Better, Verdict { peer, target, outcome }: &Verdict) -> String {
+    let sign = if better == Better::Less { '≤' } else { '≥' };
+    let verdict = match outcome {
+        Some((_, true)) => " met",
+        Some((_, false)) => " missed",
+        None => "",
+    };
+    match (peer, outcome) {
+        (None, _) => format!("{sign} {target:.2}{verdict}"),
+        (Some(peer), None) => format!("{sign} {target:.2} × {peer}"),
+        (Some(peer), Some((ratio, _))) => format!("{ratio:.2} {sign} {target:.2} × {peer}{verdict}"),
+    }
 }
 
 /// Three digits that mean something.
@@ -145,7 +152,7 @@ fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Better, Role};
+    use super::super::sample::{Role, Target};
     use super::*;
 
     fn machine() -> Machine {
@@ -171,7 +178,7 @@ mod tests {
             unit: "ms",
             better: Better::Less,
             part: 0.5,
-            target: Some(1.0),
+            target: Some(Target::Best(1.0)),
             series: vec![
                 series("lockgate", Role::Ours, &[3.0, 5.0, 4.0]),
                 series("bwrap", Role::Peer, &[16.0]),
@@ -201,6 +208,14 @@ mod tests {
         assert!(text.starts_with("  what  unit  lockgate  bwrap  ratio      target\n"), "{text}");
         assert!(text.contains("\n  cold    ms      4.00   16.0   0.25  ≤ 1.00 met\n"), "{text}");
         assert!(text.ends_with("\n  skipped: crun is not installed\n"), "{text}");
+    }
+
+    #[test]
+    fn a_target_of_one_peer_tells_whose_it_is() {
+        let mut section = section();
+        section.rows[0].target = Some(Target::Each(&[("bwrap", 0.2), ("sandlock", 0.5)]));
+        let text = plain(&section);
+        assert!(text.contains("   0.25  0.25 ≤ 0.20 × bwrap missed, ≤ 0.50 × sandlock\n"), "{text}");
     }
 
     #[test]

@@ -68,6 +68,26 @@ pub(crate) fn in_turns(
     Ok(series)
 }
 
+/// The ratio that is aimed at.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// To the best peer.
+    Best(f64),
+    /// To each of these peers.
+    Each(&'static [(&'static str, f64)]),
+}
+
+/// What became of one target.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// Whom it names, if not the best of all.
+    pub(crate) peer: Option<&'static str>,
+    pub(crate) target: f64,
+    /// What was measured, and whether that is enough; nothing without that peer.
+    pub(crate) outcome: Option<(f64, bool)>,
+}
+
 /// One line of a table: the same thing measured of several subjects.
 #[derive(Clone, Serialize)]
 pub(crate) struct Row {
@@ -76,33 +96,46 @@ pub(crate) struct Row {
     pub(crate) better: Better,
     /// Which part of the samples the table shows; 0.5 is the median.
     pub(crate) part: f64,
-    /// The ratio to the best peer that is aimed at.
-    pub(crate) target: Option<f64>,
+    pub(crate) target: Option<Target>,
     pub(crate) series: Vec<Series>,
 }
 
 impl Row {
     /// The product's figure over that of the best peer.
     pub(crate) fn ratio(&self) -> Option<f64> {
-        let of = |role: Role| {
-            let figures = self.series.iter().filter(move |one| one.role == role);
-            figures.filter_map(|one| one.quantile(self.part)).filter(|figure| *figure > 0.0)
-        };
-        let ours = of(Role::Ours).next()?;
-        let best = match self.better {
-            Better::Less => of(Role::Peer).reduce(f64::min),
-            Better::More => of(Role::Peer).reduce(f64::max),
-        };
-        best.map(|best| ours / best)
+        self.ratio_to(None)
     }
 
-    /// Whether the target is met; nothing if there is none, or no peer to compare with.
-    pub(crate) fn is_met(&self) -> Option<bool> {
-        let (ratio, target) = (self.ratio()?, self.target?);
-        Some(match self.better {
-            Better::Less => ratio <= target,
-            Better::More => ratio >= target,
-        })
+    /// The product's figure over that of the named peer, or of the best.
+    fn ratio_to(&self, peer: Option<&str>) -> Option<f64> {
+        let of = |role: Role, name: Option<&str>| {
+            let is_meant = |one: &&Series| one.role == role && name.is_none_or(|name| one.subject == name);
+            let figures = self.series.iter().filter(is_meant).filter_map(|one| one.quantile(self.part));
+            let figures = figures.filter(|figure| *figure > 0.0);
+            match self.better {
+                Better::Less => figures.reduce(f64::min),
+                Better::More => figures.reduce(f64::max),
+            }
+        };
+        Some(of(Role::Ours, None)? / of(Role::Peer, peer)?)
+    }
+
+    /// Each target and what became of it.
+    pub(crate) fn verdicts(&self) -> Vec<Verdict> {
+        let verdict = |peer, target: f64| {
+            let outcome = self.ratio_to(peer).map(|ratio| match self.better {
+                Better::Less => (ratio, ratio <= target),
+                Better::More => (ratio, ratio >= target),
+            });
+            Verdict { peer, target, outcome }
+        };
+        match self.target {
+            None => Vec::new(),
+            Some(Target::Best(target)) => vec![verdict(None, target)],
+            Some(Target::Each(all)) => {
+                all.iter().map(|(peer, target)| verdict(Some(*peer), *target)).collect()
+            }
+        }
     }
 
     /// The same samples, at another part of them and without a target.
@@ -141,7 +174,7 @@ mod tests {
             unit: "ms",
             better,
             part: 0.5,
-            target: Some(1.0),
+            target: Some(Target::Best(1.0)),
             series: series.collect(),
         }
     }
@@ -156,8 +189,21 @@ mod tests {
         ];
         assert_eq!(row(Better::Less, &figures).ratio(), Some(0.5));
         assert_eq!(row(Better::More, &figures).ratio(), Some(0.25));
-        assert_eq!(row(Better::Less, &figures).is_met(), Some(true));
-        assert_eq!(row(Better::More, &figures).is_met(), Some(false));
+        let outcome = |better| row(better, &figures).verdicts().pop().and_then(|one| one.outcome);
+        assert_eq!(outcome(Better::Less), Some((0.5, true)));
+        assert_eq!(outcome(Better::More), Some((0.25, false)));
+    }
+
+    #[test]
+    fn a_peer_has_a_target_of_its_own() {
+        let named = |name: &str, role, figure| Series { samples: vec![figure], ..Series::new(name, role) };
+        let series =
+            [named("ours", Role::Ours, 3.0), named("a", Role::Peer, 4.0), named("b", Role::Peer, 2.0)];
+        let target = Some(Target::Each(&[("a", 0.8), ("b", 0.8), ("absent", 0.8)]));
+        let row = Row { target, series: series.to_vec(), ..row(Better::Less, &[]) };
+        let outcomes: Vec<_> = row.verdicts().into_iter().map(|one| one.outcome).collect();
+        assert_eq!(outcomes, [Some((0.75, true)), Some((1.5, false)), None]);
+        assert_eq!(row.ratio(), Some(1.5));
     }
 
     #[test]

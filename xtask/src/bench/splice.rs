@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::proxies::{self, NAME, Origin, Way};
-use super::sample::{Better, Role, Row, Section, Series};
+use super::proxies::{self, NAME, Origin, Plane, Way};
+use super::sample::{Better, Role, Row, Section, Series, Target};
 use super::starts;
 use super::{Bench, machine, processes};
 use crate::bounded::Bounded;
@@ -59,20 +59,8 @@ pub(super) struct Load {
 }
 
 pub(super) const LOADS: [Load; 4] = [
-    Load {
-        what: "1 KiB, kept connections",
-        args: &["--connections", "kept", "--path", "/1k"],
-        is_bulk: false,
-        resumes: false,
-        seconds: 0.0,
-    },
-    Load {
-        what: "1 KiB, new connection each, no resumption",
-        args: &["--connections", "new", "--path", "/1k"],
-        is_bulk: false,
-        resumes: false,
-        seconds: 0.0,
-    },
+    Load::small("1 KiB, kept connections", &["--connections", "kept", "--path", "/1k"]),
+    Load::small("1 KiB, new connection each, no resumption", &["--connections", "new", "--path", "/1k"]),
     Load {
         what: "1 KiB, new connection each, resumed",
         args: &["--connections", "new", "--path", "/1k", "--resume"],
@@ -138,32 +126,45 @@ fn rows(load: &Load, plane: &str, rates: Vec<Series>, mut costs: Vec<Series>) ->
     let what = format!("{}, {plane}", load.what);
     let cost = format!("CPU: {what}");
     [
-        Row { what, unit, better: Better::More, part: 0.5, target: Some(0.95), series: rates },
+        Row { what, unit, better: Better::More, part: 0.5, target: Some(Target::Best(0.95)), series: rates },
         Row { what: cost, unit: per, better: Better::Less, part: 0.5, target: None, series: costs },
     ]
 }
 
+/// Loads every way in turn: the rates, and what they cost the proxies.
+pub(super) fn in_turns(
+    bench: &Bench,
+    origin: &Origin,
+    load: &Load,
+    ways: &[Way],
+) -> Result<(Vec<Series>, Vec<Series>)> {
+    let mut rates: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();
+    let mut costs = rates.clone();
+    for round in 0..bench.pace.rounds {
+        for turn in 0..ways.len() {
+            let index = (round + turn) % ways.len();
+            let (rate, cost) = through(bench, origin, load, &ways[index])?;
+            rates[index].samples.push(rate);
+            costs[index].samples.extend(cost);
+        }
+    }
+    Ok((rates, costs))
+}
+
 pub(super) fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) -> Result<(f64, Option<f64>)> {
     let dial = way.dial.to_string();
-    let origin_name = format!("{NAME}:{}", origin.address.port());
+    let address = if way.plane == Plane::Plain { origin.plain } else { origin.address };
+    let origin_name = format!("{NAME}:{}", address.port());
     let authority = way.authority.as_ref().unwrap_or(&origin.authority).to_string_lossy();
     let seconds = if load.seconds > 0.0 { load.seconds } else { bench.pace.seconds };
     let limit = Duration::from_secs_f64(seconds) + SLACK;
     let seconds = seconds.to_string();
-    let mut args = vec![
-        "https",
-        "--origin",
-        &origin_name,
-        "--authority",
-        &authority,
-        "--dial",
-        &dial,
-        "--seconds",
-        &seconds,
-    ];
+    let mut args = vec!["https", "--origin", &origin_name, "--dial", &dial, "--seconds", &seconds];
     args.extend(load.args);
-    if way.tunnel {
-        args.push("--tunnel");
+    match way.plane {
+        Plane::Tls => args.extend(["--authority", &authority]),
+        Plane::Tunnel => args.extend(["--authority", &authority, "--tunnel"]),
+        Plane::Plain => args.push("--plain"),
     }
     let before = way.server.as_ref().map(|server| processes::busy(&server.processes()));
     let line = Bounded::new(&bench.load.to_string_lossy(), &args, limit).stdout()?;
@@ -223,6 +224,11 @@ fn transparently(bench: &Bench, origin: &Origin, load: &Load) -> Result<(f64, f6
 }
 
 impl Load {
+    /// One of small answers, as long as the others and without resumption.
+    pub(super) const fn small(what: &'static str, args: &'static [&'static str]) -> Self {
+        Self { what, args, is_bulk: false, resumes: false, seconds: 0.0 }
+    }
+
     /// Answers a second, or gigabytes a second.
     fn rate(&self, tally: &Tally, who: &str) -> Result<f64> {
         if self.resumes && tally.resumed * 2 < tally.done {

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::person::{Person, owned, shown};
-use super::sample::{Better, Role, Row, Section, Series};
+use super::sample::{Better, Role, Row, Section, Series, Target};
+use super::sandlock::{self, Sandlock};
 use super::{Bench, machine};
 
-const COMMAND: &str = "/bin/true";
+pub(super) const COMMAND: &str = "/bin/true";
 /// The sandbox a user would otherwise pick, as tight as it gets without a policy.
 const BWRAP: [&str; 10] =
     ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
@@ -23,8 +24,10 @@ const BWRAP: [&str; 10] =
 const PROVIDER: &str = "[[provider]]\nid = \"bench\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
      inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
 const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
-/// How much longer a start with it may take.
-const WITH_CREDENTIAL: f64 = 1.2;
+/// What a start may take beside each peer: sandlock has its proxy for plain HTTP.
+const COLD: Target = Target::Each(&[("bwrap", 1.0), (sandlock::PEER, 0.5)]);
+/// What a start with a credential may take: beside one without, and beside sandlock with TLS opened and a credential.
+const WITH_CREDENTIAL: Target = Target::Each(&[("without", 1.2), (sandlock::WITH_TLS, 1.0)]);
 
 /// Something that starts a command.
 pub(crate) struct Subject {
@@ -92,9 +95,15 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
          seccomp, landlock, control group, audit and run record on a real disk."
             .into(),
         format!("The peer is `bwrap {} {COMMAND}`; bare is fork and exec alone.", BWRAP.join(" ")),
+        "sandlock is a sandbox by Landlock and a supervisor, without namespaces, with its proxy for plain HTTP and one rule; `sandlock tls` \
+         opens TLS with an authority made at the start, which it puts into the host's bundle, and puts a credential of a file into \
+         requests to one service."
+            .into(),
     ];
     for (index, person) in bench.people.iter().enumerate() {
         let mut all = subjects(bench, person, &mut section.about)?;
+        let sandlock = Sandlock::find(bench, person, &mut section.skipped)?;
+        all.extend(sandlock.as_ref().map(Sandlock::plain));
         all.push(Subject {
             name: "bare".into(),
             role: Role::Reference,
@@ -102,12 +111,11 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
             args: Vec::new(),
         });
         let what = format!("{}, one after the other, p50", person.name);
-        let row = sequence(person, &all, bench.pace.starts, Duration::ZERO, what)?;
+        let row =
+            Row { target: Some(COLD), ..sequence(person, &all, bench.pace.starts, Duration::ZERO, what)? };
         let tail = row.at(0.9, &format!("{}, one after the other, p90", person.name));
         section.rows.extend([row, tail]);
-        if index == 0 {
-            section.rows.push(with_credential(bench, person, &all)?);
-        }
+        section.rows.push(with_credential(bench, person, &all, sandlock.as_ref())?);
         if index == 0 && bench.pace.idle_starts > 0 {
             all.pop();
             let what = format!("{}, each after {} idle seconds, p50", person.name, bench.pace.idle.as_secs());
@@ -120,8 +128,13 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The same run with TLS that is opened and a credential, beside itself without.
-fn with_credential(bench: &Bench, person: &Person, subjects: &[Subject]) -> Result<Row> {
+/// The same run with TLS that is opened and a credential, beside itself without and beside sandlock with.
+fn with_credential(
+    bench: &Bench,
+    person: &Person,
+    subjects: &[Subject],
+    sandlock: Option<&Sandlock>,
+) -> Result<Row> {
     let Some(plain) = subjects.first() else { bail!("there is nobody to compare with") };
     let at = |name: &str| person.work().join(name);
     let (policy, secret) = (at("credential.toml"), at("credential.secret"));
@@ -138,9 +151,10 @@ fn with_credential(bench: &Bench, person: &Person, subjects: &[Subject]) -> Resu
         program: plain.program.clone(),
         args: args.to_vec(),
     };
-    let pair = [subject("credential", Role::Ours, &args), subject("without", Role::Peer, &plain.args)];
+    let mut all = vec![subject("credential", Role::Ours, &args), subject("without", Role::Peer, &plain.args)];
+    all.extend(sandlock.map(|it| it.with_credential(person, SECRET)).transpose()?);
     let what = format!("{}, with a credential and TLS opened, p50", person.name);
-    let row = sequence(person, &pair, bench.pace.starts, Duration::ZERO, what)?;
+    let row = sequence(person, &all, bench.pace.starts, Duration::ZERO, what)?;
     std::fs::remove_file(&policy)?;
     Ok(Row { target: Some(WITH_CREDENTIAL), ..row })
 }
@@ -161,7 +175,7 @@ fn sequence(
             series[index].samples.push(start(person, &subjects[index])?.as_secs_f64() * 1000.0);
         }
     }
-    Ok(Row { what, unit: "ms", better: Better::Less, part: 0.5, target: Some(1.0), series })
+    Ok(Row { what, unit: "ms", better: Better::Less, part: 0.5, target: Some(Target::Best(1.0)), series })
 }
 
 /// One start, to its end.
@@ -204,7 +218,7 @@ pub(crate) fn concurrent(bench: &Bench) -> Result<Section> {
             unit: "1/s",
             better: Better::More,
             part: 0.5,
-            target: Some(1.0),
+            target: Some(Target::Best(1.0)),
             series,
         });
     }

@@ -1,5 +1,6 @@
 //! TLS that is ended and begun anew, with a credential put into each request and looked for in each answer: what that costs
-//! beside nginx doing the same without the looking, and beside our own termination without a credential.
+//! beside nginx and a proxy on the hudsucker library doing the same without the looking, and beside our own termination without a
+//! credential.
 
 use std::fs;
 use std::path::Path;
@@ -7,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::proxies::{self, NAME, Origin, Way};
-use super::sample::{Better, Role, Row, Section, Series};
+use super::proxies::{self, NAME, Origin, Plane, Way};
+use super::sample::{Better, Role, Row, Section, Series, Target};
 use super::server::{Server, free_port};
-use super::splice::{LOADS, Load, through};
-use super::{Bench, machine, processes};
+use super::splice::{LOADS, Load, in_turns, through};
+use super::{Bench, hudsucker, machine, processes};
 use crate::bounded::Bounded;
 
 /// Connections that are merely there, for how long, and how long before their end memory is looked at.
@@ -26,6 +27,11 @@ const IDLE: Load = Load {
 const IDLE_SECONDS: f64 = 8.0;
 const IDLE_LOOK: f64 = 1.0;
 
+/// What a request may cost beside each peer, and at what rate large bodies come through.
+const COST: Target = Target::Each(&[("nginx", 1.0), (hudsucker::PEER, 0.6)]);
+const BULK_COST: Target = Target::Each(&[("nginx", 1.0)]);
+const BULK_RATE: Target = Target::Each(&[(hudsucker::PEER, 1.0)]);
+
 /// The secret that is put in.
 const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
 
@@ -35,8 +41,10 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     section.about = vec![
         "The same origin and load generator. `lockgate sidecar` is reached by CONNECT, ends the load's TLS with its own authority, puts \
          a header with a credential into each request, begins TLS to the origin anew, and searches each answer for the credential; \
-         nginx ends TLS, sets the header by its configuration and re-encrypts over kept connections, without verifying the origin. Each has one worker. `opened` is \
-         lockgate with a rule of paths and no credential."
+         nginx ends TLS, sets the header by its configuration and re-encrypts over kept connections, without verifying the origin. \
+         hudsucker is a small program on the library of that name (`benches/hudsucker`): reached by CONNECT, it ends TLS with an authority of its own, \
+         sets the header, and verifies the origin over the kept connections of the library's client. Neither searches answers. Each has one worker. \
+         `opened` is lockgate with a rule of paths and no credential."
             .into(),
         "Idle connections were used once; what is counted is what the proxy holds more than before, and the target is 40 MiB."
             .into(),
@@ -45,26 +53,15 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         section.skipped.push("nginx is not installed, and it is the origin".into());
         return Ok(section);
     };
-    if machine::find("hudsucker").is_none() {
-        section.skipped.push("hudsucker: no program of that name is installed".into());
-    }
     let origin = Origin::start(bench, &nginx)?;
-    let ways = [
+    let mut ways = vec![
         sidecar(bench, &origin, "lockgate", Role::Ours)?,
         sidecar(bench, &origin, "opened", Role::Reference)?,
         nginx_terminating(bench, &origin, &nginx)?,
     ];
+    ways.extend(hudsucker::way(bench, &origin, Some(SECRET), &mut section.skipped)?);
     for load in &LOADS {
-        let mut rates: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();
-        let mut costs = rates.clone();
-        for round in 0..bench.pace.rounds {
-            for turn in 0..ways.len() {
-                let index = (round + turn) % ways.len();
-                let (rate, cost) = through(bench, &origin, load, &ways[index])?;
-                rates[index].samples.push(rate);
-                costs[index].samples.extend(cost);
-            }
-        }
+        let (rates, costs) = in_turns(bench, &origin, load, &ways)?;
         section.rows.extend(rows(load, rates, costs));
     }
     section.rows.push(idle(bench, &origin, &ways)?);
@@ -95,9 +92,10 @@ fn rows(load: &Load, rates: Vec<Series>, costs: Vec<Series>) -> [Row; 2] {
     let (unit, per) = if load.is_bulk { ("GB/s", "µs/MB") } else { ("1/s", "µs") };
     let what = load.what.to_owned();
     let cost = format!("CPU: {what}");
+    let (rate_target, target) = if load.is_bulk { (Some(BULK_RATE), BULK_COST) } else { (None, COST) };
     [
-        Row { what, unit, better: Better::More, part: 0.5, target: None, series: rates },
-        Row { what: cost, unit: per, better: Better::Less, part: 0.5, target: Some(1.0), series: costs },
+        Row { what, unit, better: Better::More, part: 0.5, target: rate_target, series: rates },
+        Row { what: cost, unit: per, better: Better::Less, part: 0.5, target: Some(target), series: costs },
     ]
 }
 
@@ -146,7 +144,7 @@ fn sidecar(bench: &Bench, origin: &Origin, name: &'static str, role: Role) -> Re
     ];
     let server = Server::start(&format!("terminate-{name}"), Path::new("env"), &args, folder)?
         .await_port(dial, folder)?;
-    Ok(Way { name, role, dial, tunnel: true, authority: Some(authority), server: Some(server) })
+    Ok(Way { name, role, dial, plane: Plane::Tunnel, authority: Some(authority), server: Some(server) })
 }
 
 fn nginx_terminating(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way> {
@@ -165,5 +163,12 @@ fn nginx_terminating(bench: &Bench, origin: &Origin, nginx: &Path) -> Result<Way
         origin.address
     );
     let server = proxies::start_nginx("terminate", nginx, 1, &rest, dial, &bench.folder)?;
-    Ok(Way { name: "nginx", role: Role::Peer, dial, tunnel: false, authority: None, server: Some(server) })
+    Ok(Way {
+        name: "nginx",
+        role: Role::Peer,
+        dial,
+        plane: Plane::Tls,
+        authority: None,
+        server: Some(server),
+    })
 }
