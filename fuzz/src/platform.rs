@@ -44,6 +44,8 @@ impl Platform {
             platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
             generation: egress::Generation::default(),
             placeholders: vec![placeholder("a", "any"), placeholder("b", "model")],
+            exposed: Vec::new(),
+            organisation: None,
             configure_once: Some(Secret::from_text(self.secret.clone())),
         }
     }

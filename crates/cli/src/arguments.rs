@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub(crate) use credentials::{Creds, Keys, ValueFlags};
+pub(crate) use credentials::{Creds, Keys, ValueFlags, Whose};
 pub(crate) use image::Image;
 pub(crate) use spec::Spec;
 
@@ -260,6 +260,9 @@ pub(crate) struct Sidecar {
     /// The policy it enforces
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
+    /// The organisation whose keys are used, in place of yours
+    #[arg(long, value_name = "NAME")]
+    pub(crate) org: Option<String>,
     /// Where the HTTP proxy listens
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) forward: SocketAddr,

@@ -49,6 +49,8 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::ParseSettings { .. }
             | runtime::Error::Settings(_)
             | runtime::Error::NoCredential { .. }
+            | runtime::Error::Expose { .. }
+            | runtime::Error::OrganisationBesidePlatform { .. }
             | runtime::Error::Value { .. }
             | runtime::Error::ReadValue { .. } => USAGE,
             runtime::Error::NoRun { .. } => 1,

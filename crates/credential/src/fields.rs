@@ -82,6 +82,16 @@ impl Credential {
         self.0.get(name)
     }
 
+    /// The name of the field that a placeholder stands for: the only one, or `access_token`, which may not be there.
+    #[must_use]
+    pub fn main_name(&self) -> FieldName {
+        let mut names = self.0.keys();
+        match (names.next(), names.next()) {
+            (Some(only), None) => only.clone(),
+            _ => FieldName::access_token(),
+        }
+    }
+
     /// The names of its fields, in order.
     pub fn names(&self) -> impl Iterator<Item = &FieldName> {
         self.0.keys()
@@ -134,5 +144,16 @@ mod tests {
         assert_eq!(credential.names().map(FieldName::as_str).collect::<Vec<_>>(), ["access_token", "user"]);
         assert_eq!(credential.secrets().count(), 2);
         assert!(!format!("{credential:?}").contains("two"));
+    }
+
+    #[test]
+    fn a_placeholder_stands_for_the_only_field_or_the_access_token() {
+        let mut credential = Credential::default();
+        assert_eq!(credential.main_name().as_str(), "access_token");
+        credential.set("key".parse().unwrap(), value("one"));
+        assert_eq!(credential.main_name().as_str(), "key");
+        credential.set("user".parse().unwrap(), value("me"));
+        assert_eq!(credential.main_name().as_str(), "access_token");
+        assert!(credential.field(credential.main_name().as_str()).is_none());
     }
 }

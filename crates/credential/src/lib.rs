@@ -8,6 +8,7 @@ mod escape;
 mod fields;
 mod place;
 mod placeholder;
+mod private_key;
 mod scrub;
 mod secret;
 mod template;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use credential::{Credential, Needles, Place, Placeholder, Secret, Template};
-use policy::{Denial, Guard, ProviderId};
+use policy::{Denial, Guard, OrganisationName, ProviderId};
 
 use crate::gate::{Generation, PlatformPlace};
 use crate::inject::unfit;
@@ -66,6 +66,9 @@ pub(crate) struct Credentials {
     /// Every value that was ever held here, to be looked for in every answer that can be read.
     needles: RefCell<(Vec<Secret>, Needles)>,
     placeholders: HashMap<Placeholder, ProviderId>,
+    /// What the command was given by value, and what to look for where it may be written down.
+    exposed: (Vec<(ProviderId, Secret)>, Needles),
+    organisation: Option<OrganisationName>,
     /// What gives a right to configure this sidecar, until it has been used.
     once: RefCell<Option<Secret>>,
 }
@@ -75,6 +78,8 @@ impl Credentials {
         platform: Option<(PlatformPlace, Secret)>,
         generation: Generation,
         placeholders: Vec<(Placeholder, ProviderId)>,
+        exposed: Vec<(ProviderId, Secret)>,
+        organisation: Option<OrganisationName>,
         once: Option<Secret>,
     ) -> Result<Self, &'static str> {
         let platform = match platform {
@@ -82,12 +87,16 @@ impl Credentials {
             Some((PlatformPlace::Inherited(socket), token)) => Some(Platform::inherited(socket, token)),
             Some((PlatformPlace::Address(address), token)) => Some(Platform::at(&address, token)?),
         };
+        let values: Vec<Secret> = exposed.iter().map(|(_, value)| value.clone()).collect();
+        let veil = Needles::of(&values);
         Ok(Self {
             platform: RefCell::new(platform.map(Rc::new)),
             generation,
             held: RefCell::default(),
-            needles: RefCell::new((Vec::new(), Needles::of([]))),
+            needles: RefCell::new((values, veil.clone())),
             placeholders: placeholders.into_iter().collect(),
+            exposed: (exposed, veil),
+            organisation,
             once: RefCell::new(once),
         })
     }
@@ -131,6 +140,24 @@ impl Credentials {
         self.placeholders.get(placeholder)
     }
 
+    /// The placeholder of a provider.
+    pub(crate) fn placeholder_of(&self, provider: &ProviderId) -> Option<&Placeholder> {
+        self.placeholders.iter().find(|(_, of)| *of == provider).map(|(placeholder, _)| placeholder)
+    }
+
+    /// Whether a text is what the command was given of a provider by value, compared in constant time.
+    pub(crate) fn is_exposed(&self, provider: &ProviderId, text: &[u8]) -> bool {
+        self.exposed.0.iter().any(|(of, value)| of == provider && value.matches(text))
+    }
+
+    /// A text that is written down or told, without what the command was given by value: it may quote what was asked for.
+    pub(crate) fn veiled(&self, text: String) -> String {
+        match self.exposed.1.scrub_text(text.as_bytes()) {
+            Some((masked, _)) => String::from_utf8_lossy(&masked).into_owned(),
+            None => text,
+        }
+    }
+
     /// The credential of a provider, as it is now (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
         let generation = self.generation.now();
@@ -156,9 +183,10 @@ impl Credentials {
         let Some(platform) = self.platform.borrow().clone() else {
             return Err(unavailable("this sidecar has no platform to ask".into()));
         };
+        let whose = || OrganisationName::flag(self.organisation.as_ref());
         let credential = platform.credential(provider).await.map_err(|error| match error {
             FetchError::Absent => unavailable(format!("there is none for `{provider}`"))
-                .with_hint(format!("lockgate creds set {provider}")),
+                .with_hint(format!("lockgate creds set {provider}{}", whose())),
             other => unavailable(other.to_string()),
         })?;
         self.look_for(&credential);

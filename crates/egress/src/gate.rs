@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use credential::{Placeholder, Secret};
-use policy::{Policy, ProviderId, RunId, Scrub, Spending};
+use policy::{OrganisationName, Policy, ProviderId, RunId, Scrub, Spending};
 
 use crate::audit::{Audit, CompanionChain, SigningKey};
 use crate::credentials::Credentials;
@@ -121,6 +121,10 @@ pub struct Wallet {
     pub generation: Generation,
     /// The placeholders of this run.
     pub placeholders: Vec<(Placeholder, ProviderId)>,
+    /// What the run gave its command by value.
+    pub exposed: Vec<(ProviderId, Secret)>,
+    /// Whose credentials they are, where they are not the person's own: for saying what to do where one is missing.
+    pub organisation: Option<OrganisationName>,
     /// The one-time secret by which a sidecar that was made before its run is told whose it is.
     pub configure_once: Option<Secret>,
 }
@@ -211,16 +215,24 @@ impl Gate {
             wallet,
             companions,
         } = options;
-        let Wallet { platform, generation, placeholders, configure_once } = wallet;
-        let audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
+        let Wallet { platform, generation, placeholders, exposed, organisation, configure_once } = wallet;
+        let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
+        policy.providers().for_each(|provider| audit.name_exposed(provider));
         Ok(Rc::new(Self {
             policy,
             answers: answers.unwrap_or_else(|| Answers::system(files.resolv_conf, files.hosts)),
             trust: Trust::from_bundle(files.bundle),
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
-            credentials: Credentials::new(platform, generation, placeholders, configure_once)
-                .map_err(GateError::Platform)?,
+            credentials: Credentials::new(
+                platform,
+                generation,
+                placeholders,
+                exposed,
+                organisation,
+                configure_once,
+            )
+            .map_err(GateError::Platform)?,
             ledger: RefCell::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),

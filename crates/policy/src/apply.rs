@@ -45,6 +45,9 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     apply_env(&named, config, spec)?;
     spec.tools.extend(config.tools.iter().cloned());
     spec.builtin_tools.extend(config.builtin_tools.iter().cloned());
+    if let Some(organisation) = &config.org {
+        spec.organisation = Some(parse(origin, "org", organisation)?);
+    }
     label::apply(&named, &config.labels, &mut spec.labels)?;
     apply_places(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;

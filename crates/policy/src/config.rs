@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::companion::CompanionConfig;
+use crate::expose::VariableConfig;
 use crate::inbound::InboundConfig;
 use crate::llm::LlmConfig;
 use crate::provider_config::ProviderConfig;
@@ -51,6 +52,9 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(default)]
     pub builtin_tools: Vec<String>,
+    /// The organisation whose keys the run uses, in place of the person's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
     /// Words of one's own by which the run is found again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -186,6 +190,9 @@ pub struct EnvConfig {
     /// Variables whose values the caller's environment gives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass: Vec<String>,
+    /// Variables of providers, by their names: with `expose = true` one holds the credential itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variable: BTreeMap<String, VariableConfig>,
 }
 
 impl EnvConfig {

@@ -109,6 +109,7 @@ impl Layers {
             copies: Vec::new(),
             tools: Vec::new(),
             builtin_tools: Vec::new(),
+            organisation: None,
             labels: Vec::new(),
             spending: crate::Spending::default(),
             policy: Policy::default(),
@@ -128,6 +129,7 @@ impl Layers {
         }
         clamp_timeout(self.ceiling()?, &mut spec);
         crate::companion::settle(&mut spec)?;
+        crate::expose::settle(&self.0, &mut spec)?;
         crate::inbound::settle(&spec)?;
         Ok(spec)
     }
@@ -139,6 +141,15 @@ impl Layers {
         let is_named = self.0.iter().any(|layer| layer.config.image.is_some());
         if matches!(backend, Some("container" | "docker")) && !is_named {
             let config = RunConfig { image: Some(image.into()), ..RunConfig::default() };
+            self.push(Origin::Variable(variable.into()), config);
+        }
+    }
+
+    /// Adds an organisation of the person's environment where no layer names one: a default, so that whose keys a policy asks for is
+    /// not changed by a variable that some shell has set. S1.27
+    pub fn fall_back_to_organisation(&mut self, variable: &str, name: &str) {
+        if self.0.iter().all(|layer| layer.config.org.is_none()) {
+            let config = RunConfig { org: Some(name.into()), ..RunConfig::default() };
             self.push(Origin::Variable(variable.into()), config);
         }
     }

@@ -108,6 +108,7 @@ pub struct Provider {
     injections: Vec<Injection>,
     first_uri: String,
     env: Vec<String>,
+    pub(crate) exposed: Vec<String>,
     pub(crate) pinned: bool,
     placeholders: Placeholders,
     rate: Option<Rate>,
@@ -160,6 +161,12 @@ impl Provider {
     #[must_use]
     pub fn environment(&self) -> &[String] {
         &self.env
+    }
+
+    /// Those of them that hold its credential itself in this run.
+    #[must_use]
+    pub fn exposed(&self) -> &[String] {
+        &self.exposed
     }
 
     /// Whether its credential is good at an address of plain HTTP.
@@ -218,6 +225,7 @@ impl Provider {
             injections,
             first_uri,
             env,
+            exposed: Vec::new(),
             pinned,
             placeholders,
             rate,

@@ -8,6 +8,7 @@ use crate::inbound::Inbound;
 use crate::label::Label;
 use crate::layer::Layers;
 use crate::llm::Spending;
+use crate::organisation::OrganisationName;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
 use crate::quantity::{ByteSize, CpuCount, Span};
 use crate::rule::Policy;
@@ -166,6 +167,8 @@ pub struct RunSpec {
     pub tools: Vec<String>,
     /// Programs whose configuration and caches enter from the caller's home, by name.
     pub builtin_tools: Vec<String>,
+    /// The organisation whose credentials it uses, and no others; those of the person if not said. S1.27
+    pub organisation: Option<OrganisationName>,
     /// Words of the person's own by which it is found again.
     pub labels: Vec<Label>,
     /// What it may spend on models.

@@ -52,11 +52,15 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
         (!config.presets.is_empty(), "presets"),
         (!config.tools.is_empty(), "tools"),
         (!config.builtin_tools.is_empty(), "builtin_tools"),
+        // Whose keys are used, and who pays.
+        (config.org.is_some(), "org"),
         // Whoever looks for runs by them would find this one.
         (!config.labels.is_empty(), "labels"),
         (more, "limits"),
         (!config.env.set.is_empty(), "env.set"),
         (!config.env.pass.is_empty(), "env.pass"),
+        // To keep a credential in widens nothing.
+        (crate::expose::is_asked(&config.env.variable), "env.variable"),
         (!config.mount.is_empty(), "mount"),
         (!config.copy.is_empty(), "copy"),
         (egress.default == Some(EgressDefault::OpenInternet), "egress.default"),
@@ -121,6 +125,12 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
             return Err(ConfigError::new(path, "backend", problem));
         }
     }
+    if let (Some(managed), Some(asked)) = (&layer.config.org, &spec.organisation)
+        && managed != asked.as_str()
+    {
+        let problem = format!("this machine's policy is `{managed}`, and `{asked}` was asked for");
+        return Err(ConfigError::new(path, "org", problem));
+    }
     if let Some(wiring) = &layer.config.wiring {
         let managed = parse_wiring(path, wiring)?;
         if managed != spec.wiring {
@@ -137,6 +147,34 @@ mod tests {
     use super::*;
     use crate::layer::Layers;
     use crate::spec::Wiring;
+
+    // S1.27
+    #[test]
+    fn whose_keys_are_used_is_neither_a_projects_to_say_nor_beyond_a_managed_policy() {
+        let compile = |layers: &[(Origin, &str)]| {
+            let mut all = Layers::default();
+            for (origin, text) in layers {
+                all.push(origin.clone(), toml::from_str(text).unwrap());
+            }
+            all.fall_back_to_organisation("LOCKGATE_ORG", "shell");
+            all.compile()
+                .map(|spec| spec.organisation.unwrap().to_string())
+                .map_err(|error| error.to_string())
+        };
+        let project = |approved| Origin::Project { path: "lockgate.toml".into(), approved };
+        let managed = || Origin::Managed("/etc/policy".into());
+        let (acme, globex) = ("org = \"acme\"", "org = \"globex\"");
+        assert_eq!(compile(&[]).unwrap(), "shell");
+        assert_eq!(compile(&[(project(true), acme)]).unwrap(), "acme");
+        assert_eq!(compile(&[(project(true), acme), (Origin::Flags, globex)]).unwrap(), "globex");
+        assert_eq!(compile(&[(managed(), acme), (Origin::Flags, acme)]).unwrap(), "acme");
+        // Not even the one that would be used anyway.
+        let refused = compile(&[(Origin::User("mine".into()), acme), (project(false), acme)]).unwrap_err();
+        assert!(refused.starts_with("lockgate.toml: org: "), "{refused}");
+        let held = compile(&[(managed(), acme), (Origin::Flags, globex)]).unwrap_err();
+        assert!(held.contains("org") && held.contains("`acme`") && held.contains("`globex`"), "{held}");
+        assert!(compile(&[(Origin::Flags, "org = \"../acme\"")]).unwrap_err().contains("org"));
+    }
 
     #[test]
     fn a_link_is_neither_a_projects_to_ask_for_nor_beyond_a_managed_policy() {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use egress::Summary;
-use policy::RunId;
+use policy::{RunId, RunSpec};
 use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
@@ -36,6 +36,7 @@ impl Book {
         state: StateDirectory,
         run: &RunId,
         plan: &Plan,
+        spec: &RunSpec,
         command: &[OsString],
     ) -> Result<Self, Error> {
         let alive = Alive::mark(&state, run)?;
@@ -48,7 +49,9 @@ impl Book {
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             workspace: plan.workspace.clone(),
             backend: plan.backend.to_string(),
+            org: spec.organisation.as_ref().map(ToString::to_string),
             labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
+            exposed: spec.policy.providers().flat_map(|it| it.exposed().iter().cloned()).collect(),
             notices: plan.notices.clone(),
             plan: plan.steps.iter().map(ToString::to_string).collect(),
             setup: Vec::new(),

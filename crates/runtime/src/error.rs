@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use policy::OrganisationName;
+
 /// An error of this crate: each reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,10 +44,32 @@ pub enum Error {
         why: String,
     },
     /// A run declares a provider, and there is no credential for it.
-    #[error("find a credential for `{provider}`: there is none in the vault")]
+    #[error("find a credential for `{provider}`: there is none in the vault{}", of(.organisation.as_ref()))]
     NoCredential {
         /// The provider.
         provider: String,
+        /// Whose vault it is, where it is not the person's own.
+        organisation: Option<OrganisationName>,
+    },
+    /// An organisation is named where another is asked for credentials.
+    #[error(
+        "use the keys of `{organisation}`: {platform} names a platform, which alone says whose keys these are"
+    )]
+    OrganisationBesidePlatform {
+        /// The organisation.
+        organisation: OrganisationName,
+        /// The variable that names the platform.
+        platform: &'static str,
+    },
+    /// A credential cannot be given to the command by value.
+    #[error("expose `{variable}`: {why}")]
+    Expose {
+        /// The variable that was to hold it.
+        variable: String,
+        /// Why, without the value.
+        why: String,
+        /// What would help.
+        remedy: String,
     },
     /// A secret's value could not be read.
     #[error("read the value from {from}: {source}")]
@@ -134,13 +158,24 @@ impl Error {
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
             Self::Companion { remedy, .. } => remedy.clone(),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
-            Self::NoCredential { provider } => Some(format!("lockgate creds set {provider}")),
+            Self::NoCredential { provider, organisation } => {
+                let whose = OrganisationName::flag(organisation.as_ref());
+                Some(format!("lockgate creds set {provider}{whose}"))
+            }
+            Self::OrganisationBesidePlatform { platform, .. } => {
+                Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
+            }
+            Self::Expose { remedy, .. } => Some(remedy.clone()),
             Self::State { .. } => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),
             _ => None,
         }
     }
+}
+
+fn of(organisation: Option<&OrganisationName>) -> String {
+    organisation.map(|name| format!(" of `{name}`")).unwrap_or_default()
 }
 
 /// What a socket or descriptor was for, said of its failure.

@@ -343,7 +343,8 @@ impl Connect for Way {
 }
 
 fn login(id: &ProviderId, caller: &Caller) -> Result<Login, Error> {
-    let credential = Credentials::open(caller, &StateDirectory::of(caller)?)?.take(id)?;
+    // An image is the person's, whosever keys a run uses.
+    let credential = Credentials::open(caller, &StateDirectory::of(caller)?, None)?.take(id)?;
     let field = |name: &str| {
         let secret = credential.field(name);
         let text = secret.and_then(|secret| String::from_utf8(secret.expose().to_vec()).ok());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use credential::{Secret, Vault};
-use policy::{Policy, ProviderId};
+use policy::{OrganisationName, Policy, ProviderId};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use sandbox::Caller;
 use zeroize::Zeroizing;
@@ -17,6 +17,7 @@ use crate::proxy_url;
 use crate::record::RunRecord;
 use crate::stash::Stash;
 use crate::state::StateDirectory;
+use crate::system_keys;
 use crate::vault::VaultLater;
 
 /// The largest question.
@@ -72,14 +73,21 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Takes them out of this process's memory, where nobody will ask for them.
-    pub(crate) fn forget(caller: &mut Caller) -> Result<(), Error> {
-        VaultLater::forget(caller)?;
-        Stash::take(caller, proxy_url::VARIABLE).map(drop)
+    pub(crate) fn forget(caller: &mut Caller) {
+        VaultLater::forget(caller);
+        Stash::forget(caller, proxy_url::VARIABLE);
+        Stash::forget(caller, system_keys::VARIABLE_C);
     }
 
-    /// Takes them out of this process's memory.
-    pub(crate) fn prepare(caller: &mut Caller, directory: &StateDirectory) -> Result<Self, Error> {
-        let vault = VaultLater::prepare(caller, directory)?;
+    /// Takes them out of this process's memory. The platform's own keys are no source: they are answered for out of the vaults
+    /// that they were brought to.
+    pub(crate) fn prepare(
+        caller: &mut Caller,
+        directory: &StateDirectory,
+        organisation: Option<&OrganisationName>,
+    ) -> Result<Self, Error> {
+        let vault = VaultLater::prepare(caller, directory, organisation)?;
+        Stash::forget(caller, system_keys::VARIABLE_C);
         Ok(Self { vault, proxy: Stash::take(caller, proxy_url::VARIABLE)? })
     }
 }

@@ -77,9 +77,15 @@ pub struct RunRecord {
     pub workspace: PathBuf,
     /// What made the sandbox.
     pub backend: String,
+    /// The organisation whose credentials it used, where they were not the person's own. S1.27
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
     /// Words of the person's own by which it is found again. S3.16
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The variables in which the command held a credential itself. S0.7
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exposed: Vec<String>,
     /// What was weaker than it could have been.
     pub notices: Vec<String>,
     /// The steps by which the sandbox was made.

@@ -19,6 +19,7 @@ use crate::changes;
 use crate::companion::{self, Common, Companions, Prepared};
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
+use crate::expose::Exposed;
 use crate::images::{self, Images};
 use crate::inbound;
 use crate::platform::{History, Sources};
@@ -78,6 +79,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
+    let exposed = desk.as_ref().map(|desk| Exposed::take(&spec, &desk.sources.vault)).transpose()?;
     builtin::bring(&mut spec, &caller, &purse.placeholders, &mut additions)?;
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {
@@ -103,6 +105,9 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         additions.ids = root.ids.as_ref().map(|ids| ids.range);
         additions.subordinate = root.subordinate;
     }
+    if spec.backend == Backend::Process {
+        additions.trusted = Some(state.trusted(&run));
+    }
     let kept_apart = spec.workspace_mode == WorkspaceMode::Overlay;
     // At an engine what is written over a cache is on disk as well.
     let has_caches = additions.engine.is_some() && !additions.caches.is_empty();
@@ -115,14 +120,15 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
     let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
     let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
-    let mut book = Book::open(state.clone(), &run, &plan, &command)?;
+    let mut book = Book::open(state.clone(), &run, &plan, &spec, &command)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }
     let beside = (prepared, ports);
     let stop = images::stop_signal(root.as_ref(), additions.engine.as_ref()).unwrap_or(SIGTERM);
-    let supplied =
-        Supplied { spec: &spec, command: &command, caller: &caller, purse, desk, proxy, stop, beside, ahead };
+    let exposed = exposed.unwrap_or_default();
+    let (spec, command, caller) = (&spec, command.as_slice(), &caller);
+    let supplied = Supplied { spec, command, caller, purse, desk, exposed, proxy, stop, beside, ahead };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -140,6 +146,8 @@ struct Supplied<'a> {
     caller: &'a Caller,
     purse: Purse,
     desk: Option<Desk>,
+    /// What the command is given by value.
+    exposed: Exposed,
     proxy: Option<(String, String)>,
     /// By which signal the command is asked to end.
     stop: i32,
@@ -158,7 +166,7 @@ fn provide(
     let mut purse = Purse::default();
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
-        Sources::forget(caller)?;
+        Sources::forget(caller);
         return Ok((purse, None, additions));
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
@@ -169,8 +177,10 @@ fn provide(
         additions.environment.extend(named);
         purse.placeholders.push((placeholder, provider.id().clone()));
     }
-    let sources = Sources::prepare(caller, state)?;
-    purse.generation = Some(Vault::generation_file(&state.vault())?);
+    let organisation = spec.organisation.as_ref();
+    let sources = Sources::prepare(caller, state, organisation)?;
+    purse.generation = Some(Vault::generation_file(&state.vault(organisation))?);
+    purse.organisation = organisation.cloned();
     let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
     Ok((purse, Some(Desk { sources, history }), additions))
 }
@@ -244,13 +254,15 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, purse, desk, proxy, stop, beside: (prepared, ports), ahead } =
-        supplied;
+    let Supplied { spec, command, caller, mut purse, desk, exposed, proxy, stop, beside, ahead } = supplied;
+    let (prepared, ports) = beside;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let state = book.state.clone();
     let common = Common { run: &plan.run, caller, state: &state, host, signals: &signals };
     // Gone when this function ends, so before anything that held them is taken away.
     let mut companions = Companions::start(prepared, &common, &mut book.undo, report)?;
+    // Not before: a companion is a copy of this process.
+    purse.exposed = exposed.values()?;
     let (ports, ports_here) = if plan.engine.is_some() { (Vec::new(), ports) } else { (ports, Vec::new()) };
     let (inbound, inlet) = inbound::inlet(ports).map_err(plumbing("make a socket"))?.unzip();
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -291,7 +303,9 @@ fn live(
         Backend::Process => sandbox::start_process,
     };
     let lines = Lines { stdio, link, inlet, visits: companions.visits(0), ahead };
-    let started = start(plan, host, command, lines, &mut beside, &mut book.undo);
+    let filled = exposed.put_into(plan)?;
+    let started = start(&filled, host, command, lines, &mut beside, &mut book.undo);
+    drop(filled);
     let Beside { sidecar, platform, failed, .. } = beside;
     let (mut sandbox, sidecar) = match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),

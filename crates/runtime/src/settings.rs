@@ -17,6 +17,8 @@ const MANAGED: &str = "/etc/lockgate/policy.toml";
 const PROJECT: &str = "lockgate.toml";
 /// The variable by which existing set-ups name the agent's image. S1.6, S1.44
 const IMAGE: &str = "PI_IMAGE";
+/// The variable that names the organisation whose keys are used, where nothing else does. S1.27
+const ORGANISATION: &str = "LOCKGATE_ORG";
 /// The largest policy file.
 const LARGEST: u64 = 1 << 20;
 
@@ -98,6 +100,9 @@ impl Settings {
         }
         if let Some(image) = caller.variable(IMAGE).filter(|image| !image.is_empty()) {
             layers.fall_back_to_image(IMAGE, image);
+        }
+        if let Some(name) = caller.variable(ORGANISATION).filter(|name| !name.is_empty()) {
+            layers.fall_back_to_organisation(ORGANISATION, name);
         }
         Ok((layers, found))
     }

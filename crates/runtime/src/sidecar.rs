@@ -9,7 +9,7 @@ use egress::{
     CompanionChain, Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, Generation,
     InboundPorts, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
 };
-use policy::{Hostname, Policy, ProviderId, RunId, Spending};
+use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
@@ -60,6 +60,10 @@ pub(crate) struct Purse {
     pub(crate) platform: Option<(OwnedFd, Secret)>,
     pub(crate) generation: Option<File>,
     pub(crate) placeholders: Vec<(Placeholder, ProviderId)>,
+    /// What the command is given by value.
+    pub(crate) exposed: Vec<(ProviderId, Secret)>,
+    /// Whose credentials they are, where they are not the person's own.
+    pub(crate) organisation: Option<OrganisationName>,
 }
 
 impl Purse {
@@ -85,7 +89,15 @@ impl Purse {
             }
             None => Generation::default(),
         };
-        Ok(Wallet { platform, generation, placeholders: self.placeholders.clone(), configure_once: None })
+        let Self { placeholders, exposed, organisation, .. } = self;
+        Ok(Wallet {
+            platform,
+            generation,
+            placeholders: placeholders.clone(),
+            exposed: exposed.clone(),
+            organisation: organisation.clone(),
+            configure_once: None,
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use credential::{Placeholder, Secret, Vault};
 use egress::{
     Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey,
 };
-use policy::{Policy, RunId, Spending};
+use policy::{OrganisationName, Policy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Signal;
@@ -36,6 +36,8 @@ pub struct Standalone {
     pub policy: Policy,
     /// What may be spent on models.
     pub spending: Spending,
+    /// The organisation whose credentials are given, in place of the person's own.
+    pub organisation: Option<OrganisationName>,
     /// Where the explicit proxy listens.
     pub forward: SocketAddr,
     /// Where the gateway listens.
@@ -280,14 +282,14 @@ impl Inside {
     }
 }
 
-/// A platform that the environment names; one that `/configure` will name; or else the person's own vault, which this
-/// process answers from.
+/// A platform that the environment names; one that `/configure` will name; or else a vault, the organisation's that was named or
+/// the person's own, which this process answers from.
 fn provide(
     sidecar: &Standalone,
     caller: &mut Caller,
     directory: &StateDirectory,
 ) -> Result<(Purse, Place, Option<Platform>), Error> {
-    let policy = &sidecar.policy;
+    let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
     let placeholders = placeholders(policy)?;
     if let Some(path) = &sidecar.environment {
         write_environment(policy, &placeholders, path)?;
@@ -301,11 +303,16 @@ fn provide(
         place.address = Some((address.to_owned(), token));
     }
     if place.address.is_some() || place.configure_once.is_some() {
-        Sources::forget(caller)?;
+        if let Some(organisation) = organisation.cloned() {
+            let platform = if place.address.is_some() { PLATFORM } else { CONFIGURE };
+            return Err(Error::OrganisationBesidePlatform { organisation, platform });
+        }
+        Sources::forget(caller);
         return Ok((purse, place, None));
     }
-    let sources = Sources::prepare(caller, directory)?;
-    purse.generation = Some(Vault::generation_file(&directory.vault())?);
+    let sources = Sources::prepare(caller, directory, organisation)?;
+    purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
+    purse.organisation = organisation.cloned();
     let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
     let (platform, theirs) = Platform::pair(sources, policy, history)?;
     purse.platform = Some(theirs);

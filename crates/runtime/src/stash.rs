@@ -1,4 +1,4 @@
-//! Secrets of the caller's environment, out of memory while processes are forked: each is moved into a file without a name
+//! Secrets of the caller's environment, and what a run exposes, out of memory while processes are forked: each is moved into a file without a name
 //! that only this process keeps open, and the places where it stood are overwritten.
 
 use std::ffi::CStr;
@@ -17,32 +17,35 @@ use crate::error::Error;
 /// The largest value that is kept.
 const LARGEST: usize = 64 * 1024;
 
-/// A value that was taken out of the environment.
+/// A value that was taken out of memory.
 #[derive(Debug)]
 pub(crate) struct Stash(File);
 
 impl Stash {
     /// Takes a variable out of the environment, if it is set and not empty. For a process that has one thread.
     pub(crate) fn take(caller: &mut Caller, name: &CStr) -> Result<Option<Self>, Error> {
-        let text = name.to_str().unwrap_or_default();
-        let mut found = None;
-        caller.environment.retain_mut(|(n, value)| {
-            let is_it = n == text;
-            if is_it {
-                found = Some(Zeroizing::new(std::mem::take(value).into_vec()));
-            }
-            !is_it
-        });
-        sandbox::wipe_variable(name);
-        let Some(value) = found.filter(|value| !value.is_empty()) else { return Ok(None) };
+        let Some(value) = taken(caller, name).filter(|value| !value.is_empty()) else { return Ok(None) };
+        Self::of(&value).map(Some)
+    }
+
+    /// Keeps a value that was read.
+    pub(crate) fn keep(value: &Secret) -> Result<Self, Error> {
+        Self::of(value.expose())
+    }
+
+    fn of(value: &[u8]) -> Result<Self, Error> {
         let kept = rustix::fs::memfd_create("lockgate", MemfdFlags::CLOEXEC).map_err(io::Error::from);
         let kept = kept.and_then(|fd| {
             let mut file = File::from(fd);
             file.write_all(&value[..value.len().min(LARGEST)])?;
             Ok(file)
         });
-        kept.map(|file| Some(Self(file)))
-            .map_err(|source| Error::Plumbing { what: "keep a secret aside", source })
+        kept.map(Self).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })
+    }
+
+    /// Takes a variable that nobody will ask for out of the environment. For a process that has one thread.
+    pub(crate) fn forget(caller: &mut Caller, name: &CStr) {
+        drop(taken(caller, name));
     }
 
     /// The value.
@@ -58,4 +61,19 @@ impl Stash {
         value.truncate(length);
         Ok(Secret::new(value))
     }
+}
+
+/// The value of a variable, which from here on stands nowhere else.
+fn taken(caller: &mut Caller, name: &CStr) -> Option<Zeroizing<Vec<u8>>> {
+    let text = name.to_str().unwrap_or_default();
+    let mut found = None;
+    caller.environment.retain_mut(|(n, value)| {
+        let is_it = n == text;
+        if is_it {
+            found = Some(Zeroizing::new(std::mem::take(value).into_vec()));
+        }
+        !is_it
+    });
+    sandbox::wipe_variable(name);
+    found
 }

@@ -5,9 +5,10 @@
 //! audit/<id>.jsonl   what it asked for, and what was decided; <id>.<name>.jsonl the same of a companion
 //! changes/<id> what it wrote in its workspace, where that is kept apart
 //! written/<id> what it writes over its image, where that cannot be in memory
+//! trusted/<id> its sidecar's authority, where the command sees this machine's files
 //! live/<id>    the undo log of a run, locked for as long as its process lives
 //! keys/        the audit's signing key, and the vault's
-//! vault/       credentials, encrypted
+//! vault/       credentials, encrypted; organisations/<name>/vault/ the same of an organisation
 //! approved/    what project files the person has approved
 //! ```
 
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use policy::{Hostname, RunId};
+use policy::{Hostname, OrganisationName, RunId};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -24,6 +25,8 @@ use crate::error::Error;
 /// What runs wrote in their workspaces, and write over their images.
 const CHANGES: &str = "changes";
 const WRITTEN: &str = "written";
+/// The vaults that are not the person's own.
+const ORGANISATIONS: &str = "organisations";
 
 /// The state directory.
 #[derive(Clone, Debug)]
@@ -75,6 +78,11 @@ impl StateDirectory {
         Ok([CHANGES, WRITTEN].map(|part| base.join(part).join(run.as_str())))
     }
 
+    /// Where the authority of a run's sidecar is written for its command. It is not made yet.
+    pub(crate) fn trusted(&self, run: &RunId) -> PathBuf {
+        self.0.join("trusted").join(run.as_str())
+    }
+
     pub(crate) fn live(&self) -> PathBuf {
         self.0.join("live")
     }
@@ -83,8 +91,27 @@ impl StateDirectory {
         self.0.join("keys")
     }
 
-    pub(crate) fn vault(&self) -> PathBuf {
-        self.0.join("vault")
+    /// Where credentials lie: the person's own, or those of an organisation. S1.27
+    pub(crate) fn vault(&self, organisation: Option<&OrganisationName>) -> PathBuf {
+        let of = organisation.map(|name| self.0.join(ORGANISATIONS).join(name.as_str()));
+        of.as_ref().unwrap_or(&self.0).join("vault")
+    }
+
+    /// The organisations that have a directory here, in order.
+    pub(crate) fn organisations(&self) -> Result<Vec<OrganisationName>, Error> {
+        let path = self.0.join(ORGANISATIONS);
+        let entries = match std::fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|source| state(&path, source))?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|source| state(&path, source))?.file_name();
+            // Another name is no vault that anything here would read.
+            names.extend(name.to_str().and_then(|name| name.parse().ok()));
+        }
+        names.sort();
+        Ok(names)
     }
 
     pub(crate) fn approved(&self) -> PathBuf {

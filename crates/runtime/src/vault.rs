@@ -1,17 +1,19 @@
-//! The person's own vault: where it lies, and the keys that open it.
+//! The vaults, the person's own and those of organisations: where they lie, and the keys that open them. What is asked of one is
+//! never answered out of another. S1.27
 //!
-//! The keys are those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one that is made
-//! at first use and kept beside the audit's, readable by its owner only.
+//! The keys are the same for all: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one
+//! that is made at first use and kept beside the audit's, readable by its owner only.
 
 use std::io;
 
 use credential::{Credential, FieldName, Keyring, Rotation, Secret, Value, Vault};
-use policy::{ProviderId, RunSpec};
+use policy::{OrganisationName, ProviderId, RunSpec};
 use sandbox::Caller;
 
 use crate::error::Error;
 use crate::stash::Stash;
 use crate::state::{StateDirectory, make_directory, make_once, state};
+use crate::system_keys::SystemKey;
 use crate::value_source::ValueSource;
 
 /// The variable that holds keys, as the existing platform calls it. S1.18
@@ -30,19 +32,42 @@ pub struct StoredCredential {
     pub updated: String,
 }
 
-/// The vault of a person.
+/// The vault of a person, or of an organisation.
 #[derive(Debug)]
-pub struct Credentials(Vault);
+pub struct Credentials {
+    vault: Vault,
+    organisation: Option<OrganisationName>,
+}
 
 impl Credentials {
-    /// Opens the vault; its key is made if there is none.
+    /// Opens an organisation's vault, or else the person's own; the key is made if there is none.
     ///
     /// # Errors
     /// When a key cannot be read or made.
-    pub fn open(caller: &Caller, directory: &StateDirectory) -> Result<Self, Error> {
+    pub fn open(
+        caller: &Caller,
+        directory: &StateDirectory,
+        organisation: Option<OrganisationName>,
+    ) -> Result<Self, Error> {
         // Nobody may look into a process that holds keys.
         let _ = sandbox::undumpable();
-        Ok(Self(Vault::open(directory.vault(), keyring(caller.variable(VARIABLE), directory)?)?))
+        let keyring = keyring(caller.variable(VARIABLE), directory)?;
+        Ok(Self { vault: open(directory, organisation.as_ref(), keyring)?, organisation })
+    }
+
+    /// Opens every vault there is, the person's own first.
+    ///
+    /// # Errors
+    /// When a key cannot be read or made, or the organisations cannot be listed.
+    pub fn open_all(caller: &Caller, directory: &StateDirectory) -> Result<Vec<Self>, Error> {
+        let all = std::iter::once(None).chain(directory.organisations()?.into_iter().map(Some));
+        all.map(|organisation| Self::open(caller, directory, organisation)).collect()
+    }
+
+    /// Whose it is, where it is not the person's own.
+    #[must_use]
+    pub fn organisation(&self) -> Option<&OrganisationName> {
+        self.organisation.as_ref()
     }
 
     /// Stores one field of a provider's credential.
@@ -55,7 +80,15 @@ impl Credentials {
             None => FieldName::access_token(),
         };
         let value = Value::new(source.read()?).map_err(|e| Error::Value { why: e.to_string() })?;
-        Ok(self.0.set_field(provider.as_str(), field, value)?)
+        Ok(self.vault.set_field(provider.as_str(), field, value)?)
+    }
+
+    /// Stores a key that a platform gave.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn keep(&self, key: &SystemKey) -> Result<(), Error> {
+        Ok(self.vault.set_field(key.provider().as_str(), FieldName::access_token(), key.value().clone())?)
     }
 
     /// Removes a provider's credential; whether there was one.
@@ -63,13 +96,14 @@ impl Credentials {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, provider: &ProviderId) -> Result<bool, Error> {
-        Ok(self.0.remove(provider.as_str())?)
+        Ok(self.vault.remove(provider.as_str())?)
     }
 
     /// A credential, for an errand of this process's own.
     pub(crate) fn take(&self, provider: &ProviderId) -> Result<Credential, Error> {
-        let found = self.0.get(provider.as_str())?;
-        found.ok_or_else(|| Error::NoCredential { provider: provider.to_string() })
+        let found = self.vault.get(provider.as_str())?;
+        let organisation = self.organisation.clone();
+        found.ok_or_else(|| Error::NoCredential { provider: provider.to_string(), organisation })
     }
 
     /// Every credential, by provider.
@@ -82,7 +116,7 @@ impl Credentials {
             fields: entry.fields.iter().map(ToString::to_string).collect(),
             updated: entry.updated,
         };
-        Ok(self.0.list()?.into_iter().map(entry).collect())
+        Ok(self.vault.list()?.into_iter().map(entry).collect())
     }
 
     /// Encrypts every record's key with the first of the keys.
@@ -90,7 +124,7 @@ impl Credentials {
     /// # Errors
     /// When the vault cannot be read.
     pub fn rotate(&self) -> Result<Rotation, Error> {
-        Ok(self.0.rotate()?)
+        Ok(self.vault.rotate()?)
     }
 
     /// Whether a value can be decrypted: what it is, is not told.
@@ -102,7 +136,7 @@ impl Credentials {
             let length = |name: &FieldName| credential.field(name.as_str()).map_or(0, |s| s.expose().len());
             credential.names().map(|name| (name.to_string(), length(name))).collect()
         };
-        Ok(self.0.get(provider.as_str())?.map(lengths))
+        Ok(self.vault.get(provider.as_str())?.map(lengths))
     }
 }
 
@@ -110,19 +144,25 @@ impl Credentials {
 #[derive(Debug)]
 pub(crate) struct VaultLater {
     directory: StateDirectory,
+    organisation: Option<OrganisationName>,
     text: Option<Stash>,
 }
 
 impl VaultLater {
     /// Takes the keys out of this process's memory. That they are there and can be read is checked before.
-    pub(crate) fn prepare(caller: &mut Caller, directory: &StateDirectory) -> Result<Self, Error> {
+    pub(crate) fn prepare(
+        caller: &mut Caller,
+        directory: &StateDirectory,
+        organisation: Option<&OrganisationName>,
+    ) -> Result<Self, Error> {
         drop(keyring(caller.variable(VARIABLE), directory)?);
-        Ok(Self { directory: directory.clone(), text: Stash::take(caller, VARIABLE_C)? })
+        let text = Stash::take(caller, VARIABLE_C)?;
+        Ok(Self { directory: directory.clone(), organisation: organisation.cloned(), text })
     }
 
     /// Takes the vault's keys out of this process's memory, where nothing is to be read with them.
-    pub(crate) fn forget(caller: &mut Caller) -> Result<(), Error> {
-        Stash::take(caller, VARIABLE_C).map(drop)
+    pub(crate) fn forget(caller: &mut Caller) {
+        Stash::forget(caller, VARIABLE_C);
     }
 
     /// Opens the vault.
@@ -130,8 +170,20 @@ impl VaultLater {
         let text = self.text.as_ref().map(Stash::read).transpose();
         let text = text.map_err(|source| Error::Plumbing { what: "read the vault's keys", source })?;
         let text = text.as_ref().and_then(|secret| std::str::from_utf8(secret.expose()).ok());
-        Ok(Vault::open(self.directory.vault(), keyring(text, &self.directory)?)?)
+        open(&self.directory, self.organisation.as_ref(), keyring(text, &self.directory)?)
     }
+}
+
+fn open(
+    directory: &StateDirectory,
+    organisation: Option<&OrganisationName>,
+    keyring: Keyring,
+) -> Result<Vault, Error> {
+    let path = directory.vault(organisation);
+    Ok(match organisation {
+        Some(name) => Vault::open_of(name.as_str(), path, keyring)?,
+        None => Vault::open(path, keyring)?,
+    })
 }
 
 /// Refuses a run that declares a provider without a credential: what it needs would fail in the middle of its work.
@@ -139,10 +191,13 @@ pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Resu
     if spec.policy.providers().next().is_none() {
         return Ok(());
     }
-    let stored = Vault::ids(&directory.vault())?;
+    let stored = Vault::ids(&directory.vault(spec.organisation.as_ref()))?;
     match spec.policy.providers().find(|p| !stored.iter().any(|id| id == p.id().as_str())) {
         None => Ok(()),
-        Some(missing) => Err(Error::NoCredential { provider: missing.id().to_string() }),
+        Some(missing) => Err(Error::NoCredential {
+            provider: missing.id().to_string(),
+            organisation: spec.organisation.clone(),
+        }),
     }
 }
 

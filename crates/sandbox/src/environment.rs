@@ -19,6 +19,12 @@ const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix", "/gnu"];
 /// Where the run's authority lies inside, alone and together with those of the host.
 pub(crate) const AUTHORITY: &str = "/.lockgate-etc/authority.pem";
 pub(crate) const BUNDLE: &str = "/.lockgate-etc/ca-bundle.pem";
+
+/// The same where the command sees this machine's files: the bundle and the authority in a directory of the run's own.
+pub(crate) fn trusted(directory: &Path) -> [PathBuf; 2] {
+    ["ca-bundle.pem", "authority.pem"].map(|name| directory.join(name))
+}
+
 /// The variables by which programs are told of a bundle that takes the place of their own: OpenSSL and Python, Go, curl,
 /// Python's requests and pip, Git, Cargo, Deno's rustls, the AWS tools, Codex.
 const BUNDLE_VARIABLES: &[&str] = &[
@@ -91,8 +97,12 @@ pub(crate) fn build(
         set(name, value.clone());
     }
     if additions.opens_tls {
-        BUNDLE_VARIABLES.iter().for_each(|name| set(name, BUNDLE.into()));
-        EXTRA_VARIABLES.iter().for_each(|name| set(name, AUTHORITY.into()));
+        let [bundle, authority] = match &additions.trusted {
+            Some(directory) => trusted(directory).map(|path| path.display().to_string()),
+            None => [BUNDLE, AUTHORITY].map(str::to_owned),
+        };
+        BUNDLE_VARIABLES.iter().for_each(|name| set(name, bundle.clone()));
+        EXTRA_VARIABLES.iter().for_each(|name| set(name, authority.clone()));
     }
     for name in &spec.env.pass {
         // A variable that is not set stays so.

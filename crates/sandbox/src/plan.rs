@@ -9,11 +9,12 @@ mod container;
 mod docker;
 mod identity;
 mod linux;
+mod process;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Label, Limits, RunId, RunSpec, Setup, Wiring, WorkspaceMode};
+use policy::{Backend, ByteSize, Enforcement, Label, Limits, RunId, RunSpec, Setup, Wiring};
 
 pub use self::companion::plan_companion;
 pub use self::identity::{IdRange, Identity, takes_account};
@@ -100,6 +101,8 @@ pub struct Additions {
     /// The directory that takes what is written over an image, where memory cannot. It is made if it is needed, and goes with
     /// the run.
     pub written: Option<PathBuf>,
+    /// The directory that gets files which trust the sidecar's authority, for a command that sees this machine's. It goes with the run.
+    pub trusted: Option<PathBuf>,
     /// The engine and its image, where the backend has one.
     pub engine: Option<EngineRun>,
     /// Variables of tools, which give way to the policy's own.
@@ -188,14 +191,7 @@ pub fn plan(
             }
             steps
         }
-        Backend::Process => {
-            notices.push(
-                "backend `process`: no isolation. The command sees this machine's files, network and processes; \
-                 only requests that use the proxy are checked"
-                    .into(),
-            );
-            process_steps(spec)?
-        }
+        Backend::Process => process::steps(spec, host, additions, &mut notices)?,
     };
     builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
     let planes = Planes {
@@ -321,22 +317,6 @@ fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result
     }
 }
 
-fn process_steps(spec: &RunSpec) -> Result<Vec<Step>, Error> {
-    if !spec.builtin_tools.is_empty() {
-        return Err(Error::Refused {
-            what: "backend `process` has the caller's own home: `builtin_tools` need another".into(),
-            remedy: Some("use --backend linux".into()),
-        });
-    }
-    if spec.mounts.is_empty() && spec.copies.is_empty() && spec.workspace_mode == WorkspaceMode::ReadWrite {
-        return Ok(Vec::new());
-    }
-    Err(Error::Refused {
-        what: "backend `process` has no file system of its own: mounts, copies and a read-only workspace need another".into(),
-        remedy: Some("use --backend linux".into()),
-    })
-}
-
 /// How much the private directories hold where memory is surely limited: they live in it, so half of it at most, or filling
 /// them would end the run.
 fn private_room_of(spec: &RunSpec) -> ByteSize {
@@ -348,9 +328,10 @@ fn inodes(size: ByteSize) -> u64 {
     (size.bytes() / 4096).clamp(1024, 1 << 20)
 }
 
-/// After everything else of the root, as late as can be: the authority is being made meanwhile.
+/// As late as can be, while there is still the right to mount: the sidecar, which makes the authority, gets ready meanwhile with the
+/// network that was wired before.
 fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
-    let at = steps.iter().position(|step| *step == Step::EnterRoot).unwrap_or(steps.len());
+    let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
     steps.insert(at, Step::TrustAuthority(bundle));
 }
 

@@ -2,9 +2,12 @@
 //! the contract is the sidecar, the environment, the limits, and that nothing it started outlives the run.
 
 use std::ffi::{CString, OsString};
-use std::io;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use rustix::process::Pid;
 use rustix::pty::OpenptFlags;
@@ -12,17 +15,21 @@ use sys::cgroup::Group;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, listener, signal};
 
+use crate::environment::trusted;
 use crate::error::Error;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::linux;
 use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
 use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
+use crate::step::Step;
 use crate::supervise::{self, Failure, Launch, Ready, Supervised};
-use crate::undo::UndoLog;
+use crate::undo::{Undo, UndoLog};
 
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;
+/// The largest bundle of the host's that is read.
+const LARGEST: u64 = 8 << 20;
 /// How many rounds of killing descendants there are: each round ends one generation.
 const ROUNDS: usize = 64;
 
@@ -41,6 +48,15 @@ pub fn start(
     let group = linux::make_group(plan, host, undo)?;
     let handshake = |source| Error::Handshake { whom: "init", source };
     sidecar.start()?;
+    if let Some((bundle, directory)) = plan.steps.iter().find_map(trust_asked) {
+        undo.push(Undo::Trusted(directory.into()));
+        let authority =
+            sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
+        write_trusted(bundle, directory, &authority).map_err(|error| Error::Source {
+            path: directory.into(),
+            why: format!("what trusts the run's authority cannot be written there: {error}"),
+        })?;
+    }
     let plan = with_listener(plan, &link).map_err(handshake)?;
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let group_inside = group.as_ref();
@@ -62,6 +78,35 @@ pub fn start(
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
     Ok(Started::of(init, control, group, Ending::HangUp))
+}
+
+fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {
+    match step {
+        Step::WriteAuthority { bundle, directory } => Some((bundle.as_deref(), directory)),
+        _ => None,
+    }
+}
+
+/// Writes the authority, and the host's bundle with it, where the environment says.
+fn write_trusted(bundle: Option<&Path>, directory: &Path, authority: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let [ours, alone] = trusted(directory);
+    std::fs::write(alone, authority)?;
+    let mut ours = File::create_new(ours)?;
+    if let Some(bundle) = bundle {
+        io::copy(&mut File::open(bundle)?.take(LARGEST), &mut ours)?;
+    }
+    ours.write_all(&[b"\n", authority].concat())
+}
+
+/// Removes what was written for a run. Doing it again is no error.
+pub(crate) fn remove_trusted(directory: &Path) -> io::Result<()> {
+    let gone = |done: io::Result<()>| match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    };
+    trusted(directory).iter().try_for_each(|file| gone(std::fs::remove_file(file)))?;
+    gone(std::fs::remove_dir(directory))
 }
 
 /// Binds the proxy and the gateway to free ports of loopback, hands it over, and tells the environment.

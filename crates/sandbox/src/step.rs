@@ -99,6 +99,13 @@ pub enum Step {
     WriteEtc,
     /// Lets programs trust the run's authority, beside those that the host trusts.
     TrustAuthority(Option<PathBuf>),
+    /// The same where the command sees this machine's files: writes what trusts it to a directory of the run's own.
+    WriteAuthority {
+        /// The host's bundle.
+        bundle: Option<PathBuf>,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// Mounts the process file system of the sandbox's own processes.
     MountProc,
     /// Makes `/dev` with the harmless devices.
@@ -173,6 +180,9 @@ impl fmt::Display for Step {
             }
             Self::WriteEtc => f.write_str("write hosts, resolv.conf, passwd and group"),
             Self::TrustAuthority(_) => f.write_str("trust the run's own authority"),
+            Self::WriteAuthority { directory, .. } => {
+                write!(f, "write the run's own authority to {}", directory.display())
+            }
             Self::MountProc => f.write_str("mount /proc"),
             Self::MakeDevices => f.write_str("make /dev"),
             Self::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {

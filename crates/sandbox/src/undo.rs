@@ -21,6 +21,8 @@ pub enum Undo {
     Placeholder(PathBuf),
     /// Remove what was written over an image.
     Written(PathBuf),
+    /// Remove the files by which programs trust a run's authority.
+    Trusted(PathBuf),
     /// Remove the wall around the link of a run.
     Wall(RunId),
     /// Remove the link of a run.
@@ -35,6 +37,7 @@ impl Undo {
             Self::Group(path) => format!("group {}\n", path.display()),
             Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
             Self::Written(path) => format!("written {}\n", path.display()),
+            Self::Trusted(path) => format!("trusted {}\n", path.display()),
             Self::Wall(run) => format!("wall {run}\n"),
             Self::Link(run) => format!("link {run}\n"),
             Self::Engine(socket, run) => format!("engine {run} {}\n", socket.display()),
@@ -47,6 +50,7 @@ impl Undo {
             "group" => Some(Self::Group(path.into())),
             "placeholder" => Some(Self::Placeholder(path.into())),
             "written" => Some(Self::Written(path.into())),
+            "trusted" => Some(Self::Trusted(path.into())),
             "wall" => path.parse().ok().map(Self::Wall),
             "link" => path.parse().ok().map(Self::Link),
             "engine" => {
@@ -66,6 +70,7 @@ impl Undo {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
             },
+            Self::Trusted(path) => crate::process::remove_trusted(path),
             Self::Wall(run) => crate::linux::link::remove_wall(run),
             Self::Link(run) => crate::linux::link::remove_link(run),
             Self::Engine(socket, run) => crate::docker::remove(socket, run),

@@ -89,6 +89,7 @@ pub const PROMISES: &[Promise] = &[
     promise("pool", OF_ENGINE, "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
     promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
     promise("canary", ISOLATED, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
+    promise("exposed", ALL, "A credential is inside by value only in the variable that was named for it, and nothing that is kept or told has it.", "S0.7 S4.37 S4.45"),
 
     promise("memory_limit", ISOLATED, "A memory bomb ends inside its limit, named.", "S1.30 S2.9 L06"),
     promise("process_limit", ISOLATED, "A fork bomb ends inside its limit, named.", "S2.9 L06"),
@@ -103,6 +104,7 @@ pub const PROMISES: &[Promise] = &[
     promise("zombies", ISOLATED, "Orphans are reaped.", "S3.14 L03"),
     promise("pipes", ALL, "The caller never waits for a grandchild's pipe, and no output is lost.", "L05 L07"),
     promise("at_once", OF_ENGINE, "Runs that begin at once at one engine, forty in this test, each have a network of their own, and leave nothing.", "DESIGN §5"),
+    promise("organisations", ALL, "A run uses the keys of the organisation it names, on every path, and no others; they are in nothing that it sees or leaves.", "S1.27 C13"),
     promise("labels", ALL, "A run is found again by its labels, and so is what an engine makes for it; the command is not told of them.", "S3.16 S4.9"),
     promise("behind", OF_DOCKER, "What an engine has of a run goes behind it, by somebody who holds nothing of the caller's, and is never forgotten.", "S3.16 S3.17 L01 L05"),
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 S3.18 L01 L09 L11"),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use policy::OrganisationName;
 
 /// `lockgate creds`
 #[derive(Debug, Subcommand)]
@@ -12,6 +13,7 @@ Examples:
   pass show github | lockgate creds set github --stdin
   lockgate creds set gmail --field client_secret --from-file secret.txt
   lockgate creds import-env                          takes ANTHROPIC_API_KEY, GITHUB_TOKEN, … from the environment
+  lockgate creds set anthropic --org acme            a key that runs with --org acme use, and no others
 
 A value is never given on the command line: others on the machine can read that.")]
 pub(crate) enum Creds {
@@ -24,6 +26,8 @@ pub(crate) enum Creds {
         field: Option<String>,
         #[command(flatten)]
         value: ValueFlags,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// List credentials, without their values
     Ls {
@@ -33,6 +37,8 @@ pub(crate) enum Creds {
         /// Only the providers' names
         #[arg(short, long)]
         quiet: bool,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// Show the fields of a credential and how long each is, never what it is
     Show {
@@ -41,18 +47,32 @@ pub(crate) enum Creds {
         /// JSON Lines
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// Remove credentials
     Rm {
         /// The providers
         #[arg(required = true)]
         providers: Vec<String>,
+        #[command(flatten)]
+        whose: Whose,
     },
-    /// Store what the environment holds under the usual names
+    /// Store what the environment holds under the usual names, and in SYSTEM_PROVIDER_KEYS
     ImportEnv {
         /// Only these variables
         names: Vec<String>,
+        #[command(flatten)]
+        whose: Whose,
     },
+}
+
+/// Whose credentials they are.
+#[derive(Debug, Args)]
+pub(crate) struct Whose {
+    /// Those of an organisation, in place of yours
+    #[arg(long, value_name = "NAME")]
+    pub(crate) org: Option<OrganisationName>,
 }
 
 /// Where a value is read from.
@@ -76,7 +96,7 @@ pub(crate) struct ValueFlags {
 /// `lockgate keys`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
-    /// Encrypt the key of every credential anew, with the first key of CONNECTION_ENCRYPTION_KEY
+    /// Encrypt the key of every credential anew, yours and organisations', with the first key of CONNECTION_ENCRYPTION_KEY
     Rotate {
         /// One JSON object
         #[arg(long)]

@@ -22,6 +22,9 @@ pub(crate) struct Spec {
     /// An outside service whose credential is put into requests: anthropic, openai, github, …
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Vec<String>,
+    /// The organisation whose keys are used, in place of yours
+    #[arg(long, value_name = "NAME")]
+    pub(crate) org: Option<String>,
     /// The declared proxy that everything goes through; `direct` for none
     #[arg(long, value_name = "ID")]
     pub(crate) proxy: Option<String>,
@@ -58,6 +61,9 @@ pub(crate) struct Spec {
     /// Set a variable, or pass yours on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
+    /// A provider's variable that holds the credential itself, not a placeholder: the command can read and keep it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) expose: Vec<String>,
     /// The folder the command works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,

@@ -69,6 +69,15 @@ pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyho
 fn show_line(line: &str) -> Result<(), anyhow::Error> {
     let entry: Entry = serde_json::from_str(line)?;
     if entry.plane == "gate" {
+        if let Entry { ts, action, target, provider: Some(provider), .. } = &entry
+            && action == "expose"
+        {
+            let [name, provider] = [target, provider].map(|text| output::plain(text));
+            output::data(&format!(
+                "{ts}  exposed {name}  the command holds the credential of {provider} itself"
+            ))?;
+            return Ok(());
+        }
         let Entry { ts, target, image: Some(image), chain: Some(chain), .. } = &entry else { return Ok(()) };
         let [name, image, chain] = [target, image, chain].map(|text| output::plain(text));
         output::data(&format!(

@@ -1,20 +1,22 @@
-//! `lockgate creds` and `lockgate keys`: credentials of the person's own vault. Values go in and never come out again.
+//! `lockgate creds` and `lockgate keys`: credentials of the person's own vault, and of those of organisations. Values go in and never
+//! come out again.
 
-use policy::{ProviderId, provider_names};
-use runtime::{Credentials, StateDirectory, ValueSource};
+use policy::{OrganisationName, ProviderId};
+use runtime::{Credentials, Rotation, StateDirectory, ValueSource};
 use sandbox::Caller;
 
-use crate::arguments::{Creds, Keys, ValueFlags};
+use super::import;
+use crate::arguments::{Creds, Keys, ValueFlags, Whose};
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
 pub(crate) fn creds(command: Creds) -> Done {
     match command {
-        Creds::Set { provider, field, value } => set(&provider, field.as_deref(), &value),
-        Creds::Ls { json, quiet } => ls(Form::of(json), quiet),
-        Creds::Show { provider, json } => show(&provider, Form::of(json)),
-        Creds::Rm { providers } => rm(&providers),
-        Creds::ImportEnv { names } => import_env(&names),
+        Creds::Set { provider, field, value, whose } => set(&provider, field.as_deref(), &value, whose),
+        Creds::Ls { json, quiet, whose } => ls(Form::of(json), quiet, whose),
+        Creds::Show { provider, json, whose } => show(&provider, Form::of(json), whose),
+        Creds::Rm { providers, whose } => rm(&providers, whose),
+        Creds::ImportEnv { names, whose } => import::import_env(&names, whose.org.as_ref()),
     }
 }
 
@@ -24,9 +26,9 @@ pub(crate) fn keys(command: Keys) -> Done {
     }
 }
 
-fn vault() -> Result<Credentials, anyhow::Error> {
+fn vault(whose: Whose) -> Result<Credentials, anyhow::Error> {
     let caller = Caller::current()?;
-    Ok(Credentials::open(&caller, &StateDirectory::of(&caller)?)?)
+    Ok(Credentials::open(&caller, &StateDirectory::of(&caller)?, whose.org)?)
 }
 
 fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
@@ -34,7 +36,7 @@ fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
         .map_err(|why: &str| Usage::error(format!("`{}`: {why}", output::plain(text)), "lockgate creds ls"))
 }
 
-fn set(provider: &str, field: Option<&str>, value: &ValueFlags) -> Done {
+fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) -> Done {
     let provider = named(provider)?;
     let what = format!("{} of {provider}", field.unwrap_or("access token"));
     let source = match (value.stdin, &value.from_file, &value.from_env, value.from_command.as_slice()) {
@@ -44,13 +46,17 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags) -> Done {
         (.., [_, ..]) => ValueSource::Command(value.from_command.clone()),
         _ => ValueSource::Prompt(what),
     };
-    vault()?.set(&provider, field, &source)?;
-    output::tell(&format!("stored; a run uses it with --provider {provider}"));
+    let vault = vault(whose)?;
+    vault.set(&provider, field, &source)?;
+    output::tell(&format!(
+        "stored; a run uses it with --provider {provider}{}",
+        OrganisationName::flag(vault.organisation())
+    ));
     Ok(0)
 }
 
-fn ls(form: Form, quiet: bool) -> Done {
-    for stored in vault()?.list()? {
+fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
+    for stored in vault(whose)?.list()? {
         let line = match form {
             _ if quiet => stored.provider,
             Form::Json => serde_json::json!({
@@ -67,12 +73,12 @@ fn ls(form: Form, quiet: bool) -> Done {
 }
 
 /// The lengths and not the values: enough to see that something is there and can be decrypted.
-fn show(provider: &str, form: Form) -> Done {
-    let provider = named(provider)?;
-    let Some(fields) = vault()?.check(&provider)? else {
+fn show(provider: &str, form: Form, whose: Whose) -> Done {
+    let (provider, vault) = (named(provider)?, vault(whose)?);
+    let Some(fields) = vault.check(&provider)? else {
         return Err(Usage::error(
             format!("there is no credential for `{provider}`"),
-            format!("lockgate creds set {provider}"),
+            format!("lockgate creds set {provider}{}", OrganisationName::flag(vault.organisation())),
         ));
     };
     for (name, length) in fields {
@@ -86,63 +92,51 @@ fn show(provider: &str, form: Form) -> Done {
     Ok(0)
 }
 
-fn rm(providers: &[String]) -> Done {
-    let vault = vault()?;
+fn rm(providers: &[String], whose: Whose) -> Done {
+    let vault = vault(whose)?;
     for provider in providers {
         let provider = named(provider)?;
         if !vault.remove(&provider)? {
             return Err(Usage::error(
                 format!("there is no credential for `{provider}`"),
-                "lockgate creds ls",
+                format!("lockgate creds ls{}", OrganisationName::flag(vault.organisation())),
             ));
         }
     }
     Ok(0)
 }
 
-/// Takes the keys that the environment holds under the usual names of the built-in providers.
-fn import_env(names: &[String]) -> Done {
-    let vault = vault()?;
-    let mut taken = 0;
-    for (provider, variables) in policy::provider_variables()? {
-        let wanted = |name: &&String| names.is_empty() || names.contains(name);
-        let found = variables
-            .iter()
-            .filter(wanted)
-            .find(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()));
-        if let Some(name) = found {
-            vault.set(&provider, None, &ValueSource::Variable(name.clone()))?;
-            output::tell(&format!("{provider}: taken from {name}"));
-            taken += 1;
-        }
-    }
-    if taken == 0 {
-        let known: Vec<String> = provider_names()?.into_iter().map(|(name, _)| name).collect();
-        return Err(Usage::error(
-            "no variable of a known provider is set",
-            format!("the providers are {}", known.join(", ")),
-        ));
-    }
-    output::tell("the variables themselves are still set in your shell");
-    Ok(0)
-}
-
+/// Every vault's: as long as one record is left that an old key wraps, that key may not be forgotten.
 fn rotate(form: Form) -> Done {
-    let done = vault()?.rotate()?;
+    let caller = Caller::current()?;
+    let (mut rewrapped, mut already, mut failed) = (0, 0, Vec::new());
+    for vault in Credentials::open_all(&caller, &StateDirectory::of(&caller)?)? {
+        let done: Rotation = vault.rotate()?;
+        rewrapped += done.rewrapped;
+        already += done.already;
+        let whose = vault.organisation();
+        failed.extend(done.failed.into_iter().map(|(id, why)| (whose.map(ToString::to_string), id, why)));
+    }
     match form {
-        Form::Json => output::data(
-            &serde_json::json!({
-                "rewrapped": done.rewrapped, "already": done.already,
-                "failed": done.failed.iter().map(|(id, why)| serde_json::json!({"provider": id, "why": why})).collect::<Vec<_>>(),
-            })
-            .to_string(),
-        )?,
+        Form::Json => {
+            let row = |(whose, id, why): &(Option<String>, String, String)| {
+                let mut row = serde_json::json!({"provider": id, "why": why});
+                if let Some(whose) = whose {
+                    row["org"] = whose.as_str().into();
+                }
+                row
+            };
+            let failed: Vec<_> = failed.iter().map(row).collect();
+            let told = serde_json::json!({"rewrapped": rewrapped, "already": already, "failed": failed});
+            output::data(&told.to_string())?;
+        }
         Form::Text => {
-            output::data(&format!("{} rewrapped, {} were already", done.rewrapped, done.already))?;
-            for (id, why) in &done.failed {
-                output::tell(&format!("{id}: {why}"));
+            output::data(&format!("{rewrapped} rewrapped, {already} were already"))?;
+            for (whose, id, why) in &failed {
+                let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+                output::tell(&format!("{id}{whose}: {why}"));
             }
         }
     }
-    Ok(u8::from(!done.failed.is_empty()))
+    Ok(u8::from(!failed.is_empty()))
 }

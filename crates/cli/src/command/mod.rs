@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;
 pub(crate) mod image;
+mod import;
 pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;

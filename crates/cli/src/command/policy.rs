@@ -50,6 +50,13 @@ fn ls(spec: &Spec, form: Form) -> Done {
             "deny   everything else"
         };
         output::data(rest)?;
+        for provider in policy.providers().filter(|provider| !provider.exposed().is_empty()) {
+            output::data(&format!(
+                "expose {:<48}  provider {}",
+                provider.exposed().join(", "),
+                provider.id()
+            ))?;
+        }
     }
     Ok(0)
 }
@@ -95,6 +102,9 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
                         "; TLS is opened, because a deny rule names paths or methods"
                     }
                     (Carriage::Opened, _) => "; TLS is opened, because it names paths or methods",
+                    (Carriage::Request, Some(provider)) if !provider.exposed().is_empty() => {
+                        "; its credential is put in, and is exposed to the command as well"
+                    }
                     (Carriage::Request, Some(_)) => "; its credential is put in",
                     (Carriage::Tls, _) => "; TLS is spliced, not opened",
                     _ => "",

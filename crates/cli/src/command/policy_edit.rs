@@ -159,7 +159,7 @@ pub(crate) fn approve() -> Done {
     Ok(0)
 }
 
-/// Where credentials would go that the file binds: what is easily overlooked in a long file.
+/// Where credentials would go that the file binds or exposes: what is easily overlooked in a long file.
 fn tell_bindings(text: &str) {
     let Ok(config) = toml::from_str::<policy::RunConfig>(text) else { return };
     for provider in &config.provider {
@@ -168,5 +168,11 @@ fn tell_bindings(text: &str) {
     }
     for name in &config.providers {
         output::tell(&format!("it uses the credential `{}`", output::plain(name)));
+    }
+    for (name, _) in config.env.variable.iter().filter(|(_, variable)| variable.expose == Some(true)) {
+        output::tell(&format!(
+            "it puts a credential itself into `{}`, not a placeholder: what runs there can keep it and send it on",
+            output::plain(name)
+        ));
     }
 }

@@ -94,8 +94,17 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     output::data(&format!("command    {}", command(&record)))?;
     output::data(&format!("workspace  {}", record.workspace.display()))?;
     output::data(&format!("backend    {}", record.backend))?;
+    if let Some(name) = &record.org {
+        output::data(&format!("org        {}", output::plain(name)))?;
+    }
     for (name, value) in &record.labels {
         output::data(&format!("label      {name}={}", output::plain(value)))?;
+    }
+    if !record.exposed.is_empty() {
+        output::data(&format!(
+            "exposed    {}: the credential itself, not a placeholder",
+            record.exposed.join(", ")
+        ))?;
     }
     output::data(&format!("started    {}", record.started))?;
     if let Some(ended) = &record.ended {

@@ -1,5 +1,6 @@
 //! `lockgate sidecar`: the sidecar alone.
 
+use policy::RunConfig;
 use runtime::{Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -10,8 +11,17 @@ use crate::output;
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = Caller::current()?;
     let state = StateDirectory::of(&caller)?;
-    let request = SettingsRequest { policy: Some(arguments.policy), ..SettingsRequest::default() };
+    let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
+    let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
     let spec = Settings::load(&request, &caller, &state)?.spec;
+    if let Some(name) = spec.policy.providers().flat_map(|it| it.exposed()).next() {
+        return Err(Usage::error(
+            format!(
+                "the policy exposes `{name}`, and a sidecar alone has no sandbox to put a credential into"
+            ),
+            "leave `expose` out; --env-file gets the placeholders",
+        ));
+    }
     let audit = match &arguments.audit {
         Some(path) => {
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
@@ -35,6 +45,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,
+        organisation: spec.organisation,
         forward,
         gateway,
         gateway_socket: arguments.gateway_socket,

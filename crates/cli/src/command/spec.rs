@@ -1,7 +1,8 @@
 //! Flags as a layer of configuration: each flag is a field of the policy file.
 
 use policy::{
-    AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, WorkspaceConfig, WorkspaceTable,
+    AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, VariableConfig, WorkspaceConfig,
+    WorkspaceTable,
 };
 use runtime::SettingsRequest;
 
@@ -30,6 +31,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         tools: spec.tool.clone(),
         builtin_tools: spec.builtin_tool.clone(),
         providers: spec.provider.clone(),
+        org: spec.org.clone(),
         ..RunConfig::default()
     };
     config.egress.proxy.clone_from(&spec.proxy);
@@ -67,6 +69,9 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
             }
             None => config.env.pass.push(variable.clone()),
         }
+    }
+    for variable in &spec.expose {
+        config.env.variable.insert(variable.clone(), VariableConfig { expose: Some(true) });
     }
     Ok(config)
 }

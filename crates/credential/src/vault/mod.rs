@@ -31,6 +31,8 @@ use record::{Record, pack};
 pub struct Vault {
     directory: PathBuf,
     keyring: Keyring,
+    /// Whose it is, where there are several that the same keys open.
+    owner: Option<String>,
 }
 
 /// What a list says of a credential. No key is needed for it, and nothing vouches for it.
@@ -62,7 +64,15 @@ impl Vault {
     /// When something is there that is no directory, or may not be opened.
     pub fn open(directory: PathBuf, keyring: Keyring) -> Result<Self, VaultError> {
         Directory::find(&directory)?;
-        Ok(Self { directory, keyring })
+        Ok(Self { directory, keyring, owner: None })
+    }
+
+    /// The same of an owner whose name its records are bound to: one that is moved to another owner's vault cannot be decrypted.
+    ///
+    /// # Errors
+    /// As [`Vault::open`].
+    pub fn open_of(owner: &str, directory: PathBuf, keyring: Keyring) -> Result<Self, VaultError> {
+        Ok(Self { owner: Some(owner.into()), ..Self::open(directory, keyring)? })
     }
 
     /// The ids of all records in a directory, sorted. No key is needed; a directory that is not there has none.
@@ -106,7 +116,7 @@ impl Vault {
         credential.set(name, value);
         let sealed = self
             .keyring
-            .seal(&pack(&credential), &context(&id))
+            .seal(&pack(&credential), &self.context(&id))
             .map_err(|source| VaultError::Encrypt { path: directory.path_of(&id.file()), source })?;
         let updated = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let record = Record { fields: credential.names().cloned().collect(), updated, sealed };
@@ -177,7 +187,7 @@ impl Vault {
     fn read(&self, directory: &Directory, id: &RecordId) -> Result<Option<Credential>, VaultError> {
         let Some(record) = parse(directory, id)? else { return Ok(None) };
         let path = || directory.path_of(&id.file());
-        let payload = self.keyring.open(&record.sealed, &context(id));
+        let payload = self.keyring.open(&record.sealed, &self.context(id));
         let payload = payload.map_err(|source| VaultError::Decrypt { path: path(), source })?;
         record.credential(&payload).map(Some).map_err(|source| VaultError::Damaged { path: path(), source })
     }
@@ -187,7 +197,7 @@ impl Vault {
         let Some(record) = parse(directory, id)? else { return Ok(None) };
         let done = self
             .keyring
-            .rewrap(record.sealed, &context(id))
+            .rewrap(record.sealed, &self.context(id))
             .map_err(|source| VaultError::Decrypt { path: directory.path_of(&id.file()), source })?;
         if let Rewrapped::Done(sealed) = &done {
             let record = Record { fields: record.fields, updated: record.updated, sealed: sealed.clone() };
@@ -195,11 +205,16 @@ impl Vault {
         }
         Ok(Some(done))
     }
-}
 
-/// What a record's seal is bound to: another record's cannot be put in its place.
-fn context(id: &RecordId) -> Vec<u8> {
-    [b"lockgate vault record\0", id.as_str().as_bytes()].concat()
+    /// What a record's seal is bound to: another record's, or another owner's, cannot be put in its place.
+    fn context(&self, id: &RecordId) -> Vec<u8> {
+        match &self.owner {
+            None => [b"lockgate vault record\0", id.as_str().as_bytes()].concat(),
+            Some(owner) => {
+                [b"lockgate vault record of\0", owner.as_bytes(), b"\0", id.as_str().as_bytes()].concat()
+            }
+        }
+    }
 }
 
 fn records(directory: &Directory) -> Result<Vec<RecordId>, VaultError> {

@@ -135,6 +135,33 @@ fn a_record_in_anothers_place_is_refused() {
     assert!(whole(&error).contains("b.json"));
 }
 
+// S1.27
+#[test]
+fn a_record_of_another_owner_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |owner: &str| root.path().join(owner);
+    let of = |owner: &str| Vault::open_of(owner, path(owner), Keyring::parse(OLD).unwrap()).unwrap();
+    let own = vault(&path("own"), OLD);
+    set(&own, "a", "access_token", "mine");
+    set(&of("acme"), "a", "access_token", "theirs");
+    assert_eq!(value(&of("acme"), "a", "access_token").unwrap(), "theirs");
+    assert!(of("globex").get("a").unwrap().is_none());
+    fs::create_dir(path("globex")).unwrap();
+    for (from, to) in [("acme", "globex"), ("own", "globex"), ("acme", "own")] {
+        fs::copy(path(from).join("a.json"), path(to).join("a.json")).unwrap();
+        let reader = if to == "own" { vault(&path(to), OLD) } else { of(to) };
+        let error = reader.get("a").unwrap_err();
+        let refused = matches!(&error, VaultError::Decrypt { source: EnvelopeError::Tampered, .. });
+        assert!(refused, "{from} in the place of {to}: {error:?}");
+    }
+    // What is bound to an owner is rotated as it is bound.
+    let both = Keyring::parse(&format!("{NEW},{OLD}")).unwrap();
+    let rotation = Vault::open_of("acme", path("acme"), both).unwrap().rotate().unwrap();
+    assert_eq!(rotation, Rotation { rewrapped: 1, ..Rotation::default() });
+    let new = Vault::open_of("acme", path("acme"), Keyring::parse(NEW).unwrap()).unwrap();
+    assert_eq!(value(&new, "a", "access_token").unwrap(), "theirs");
+}
+
 #[test]
 fn damage_names_the_file_and_what_to_do() {
     let root = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use policy::RunId;
+use policy::{Provider, RunId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -21,6 +21,9 @@ use crate::notice::Summary;
 
 /// The plane of the records that open and close a chain.
 pub(super) const GATE: &str = "gate";
+
+/// What the record does that names a variable with a credential in it.
+const EXPOSES: &str = "expose";
 
 /// At most this long, and at most this many records, go by without a signature.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
@@ -46,7 +49,7 @@ pub struct Entry {
     /// The rule that decided, if one did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cap: Option<String>,
-    /// A method, `CONNECT`, `TCP`, `DNS`, `open` or `close`.
+    /// A method, `CONNECT`, `TCP`, `DNS`, `open`, `expose`, `companion` or `close`.
     pub action: String,
     /// What was asked for.
     pub target: String,
@@ -58,7 +61,7 @@ pub struct Entry {
     /// Why it was refused, or how it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
-    /// Whose credential was put into it.
+    /// Whose credential was put into it, or into the sandbox.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub provider: Option<String>,
     /// The address that was dialled.
@@ -203,6 +206,16 @@ impl Audit {
         let (plane, action) = (GATE.into(), NAMES.into());
         let named = self.blank();
         self.append(&mut Entry { plane, action, target: name, image, chain, ..named });
+    }
+
+    /// Names the variables in which the command holds a provider's credential itself.
+    pub(crate) fn name_exposed(&mut self, provider: &Provider) {
+        for name in provider.exposed() {
+            let (plane, action) = (GATE.into(), EXPOSES.into());
+            let named = self.blank();
+            let of = Some(provider.id().to_string());
+            self.append(&mut Entry { plane, action, target: name.clone(), provider: of, ..named });
+        }
     }
 
     /// Ends the chain with a signed record.

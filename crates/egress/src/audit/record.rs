@@ -26,7 +26,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, mut target: String) -> Self {
+    pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, target: String) -> Self {
+        // Before it is cut: a beginning of the value would match nothing.
+        let mut target = gate.credentials().veiled(target);
         let mut entry = Box::new(gate.audit().borrow_mut().blank());
         entry.plane = plane.as_str().into();
         entry.action = action.into();
@@ -86,7 +88,7 @@ impl Record {
 
     /// Notes something about an exchange that was let through.
     pub(crate) fn note(&mut self, what: &str) {
-        self.entry.reason = Some(what.into());
+        self.entry.reason = Some(self.gate.credentials().veiled(what.into()));
     }
 
     /// Notes the upstream's status.
@@ -105,7 +107,7 @@ impl Record {
     /// Notes how it failed, after it was allowed.
     pub(crate) fn fail(&mut self, why: &str) {
         self.entry.outcome = "failed".into();
-        self.entry.reason = Some(why.into());
+        self.entry.reason = Some(self.gate.credentials().veiled(why.into()));
     }
 
     /// Adds to the octets that went each way.
@@ -115,7 +117,9 @@ impl Record {
     }
 
     /// Ends the record with a denial, and tells it.
-    pub(crate) fn deny(mut self, denial: Denial) -> Denial {
+    pub(crate) fn deny(mut self, mut denial: Denial) -> Denial {
+        denial.reason = self.gate.credentials().veiled(denial.reason);
+        denial.hint = denial.hint.map(|hint| self.gate.credentials().veiled(hint));
         self.entry.outcome = "denied".into();
         self.entry.guard = Some(denial.guard.code().into());
         self.entry.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());

@@ -3,8 +3,10 @@
 //!
 //! A placeholder is redeemed where programs put their keys: in a header's value, in basic authentication, in the path and
 //! the query. Where there is none, the provider's own injection takes place. A placeholder anywhere else, or of another
-//! provider, refuses the request: it is never half replaced, and never sent on (C01, C08).
+//! provider, refuses the request: it is never half replaced, and never sent on (C01, C08). A value that the run exposes is read
+//! as its placeholder where a key may stand.
 
+mod exposed;
 mod find;
 mod own;
 mod place;
@@ -99,6 +101,9 @@ async fn prepare(
 ) -> Result<Option<(Rc<Held>, Draft)>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
+    if let Some(provider) = provider {
+        exposed::read_as_placeholder(sending, gate, provider, target);
+    }
     let redeemable = match find(sending, gate, provider.map(|p| p.id()))? {
         Redeemable::Nothing if form == Form::Templates && place::has_templates(sending) => {
             Redeemable::Templates

@@ -151,14 +151,14 @@ pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
 }
 
 /// Where keys are looked for in a request: in the usual places, and where the provider puts its own.
-struct Places<'a>(Option<&'a Place>);
+pub(super) struct Places<'a>(Option<&'a Place>);
 
 impl<'a> Places<'a> {
-    fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
+    pub(super) fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
         Self(provider.and_then(|p| p.injection(target)).map(|injection| injection.place()))
     }
 
-    fn is_header(&self, name: &str) -> bool {
+    pub(super) fn is_header(&self, name: &str) -> bool {
         is_among(name, AUTHENTICATION) || self.is_own_header(name)
     }
 
@@ -166,7 +166,7 @@ impl<'a> Places<'a> {
         matches!(self.0, Some(Place::Header(header)) if is_same(header, name))
     }
 
-    fn is_parameter(&self, name: &str) -> bool {
+    pub(super) fn is_parameter(&self, name: &str) -> bool {
         is_among(name, PARAMETERS)
             || matches!(self.0, Some(Place::Query(parameter)) if is_same(parameter, name))
     }
@@ -186,17 +186,31 @@ fn is_same(one: &str, other: &str) -> bool {
 /// Of basic authentication it must be the password, or the user where there is no password to speak of.
 fn is_only_ours(name: &str, value: &[u8], form: Form) -> bool {
     if let Some(basic) = place::basic_of(name, value) {
-        let mut parts = basic.splitn(2, |b| *b == b':');
-        let (user, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let unsaid = password.is_empty() || password == b"x-oauth-basic";
+        let (user, password) = parts_of(&basic);
         // What a template would become inside base64 is not looked at, so none may stand there.
         return is_placeholder(password, Form::Placeholders)
-            || (unsaid && is_placeholder(user, Form::Placeholders));
+            || (says_nothing(password) && is_placeholder(user, Form::Placeholders));
     }
     let value = value.trim_ascii();
-    let words =
-        value.iter().position(|b| *b == b' ').filter(|at| value[..*at].iter().all(u8::is_ascii_alphabetic));
-    is_placeholder(value, form) || words.is_some_and(|at| is_placeholder(&value[at + 1..], form))
+    is_placeholder(value, form)
+        || kind_of(value).is_some_and(|kind| is_placeholder(&value[kind.len()..], form))
+}
+
+/// The word before a key that says of what kind it is, with the space after it: `Bearer `.
+pub(super) fn kind_of(value: &[u8]) -> Option<&[u8]> {
+    let at = value.iter().position(|b| *b == b' ')?;
+    value[..at].iter().all(u8::is_ascii_alphabetic).then(|| &value[..=at])
+}
+
+/// User and password of basic authentication.
+pub(super) fn parts_of(basic: &[u8]) -> (&[u8], &[u8]) {
+    let mut parts = basic.splitn(2, |b| *b == b':');
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// Whether a password is none to speak of, so that the user is the key.
+pub(super) fn says_nothing(password: &[u8]) -> bool {
+    password.is_empty() || password == b"x-oauth-basic"
 }
 
 /// Whether a text is one placeholder from end to end, or one `{{field}}` where those are replaced.

@@ -9,7 +9,7 @@ use crate::credentials::Held;
 
 /// Replaces placeholders by the credential's value, encoded for where it stands.
 pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
-    let field = main_field(credential);
+    let field = credential.main_name();
     let value = |position| {
         Template::parse(&format!("{{{{{field}}}}}"))
             .map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?
@@ -70,15 +70,6 @@ pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(),
     })
 }
 
-/// The field a placeholder stands for: the only one, or `access_token`.
-fn main_field(credential: &Credential) -> String {
-    let mut names = credential.names();
-    match (names.next(), names.next()) {
-        (Some(only), None) => only.as_str().to_owned(),
-        _ => "access_token".to_owned(),
-    }
-}
-
 fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + value.expose().len());
     let mut from = 0;
@@ -134,6 +125,6 @@ pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
     basic.then(|| BASE64.decode(encoded).ok()).flatten()
 }
 
-fn basic_value(text: &[u8]) -> Vec<u8> {
+pub(super) fn basic_value(text: &[u8]) -> Vec<u8> {
     format!("Basic {}", BASE64.encode(text)).into_bytes()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bound::{self, Bound};
+use super::bound::Bound;
 use super::left_out::{LeftOut, Why};
 use super::table::Entry;
 use super::telling;
@@ -75,7 +75,7 @@ impl<'a> Judge<'a> {
     pub(super) fn credential_at(&mut self, name: &str, url: &str) -> Option<&'a str> {
         let placeholder = self.bound.at(url);
         if placeholder.is_none() {
-            self.left_out.note(name, Why::Credential(bound::remedy_at(url)));
+            self.left_out.note(name, Why::Credential(self.bound.remedy_at(url)));
         }
         placeholder
     }
@@ -107,7 +107,7 @@ impl<'a> Judge<'a> {
             return Fate::Become(placeholder.into());
         }
         if telling::is_sensitive(key) && !telling::is_count(key, value) && !names_variable(path, value) {
-            self.left_out.note(name, Why::Credential(bound::remedy_of_variable(key)));
+            self.left_out.note(name, Why::Credential(self.bound.remedy_of_variable(key)));
             return Fate::LeaveOut;
         }
         if telling::is_telling(key) {
@@ -121,7 +121,7 @@ impl<'a> Judge<'a> {
             Told::Anew(anew, _) if telling::is_telling(&anew) => self.leave_out(name),
             Told::Anew(anew, missing) => {
                 for url in missing {
-                    self.left_out.note(name, Why::Credential(bound::remedy_at(&url)));
+                    self.left_out.note(name, Why::Credential(bound.remedy_at(&url)));
                 }
                 Fate::Become(anew)
             }

@@ -52,7 +52,7 @@ pub(crate) fn bring(
     let Some(home) = caller.home.as_ref().filter(|_| spec.backend != Backend::Process) else {
         return Ok(()); // The plan refuses what cannot be.
     };
-    let bound = Bound::new(&spec.policy, placeholders);
+    let bound = Bound::new(&spec.policy, placeholders, spec.organisation.as_ref());
     let answer = sandbox::apart("reading the configuration of the built-in tools", || {
         serde_json::to_vec(&prepare::prepare(home, &tools, &bound)).unwrap_or_default()
     })?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use credential::Secret;
 
 use super::Prepared;
-use super::bound::{self, Bound};
+use super::bound::Bound;
 use super::form::Form;
 use super::judge::Judge;
 use super::table::{Entry, Tool, Whole};
@@ -82,7 +82,7 @@ impl Work<'_> {
             }
             (Some(_), None) => {} // The variable with the placeholder does.
             (None, _) => {
-                let remedy = bound::remedy_at(&whole.at).unwrap_or_default();
+                let remedy = self.bound.remedy_at(&whole.at).unwrap_or_default();
                 self.stays(&whole.path, &format!("it is a credential. To use it, {remedy}"));
             }
         }

@@ -8,8 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
+use credential::Secret;
 use egress::{Entrance, Files};
-use policy::{Hostname, Layers};
+use policy::{Hostname, Layers, ProviderId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use sandbox::{Channel, Frames, RunNetwork, Sidecar, frame};
@@ -84,6 +85,8 @@ fn read_bundle(named: Option<&str>) -> String {
 fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zeroizing<Vec<u8>>, Error> {
     let Errand { run, purse, key, companions, chains, .. } = &carried.errand;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
+    let value =
+        |(id, value): &(ProviderId, Secret)| (id.to_string(), Zeroizing::new(value.expose().to_vec()));
     let letter = Letter {
         run: run.to_string(),
         network,
@@ -94,6 +97,7 @@ fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zero
         chains: chains.clone(),
         porter: carried.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
         placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
+        exposed: purse.exposed.iter().map(value).collect(),
         token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),
         bundle,

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use sandbox::{Caller, Channel, Frames, Identity, frame};
+use zeroize::Zeroizing;
 
 use super::carrier::send_all;
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
@@ -71,7 +72,7 @@ fn where_ports_are(errand: &Errand) -> io::Result<Vec<u8>> {
 /// Waits for the letter; nothing where nobody is there any more, or nobody comes. Whoever says that it is there is told the same.
 fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
     let input = io::stdin();
-    let mut buffer = zeroize::Zeroizing::new([0; CHUNK]);
+    let mut buffer = Zeroizing::new([0; CHUNK]);
     let mut until = Instant::now() + sandbox::UNTAKEN;
     loop {
         match frames.next_frame()? {
@@ -126,6 +127,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         chains,
         porter,
         placeholders,
+        exposed,
         token,
         key,
         bundle,
@@ -152,6 +154,9 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         .map(|(placeholder, id)| Some((placeholder.parse().ok()?, id.parse().ok()?)))
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| bad("a placeholder is none"))?;
+    let value =
+        |(id, value): (String, Zeroizing<Vec<u8>>)| Some((id.parse().ok()?, Secret::new(value.to_vec())));
+    let exposed = exposed.into_iter().map(value).collect::<Option<Vec<_>>>();
     let (link, link_inside) = sandbox::message_pair().map_err(socket)?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(socket)?;
     let (records, records_inside) =
@@ -169,6 +174,8 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
         generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
         placeholders,
+        exposed: exposed.ok_or_else(|| bad("a provider has no name"))?,
+        organisation: spec.organisation,
     };
     let errand = Errand {
         run: run_id(&run).ok_or_else(|| bad("the run has no name"))?,
@@ -264,7 +271,7 @@ impl Host<'_> {
     }
 
     fn hear(&mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        let mut buffer = zeroize::Zeroizing::new([0; CHUNK]);
+        let mut buffer = Zeroizing::new([0; CHUNK]);
         match rustix::io::read(input, &mut buffer[..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => self.frames.feed(&buffer[..length]),

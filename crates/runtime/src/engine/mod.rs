@@ -52,6 +52,8 @@ struct Letter {
     porter: Option<Zeroizing<Vec<u8>>>,
     /// Each placeholder, and the provider it stands for.
     placeholders: Vec<(String, String)>,
+    /// What the command is given by value, and whose it is.
+    exposed: Vec<(String, Zeroizing<Vec<u8>>)>,
     token: Option<Zeroizing<Vec<u8>>>,
     key: Zeroizing<Vec<u8>>,
     /// The certification authorities of this machine.

@@ -238,6 +238,7 @@ impl Maker<'_> {
             | Step::SidecarContainer
             | Step::AgentContainer(_)
             | Step::PrivateDirectory { .. } => Err("only an engine does this".into()),
+            Step::WriteAuthority { .. } => Err("only a command without a sandbox needs this".into()),
         }
     }
 

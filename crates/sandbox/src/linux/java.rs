@@ -29,7 +29,9 @@ const TRUSTED: u32 = 2;
 /// Around a certificate: RFC 7468 §5.1.
 const FIRST_LINE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const LAST_LINE: &[u8] = b"-----END CERTIFICATE-----";
-/// How long one is, as it is written, at most if it is not unusual.
+/// How long a line of one is but for the last (RFC 7468 §2).
+const LINE: usize = 64;
+/// The text of one that is not unusual.
 const LIKELY: usize = 4 << 10;
 /// The password every such store has: it keeps nothing secret, and many configurations give it.
 const PASSWORD: &str = "changeit";
@@ -86,19 +88,33 @@ pub(super) struct Store {
     count: u32,
     /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,
-    /// What a certificate is written as so far, between its first line and its last.
-    written: Option<Vec<u8>>,
+    /// The entry between whose first line and last the text is.
+    entry: Option<Entry>,
+}
+
+/// An entry that is being made.
+struct Entry {
+    /// Where it begins, and where its certificate does, which has its length before it.
+    start: usize,
+    certificate: usize,
+    /// The last characters so far, too few to be decoded.
+    rest: Vec<u8>,
+    /// Whether its text has ended: nothing comes behind padding.
+    is_over: bool,
 }
 
 impl Store {
-    /// One of nothing yet.
-    pub(super) fn new() -> Self {
-        Self { content: [&HEAD[..], &[0; 4]].concat(), count: 0, line: Vec::new(), written: None }
+    /// One of nothing yet, with room for what a text of so many octets makes, and one certificate more.
+    pub(super) fn of_a_text_of(octets: usize) -> Self {
+        let mut content = Vec::with_capacity(octets + LIKELY);
+        content.extend(HEAD);
+        content.extend([0; 4]);
+        Self { content, count: 0, line: Vec::new(), entry: None }
     }
 
     /// Reads on.
     pub(super) fn read(&mut self, mut piece: &[u8]) {
-        while let Some(end) = memchr::memchr(b'\n', piece) {
+        while let Some(end) = end_of_line(piece) {
             if self.line.is_empty() {
                 self.take_line(&piece[..end]);
             } else {
@@ -114,35 +130,43 @@ impl Store {
     fn take_line(&mut self, line: &[u8]) {
         let line = line.trim_ascii();
         if line == FIRST_LINE {
-            self.written = Some(Vec::with_capacity(LIKELY));
+            self.drop_entry();
+            self.begin();
         } else if line == LAST_LINE {
-            if let Some(written) = self.written.take() {
-                self.add(&written);
-            }
-        } else if let Some(written) = &mut self.written {
-            written.extend_from_slice(line);
+            self.end();
+        } else if let Some(entry) = &mut self.entry
+            && entry.read(line, &mut self.content).is_err()
+        {
+            self.drop_entry();
         }
     }
 
-    fn add(&mut self, written: &[u8]) {
-        let Ok(room) = BASE64.decode_len(written.len()) else { return };
+    fn begin(&mut self) {
         let out = &mut self.content;
         let start = out.len();
         out.extend(TRUSTED.to_be_bytes());
         text(out, &format!("lockgate-{}", self.count));
         out.extend(0u64.to_be_bytes()); // when it was made
         text(out, "X.509");
-        let length = out.len();
         out.extend(0u32.to_be_bytes());
-        let certificate = out.len();
-        out.resize(certificate + room, 0);
-        match BASE64.decode_mut(written, &mut out[certificate..]) {
-            Ok(size) => {
-                out.truncate(certificate + size);
-                out[length..certificate].copy_from_slice(&(size as u32).to_be_bytes());
+        self.entry = Some(Entry { start, certificate: out.len(), rest: Vec::new(), is_over: false });
+    }
+
+    fn end(&mut self) {
+        match self.entry.take_if(|entry| entry.rest.is_empty()) {
+            Some(Entry { certificate, .. }) => {
+                let length = (self.content.len() - certificate) as u32;
+                self.content[certificate - 4..certificate].copy_from_slice(&length.to_be_bytes());
                 self.count += 1;
             }
-            Err(_) => out.truncate(start),
+            None => self.drop_entry(),
+        }
+    }
+
+    /// Leaves out what was begun and is no certificate.
+    fn drop_entry(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.content.truncate(entry.start);
         }
     }
 
@@ -150,6 +174,7 @@ impl Store {
     pub(super) fn finish(mut self) -> Vec<u8> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&line);
+        self.drop_entry();
         let mut out = self.content;
         out[HEAD.len()..HEAD.len() + 4].copy_from_slice(&self.count.to_be_bytes());
         let mut digest = Sha1::new();
@@ -159,6 +184,44 @@ impl Store {
         out.extend(digest.finalize());
         out
     }
+}
+
+impl Entry {
+    /// Decodes a line of it, whole groups of four characters at a time.
+    fn read(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        if self.is_over {
+            return Err(());
+        }
+        self.is_over = line.ends_with(b"=");
+        if self.rest.is_empty() && line.len().is_multiple_of(4) {
+            return decode(line, out);
+        }
+        self.rest.extend_from_slice(line);
+        let whole = self.rest.len() / 4 * 4;
+        decode(&self.rest[..whole], out)?;
+        self.rest.drain(..whole);
+        Ok(())
+    }
+}
+
+fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
+    let room = BASE64.decode_len(text.len()).map_err(drop)?;
+    let start = out.len();
+    out.resize(start + room, 0);
+    let size = BASE64.decode_mut(text, &mut out[start..]).map_err(drop)?;
+    out.truncate(start + size);
+    Ok(())
+}
+
+/// Where the first line ends. Most are as long as they may be, and need no search of every octet.
+fn end_of_line(text: &[u8]) -> Option<usize> {
+    if text.get(LINE) == Some(&b'\n') && !text[..LINE].contains(&b'\n') {
+        return Some(LINE);
+    }
+    text.iter().position(|octet| *octet == b'\n')
 }
 
 /// A text as Java writes it: its length in two octets before it.
@@ -174,7 +237,7 @@ mod tests {
     const ONE: &str = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
 
     fn store(bundle: &[u8]) -> Vec<u8> {
-        let mut store = Store::new();
+        let mut store = Store::of_a_text_of(bundle.len());
         store.read(bundle);
         store.finish()
     }
@@ -185,7 +248,7 @@ mod tests {
         let whole = store(bundle.as_bytes());
         assert_eq!(whole[8..12], [0, 0, 0, 2], "the one behind a mark is none");
         for size in 1..bundle.len() {
-            let mut pieces = Store::new();
+            let mut pieces = Store::of_a_text_of(0);
             bundle.as_bytes().chunks(size).for_each(|piece| pieces.read(piece));
             assert_eq!(pieces.finish(), whole, "in pieces of {size}");
         }
@@ -204,7 +267,17 @@ mod tests {
     #[test]
     fn what_is_no_certificate_is_left_out() {
         assert_eq!(store(b"nothing here")[8..12], [0; 4]);
-        let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
-        assert_eq!(store(broken.as_bytes())[8..12], [0; 4]);
+        for broken in ["!!!", "!!!!", "MAMCAQ", "MA==\nAQE=", "MA==\nMA", "MAMC\n!!!!\nAQE=", "M"] {
+            let broken = format!("-----BEGIN CERTIFICATE-----\n{broken}\n-----END CERTIFICATE-----\n");
+            assert_eq!(store(broken.as_bytes()), store(b""), "{broken}");
+            assert_eq!(
+                store(format!("{broken}{ONE}{broken}{ONE}").as_bytes()),
+                store(format!("{ONE}{ONE}").as_bytes()),
+                "{broken}"
+            );
+        }
+        let unended = format!("{ONE}-----BEGIN CERTIFICATE-----\nMAMC\n");
+        assert_eq!(store(unended.as_bytes()), store(ONE.as_bytes()));
+        assert_eq!(store(format!("{unended}{ONE}").as_bytes()), store(format!("{ONE}{ONE}").as_bytes()));
     }
 }

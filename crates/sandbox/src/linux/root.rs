@@ -17,7 +17,7 @@ use crate::source;
 use crate::step::{PrivateFile, Source, Step, Visible};
 
 /// Where the private root is mounted until it is the root. Everything shown is opened before, so nothing is lost.
-pub(super) const BASE: &str = "/tmp";
+const BASE: &str = "/tmp";
 /// The devices every program may use.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// How often a path is tried that others' renames get in the way of.

@@ -11,7 +11,7 @@ use sys::mount::{self, Flags};
 
 use super::etc::{OURS, lay_over};
 use super::java::{self, Store};
-use super::root::{BASE, Root, relative};
+use super::root::Root;
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::host::BUNDLES;
 
@@ -42,10 +42,13 @@ impl<'a> Trust<'a> {
         let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
         // Without a bundle a runtime's own store knows more than one made here would.
         let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));
-        let store = (!stores.is_empty()).then(Store::new);
+        let theirs = bundle.map(|bundle| root.open_file(bundle)).transpose()?;
+        let size =
+            theirs.as_ref().map_or(0, |file| file.metadata().map_or(0, |about| about.len().min(LARGEST)));
+        let store = (!stores.is_empty()).then(|| Store::of_a_text_of(size as usize));
         let mut trust = Self { bundle, ours: root.create(Path::new(BUNDLE))?, stores, store };
-        if let Some(bundle) = bundle {
-            let mut theirs = root.open_file(bundle)?.take(LARGEST);
+        if let Some(theirs) = theirs {
+            let mut theirs = theirs.take(LARGEST);
             let mut piece = vec![0; PIECE];
             while let length @ 1.. = theirs.read(&mut piece)? {
                 trust.add(&piece[..length])?;
@@ -87,8 +90,7 @@ fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
     let ours = Path::new(OURS).join("certs");
     root.directory(&ours, 0o755)?;
     root.file(&ours.join(HASHED), authority)?;
-    let below = |path: &Path| format!("{BASE}/{}", relative(path).display());
-    let layers = format!("{}:{}", below(&ours), below(Path::new(DIRECTORY)));
+    let layers = format!("{}:{DIRECTORY}", ours.display());
     let layers = CString::new(layers).map_err(io::Error::other)?;
     let flags = Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_DEV).and(Flags::NO_EXEC);
     match mount::make(c"overlay", &[(c"lowerdir", layers.as_c_str())], flags) {

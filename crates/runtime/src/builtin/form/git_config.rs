@@ -1,8 +1,8 @@
 //! git's configuration, as git-config(1) describes it: read letter by letter as git does, and written in its plainest form.
 
 use super::super::judge::{Fate, Judge};
+use super::super::telling;
 use super::super::userinfo::{self, Told};
-use super::super::{bound, telling};
 use super::NotUnderstood;
 
 /// One variable. A value that is not there means true.
@@ -96,7 +96,7 @@ fn address(text: String, judge: &mut Judge<'_>, told: &str) -> Option<String> {
         }
         Told::Nothing => Some(text),
         Told::Anew(anew, missing) if !telling::is_telling(&anew) => {
-            missing.iter().for_each(|url| judge.lacks(told, bound::remedy_at(url)));
+            missing.iter().for_each(|url| judge.lacks(told, bound.remedy_at(url)));
             Some(anew)
         }
         Told::Anew(..) | Told::Unclear => {

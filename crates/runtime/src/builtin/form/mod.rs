@@ -113,7 +113,7 @@ mod tried {
         layers.push(Origin::Flags, toml::from_str(POLICY).unwrap());
         let policy = layers.compile().unwrap().policy;
         let placeholders = vec![(Placeholder::mint([7; 24]), "bound".parse().unwrap())];
-        let bound = Bound::new(&policy, &placeholders);
+        let bound = Bound::new(&policy, &placeholders, None);
         let mut entry: Entry = toml::from_str(&format!("path = \"x\"\nform = \"text\"\n{rest}")).unwrap();
         entry.form = form;
         let known = ("registries.own.index".into(), "sparse+https://bound.example/i/".into());

@@ -1,0 +1,117 @@
+//! `lockgate creds import-env`: what the environment holds, brought into vaults. Which key goes where is settled before any is
+//! stored.
+
+use std::collections::BTreeMap;
+
+use policy::{OrganisationName, ProviderId, provider_names};
+use runtime::{Credentials, StateDirectory, SystemKey, SystemKeys, ValueSource};
+use sandbox::Caller;
+
+use crate::exit::{Done, Usage};
+use crate::output;
+
+/// Where a key stands.
+enum Place<'a> {
+    /// In a variable of its own.
+    Variable(String),
+    /// In the platform's list.
+    System(&'a SystemKey),
+}
+
+/// By whose vault it is for, and the provider.
+type Found<'a> = BTreeMap<(Option<OrganisationName>, ProviderId), Place<'a>>;
+
+/// Takes the keys that the environment holds under the usual names of the built-in providers, and those of the platform's own list:
+/// of that, each to the vaults it names, or only what is for the organisation that was asked for.
+pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationName>) -> Done {
+    let caller = Caller::current()?;
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let system = if is_wanted(SystemKeys::VARIABLE) { SystemKeys::of(&caller)? } else { None };
+    let mut found = Found::new();
+    for (provider, variables) in policy::provider_variables()? {
+        let is_set = |name: &&String| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if let Some(name) = variables.iter().filter(|name| is_wanted(name)).find(is_set) {
+            found.insert((organisation.cloned(), provider), Place::Variable(name.clone()));
+        }
+    }
+    let of_others = match &system {
+        Some(keys) => add_system(keys, organisation, &mut found)?,
+        None => 0,
+    };
+    if found.is_empty() {
+        return Err(nothing(of_others, organisation)?);
+    }
+    store(&caller, &found)?;
+    if of_others > 0 {
+        let name = organisation.map(OrganisationName::as_str).unwrap_or_default();
+        output::tell(&format!("{}: {of_others} left where they are, not of `{name}`", SystemKeys::VARIABLE));
+    }
+    if let Some(left_out) = system.as_ref().map(SystemKeys::left_out).filter(|fields| !fields.is_empty()) {
+        let fields = left_out.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        output::tell(&format!(
+            "{}: left out {fields}; a policy says which addresses and models a key is for",
+            SystemKeys::VARIABLE
+        ));
+    }
+    output::tell("the variables themselves are still set in your shell");
+    Ok(0)
+}
+
+/// Adds those of the platform's list that are asked for, and says how many are not.
+fn add_system<'a>(
+    keys: &'a SystemKeys,
+    organisation: Option<&OrganisationName>,
+    found: &mut Found<'a>,
+) -> Result<usize, anyhow::Error> {
+    let mut of_others = 0;
+    for (whose, key) in keys.assigned() {
+        if organisation.is_some() && whose != organisation {
+            of_others += 1;
+            continue;
+        }
+        let owner = (whose.cloned(), key.provider().clone());
+        if let Some(Place::Variable(name)) = found.get(&owner) {
+            let what = format!("{name} and {} both hold a key of {}", SystemKeys::VARIABLE, key.provider());
+            return Err(Usage::error(
+                what,
+                format!("name the one you mean: lockgate creds import-env {name}"),
+            ));
+        }
+        found.insert(owner, Place::System(key));
+    }
+    Ok(of_others)
+}
+
+fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
+    let state = StateDirectory::of(caller)?;
+    for ((whose, provider), from) in found {
+        let vault = Credentials::open(caller, &state, whose.clone())?;
+        let name = match from {
+            Place::Variable(name) => {
+                vault.set(provider, None, &ValueSource::Variable(name.clone()))?;
+                name
+            }
+            Place::System(key) => {
+                vault.keep(key)?;
+                SystemKeys::VARIABLE
+            }
+        };
+        let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        output::tell(&format!("{provider}{whose}: taken from {name}"));
+    }
+    Ok(())
+}
+
+/// Why nothing is taken.
+fn nothing(
+    of_others: usize,
+    organisation: Option<&OrganisationName>,
+) -> Result<anyhow::Error, anyhow::Error> {
+    if let Some(name) = organisation.filter(|_| of_others > 0) {
+        let what = format!("{} holds no key of `{name}`", SystemKeys::VARIABLE);
+        return Ok(Usage::error(what, "an entry says whose key it is in its `organizations`"));
+    }
+    let known: Vec<String> = provider_names()?.into_iter().map(|(name, _)| name).collect();
+    let what = "no variable of a known provider is set";
+    Ok(Usage::error(what, format!("the providers are {}", known.join(", "))))
+}

@@ -1,0 +1,131 @@
+//! A credential that the run gave to its command by value. Where a key may stand, on a host it is bound to, it is read as the
+//! placeholder that would stand there, and everything after this goes on as it does for placeholders: the request carries what the
+//! credential is now, and its answer is searched. Anywhere else it is a key like any other.
+
+use policy::{Provider, Target};
+
+use super::Sending;
+use super::own::{self, Places};
+use super::place;
+use crate::gate::Gate;
+
+/// Puts the provider's placeholder where its exposed value stands as a key.
+pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: &Provider, target: &Target) {
+    if provider.exposed().is_empty() {
+        return;
+    }
+    let credentials = gate.credentials();
+    let Some(stand_in) = credentials.placeholder_of(provider.id()) else { return };
+    let places = Places::of(Some(provider), target);
+    let is_it = |text: &[u8]| credentials.is_exposed(provider.id(), text);
+    if let Some(origin_form) = with_parameters(&sending.origin_form, &places, &is_it, stand_in.as_str()) {
+        sending.origin_form = origin_form;
+    }
+    let rewritten = sending.fields.rewrite(|name, value| {
+        let key = places.is_header(name).then(|| with_key(name, value, &is_it, stand_in.as_str().as_bytes()));
+        Ok::<_, std::convert::Infallible>(key.flatten())
+    });
+    let Ok(()) = rewritten;
+}
+
+/// A header's value with another key, where the one it has is meant. What counts as its key is what `own` looks at.
+fn with_key(name: &str, value: &[u8], is_it: &impl Fn(&[u8]) -> bool, other: &[u8]) -> Option<Vec<u8>> {
+    if let Some(basic) = place::basic_of(name, value) {
+        let (user, password) = own::parts_of(&basic);
+        if is_it(password) {
+            return Some(place::basic_value(&[user, b":", other].concat()));
+        }
+        return (own::says_nothing(password) && is_it(user))
+            .then(|| place::basic_value(&[other, b":", password].concat()));
+    }
+    let value = value.trim_ascii();
+    if is_it(value) {
+        return Some(other.to_vec());
+    }
+    let kind = own::kind_of(value)?;
+    is_it(&value[kind.len()..]).then(|| [kind, other].concat())
+}
+
+/// A target with another value in the parameters that hold the one that is meant, as it is or percent-encoded.
+fn with_parameters(
+    origin_form: &str,
+    places: &Places<'_>,
+    is_it: &impl Fn(&[u8]) -> bool,
+    other: &str,
+) -> Option<String> {
+    let (path, query) = origin_form.split_once('?')?;
+    let mut out = format!("{path}?");
+    let mut changed = false;
+    for part in query.split_inclusive(['&', ';']) {
+        let pair = part.strip_suffix(['&', ';']).unwrap_or(part);
+        let meant = pair.split_once('=').filter(|(name, value)| {
+            places.is_parameter(&own::decoded(name))
+                && (is_it(value.as_bytes()) || is_it(own::decoded(value).as_bytes()))
+        });
+        match meant {
+            Some((name, _)) => {
+                changed = true;
+                out.extend([name, "=", other, &part[pair.len()..]]);
+            }
+            None => out.push_str(part),
+        }
+    }
+    changed.then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+
+    fn is_it(text: &[u8]) -> bool {
+        text == b"s3cret/+"
+    }
+
+    fn basic(text: &str) -> Vec<u8> {
+        place::basic_value(text.as_bytes())
+    }
+
+    #[test]
+    fn a_key_is_read_as_a_placeholder_where_a_placeholder_may_be_one() {
+        let rekeyed = |value: &[u8]| with_key("authorization", value, &is_it, OTHER.as_bytes());
+        for (value, wanted) in [
+            (b"s3cret/+".to_vec(), OTHER.as_bytes().to_vec()),
+            (b"Bearer s3cret/+ ".to_vec(), format!("Bearer {OTHER}").into()),
+            (b"token s3cret/+".to_vec(), format!("token {OTHER}").into()),
+            (basic("x-access-token:s3cret/+"), basic(&format!("x-access-token:{OTHER}"))),
+            (basic("s3cret/+:"), basic(&format!("{OTHER}:"))),
+            (basic("s3cret/+:x-oauth-basic"), basic(&format!("{OTHER}:x-oauth-basic"))),
+        ] {
+            assert_eq!(rekeyed(&value), Some(wanted), "{}", String::from_utf8_lossy(&value));
+        }
+        for value in [
+            b"Bearer own".to_vec(),
+            b"Bearer s3cret/+x".to_vec(),
+            b"Bearer s3cret/+, Bearer own".to_vec(),
+            b"a b s3cret/+".to_vec(),
+            basic("s3cret/+:own"),
+            basic("me:own"),
+            Vec::new(),
+        ] {
+            assert_eq!(rekeyed(&value), None, "{}", String::from_utf8_lossy(&value));
+        }
+        // Only `Authorization` knows basic authentication.
+        assert_eq!(with_key("x-api-key", &basic("me:s3cret/+"), &is_it, OTHER.as_bytes()), None);
+    }
+
+    #[test]
+    fn so_is_a_parameter_by_which_services_are_told_who_asks() {
+        let places = Places::of(None, &Target::parse("https://api.example.com/").unwrap());
+        let rewritten = |target: &str| with_parameters(target, &places, &is_it, OTHER);
+        assert_eq!(
+            rewritten("/v1?a=1&key=s3cret/+&b=2;token=s3cret%2F%2B&c"),
+            Some(format!("/v1?a=1&key={OTHER}&b=2;token={OTHER}&c"))
+        );
+        assert_eq!(rewritten("/v1?%6Bey=s3cret%2F%2B"), Some(format!("/v1?%6Bey={OTHER}")));
+        for target in ["/v1", "/v1?", "/s3cret/+?key=own", "/v1?q=s3cret/+", "/v1?key=s3cret/+x", "/v1?key"] {
+            assert_eq!(rewritten(target), None, "{target}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The steps of the `process` backend: next to none, and what it cannot do is refused by name.
+
+use policy::{RunSpec, WorkspaceMode};
+
+use super::Additions;
+use crate::error::Error;
+use crate::host::Host;
+use crate::step::Step;
+
+pub(super) fn steps(
+    spec: &RunSpec,
+    host: &Host,
+    additions: &Additions,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    notices.push(
+        "backend `process`: no isolation. The command sees this machine's files, network and processes; \
+         only requests that use the proxy are checked"
+            .into(),
+    );
+    if !spec.builtin_tools.is_empty() {
+        return Err(Error::Refused {
+            what: "backend `process` has the caller's own home: `builtin_tools` need another".into(),
+            remedy: Some("use --backend linux".into()),
+        });
+    }
+    if !spec.mounts.is_empty() || !spec.copies.is_empty() || spec.workspace_mode != WorkspaceMode::ReadWrite {
+        return Err(Error::Refused {
+            what: "backend `process` has no file system of its own: mounts, copies and a read-only workspace need another".into(),
+            remedy: Some("use --backend linux".into()),
+        });
+    }
+    let directory = additions.trusted.clone().filter(|_| additions.opens_tls);
+    Ok(directory
+        .map(|directory| Step::WriteAuthority { bundle: host.bundle.clone(), directory })
+        .into_iter()
+        .collect())
+}

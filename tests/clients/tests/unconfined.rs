@@ -1,0 +1,90 @@
+//! Without isolation a credential is hidden all the same: the command's own programs trust the run's authority, and what they send to
+//! where it is bound has it. S0.9, S0.11, S0.13, S0.35.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockgate_clients::{Canary, Need, Run, Site};
+
+const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
+const POLICY: &str = r#"
+backend = "process"
+[[provider]]
+id = "one"
+authorized_uris = ["https://protocols.example/*"]
+env = "ONE_TOKEN"
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+"#;
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn site_of(site: &Site, canary: &Canary) {
+    site.keep("one", "access_token", canary.text());
+}
+
+/// What runs have left of files by which their authorities are trusted.
+fn left(site: &Site) -> Vec<String> {
+    let Ok(listed) = fs::read_dir(site.state().join("lockgate/trusted")) else { return Vec::new() };
+    listed.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn programs_trust_the_authority_and_the_credential_is_put_in() {
+    for site in Site::for_everyone(NEEDS) {
+        let canary = Canary::draw();
+        site_of(&site, &canary);
+        let ended = site.run().policy(POLICY).script(
+            r#"curl -sS -m 20 -o /dev/null -w 'curl=%{http_code}\n' -H "Authorization: Bearer $ONE_TOKEN" https://protocols.example/a
+            python3 -c 'import ssl, urllib.request as u; print("python=%s" % u.urlopen("https://protocols.example/b").status)'
+            curl -sS -m 20 -o /dev/null --cacert "$NODE_EXTRA_CA_CERTS" -w 'alone=%{http_code}\n' https://protocols.example/c
+            stat -c 'mode=%a' "${SSL_CERT_FILE%/*}"; env"#,
+        );
+        for said in ["curl=200", "python=200", "alone=200", "mode=700"] {
+            assert!(ended.stdout.lines().any(|line| line == said), "{said}: {ended}");
+        }
+        canary.is_not_in("what the command wrote", format!("{ended}"));
+        let bearer = format!("Bearer {}", canary.text());
+        let sent: Vec<_> =
+            site.requests().iter().map(|it| it.header("authorization").map(str::to_owned)).collect();
+        assert_eq!(sent, vec![Some(bearer); 3]);
+        assert_eq!(left(&site), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_files_of_a_killed_run_go_at_the_next_start() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site_of(&site, &Canary::draw());
+    let run = site.run().policy(POLICY);
+    let mut killed = begun(&run, &site);
+    killed.kill().expect("a process of this test's");
+    assert_eq!(killed.wait().expect("it was killed").signal(), Some(9));
+    assert_eq!(left(&site).len(), 1);
+    assert!(run.script("true").code == 0);
+    let deadline = Instant::now() + LIMIT;
+    while !left(&site).is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", left(&site));
+        assert!(run.script("true").code == 0);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A run whose command has begun.
+fn begun(run: &Run<'_>, site: &Site) -> Child {
+    let mark = site.workspace().join("begun");
+    let mut command: Command = run.command(&["/bin/sh", "-c", "touch begun; exec sleep 30"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = child.expect("the product starts");
+    await_file(&mark);
+    child
+}
+
+fn await_file(path: &Path) {
+    let deadline = Instant::now() + LIMIT;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "{} did not come", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
