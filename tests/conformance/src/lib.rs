@@ -7,6 +7,7 @@
 mod bench;
 mod canary;
 mod engine;
+mod flip;
 mod host;
 mod image;
 mod inventory;
@@ -21,6 +22,7 @@ mod world;
 pub use bench::{Backend, Bench};
 pub use canary::Canary;
 pub use engine::{ask_engine, kill_containers, objects, say_to_container};
+pub use flip::{Came, while_flipping};
 pub use host::{Needs, is_root, program_path, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,

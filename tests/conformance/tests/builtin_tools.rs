@@ -4,12 +4,8 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockgate_conformance::{Backend, Bench, Needs, Run, promised, ready};
-
-/// So often a run starts while its source flips. The function that opens it is tried a hundred thousand times, beside it.
-const STARTS: usize = 40;
+use lockgate_conformance::{Backend, Bench, Came, Needs, Run, promised, ready, while_flipping};
 
 /// A run with a home of its own, in which npm is set up.
 fn with_home(bench: &Bench, tool: &str) -> Run {
@@ -76,6 +72,7 @@ fn links_are_not_followed() {
     }
 }
 
+/// The function that opens a source is tried a hundred thousand times, beside it.
 #[test]
 fn a_source_that_flips_brings_nothing_from_elsewhere() {
     if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
@@ -88,27 +85,14 @@ fn a_source_that_flips_brings_nothing_from_elsewhere() {
     let (link, cache) = (home.join("link"), home.join("cache"));
     symlink(&other, &link).unwrap();
     symlink(other.parent().unwrap(), &cache).unwrap();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for (one, another) in [(home.join(".npmrc"), &link), (home.join(".npm/_cacache"), &cache)] {
-                    let spare = home.join("spare");
-                    for (from, to) in [(&one, &spare), (another, &one), (&spare, another)] {
-                        fs::rename(from, to).unwrap();
-                    }
-                }
-            }
-        });
-        let (mut entered, mut refused) = (0, 0);
-        for _ in 0..STARTS {
-            let ended = run.shell("cat ~/.npmrc ~/.npm/_cacache/old; true");
-            assert!(!ended.stdout.contains("always") && !ended.stdout.contains("other"), "{ended}");
-            entered += usize::from(ended.stdout.contains("false"));
-            refused += usize::from(format!("{ended}").contains("symbolic link"));
+    while_flipping(&[[&home.join(".npmrc"), &link], [&home.join(".npm/_cacache"), &cache]], || {
+        let ended = run.shell("cat ~/.npmrc ~/.npm/_cacache/old; true");
+        assert!(!ended.stdout.contains("always") && !ended.stdout.contains("other"), "{ended}");
+        match (ended.stdout.contains("false"), format!("{ended}").contains("symbolic link")) {
+            (true, false) => Came::In,
+            (_, true) => Came::Refused,
+            (false, false) => Came::Neither,
         }
-        over.store(true, Ordering::Relaxed);
-        assert!(entered > 0 && refused > 0, "nothing flipped: {entered} entered, {refused} refused");
     });
 }
 

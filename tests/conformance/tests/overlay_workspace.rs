@@ -4,13 +4,12 @@
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lockgate_conformance::{
-    Backend, Bench, Ended, Needs, files_under, is_root, objects, program_path, promised, ready, within,
+    Backend, Bench, Came, Ended, Needs, files_under, is_root, objects, program_path, promised, ready,
+    while_flipping, within,
 };
-use rustix::fs::{CWD, RenameFlags};
 
 /// Who works here, where root has an engine run what is tested.
 const CALLER: u32 = 1000;
@@ -178,11 +177,6 @@ fn a_killed_run_leaves_what_it_wrote() {
     }
 }
 
-/// So often a run starts while its folder flips, and for so long it stays as it is: an engine looks it up a while after us.
-fn flips() -> (usize, &'static [u64]) {
-    if Backend::isolated().is_engine() { (24, &[30, 250, 110, 400, 170, 320]) } else { (40, &[0]) }
-}
-
 #[test]
 fn a_folder_that_flips_shows_nothing_from_elsewhere() {
     if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
@@ -198,24 +192,14 @@ fn a_folder_that_flips_shows_nothing_from_elsewhere() {
     }
     symlink(bench.outside().join("other"), &link).unwrap();
     let run = bench.run(Backend::isolated()).in_folder(&folder).flags(["--workspace-mode", "overlay"]);
-    let over = AtomicBool::new(false);
-    let (starts, pauses) = flips();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for pause in pauses.iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
-                rustix::fs::renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE).unwrap();
-                std::thread::sleep(Duration::from_millis(*pause));
-            }
-        });
-        let (mut begun, mut refused) = (0, 0);
-        for _ in 0..starts {
-            let ended = run.shell(&format!("cat {}/which; echo", folder.display()));
-            assert!(!ended.stdout.contains("other"), "{ended}");
-            begun += usize::from(ended.stdout.contains("own"));
-            refused += usize::from(ended.code == 125);
+    while_flipping(&[[&folder, &link]], || {
+        let ended = run.shell(&format!("cat {}/which; echo", folder.display()));
+        assert!(!ended.stdout.contains("other"), "{ended}");
+        match (ended.stdout.contains("own"), ended.code) {
+            (true, _) => Came::In,
+            (false, 125) => Came::Refused,
+            (false, _) => Came::Neither,
         }
-        over.store(true, Ordering::Relaxed);
-        assert!(begun > 0 && refused > 0, "nothing flipped: {begun} begun, {refused} refused");
     });
 }
 

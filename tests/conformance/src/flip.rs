@@ -1,0 +1,66 @@
+//! Files that take one another's place again and again while runs start: what a start opens is not what it finds a moment later.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::Backend;
+
+/// What became of a start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// It showed what was declared.
+    In,
+    /// It was refused for what was there in its place.
+    Refused,
+    /// Neither: what was declared was not there, and nothing else was taken for it.
+    Neither,
+}
+
+/// So many times as often a start is tried that must have come in, or been refused, once.
+const PATIENCE: usize = 4;
+
+/// Starts while the two of each pair change places, both at once, so that neither name is ever free: an engine may make a directory
+/// where it is (Podman's does, as root).
+///
+/// # Panics
+/// When all came in or none did: nothing was proven then.
+pub fn while_flipping(pairs: &[[&Path; 2]], mut start: impl FnMut() -> Came) {
+    // An engine looks a path up a while after us.
+    let (starts, pauses): (usize, &[u64]) =
+        if Backend::isolated().is_engine() { (24, &[30, 250, 110, 400, 170, 320]) } else { (40, &[0]) };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let forever = pairs.iter().cycle().zip(pauses.iter().cycle());
+            for ([one, another], pause) in forever.take_while(|_| !over.load(Ordering::Relaxed)) {
+                renameat_with(CWD, *one, CWD, *another, RenameFlags::EXCHANGE).unwrap();
+                std::thread::sleep(Duration::from_millis(*pause));
+            }
+        });
+        let _until_here = Over(&over);
+        let mut seen = Vec::new();
+        let is_proven = |seen: &[Came]| seen.contains(&Came::In) && seen.contains(&Came::Refused);
+        while seen.len() < starts || (seen.len() < PATIENCE * starts && !is_proven(&seen)) {
+            seen.push(start());
+        }
+        let count = |what| seen.iter().filter(|came| **came == what).count();
+        let (came, refused) = (count(Came::In), count(Came::Refused));
+        assert!(
+            is_proven(&seen),
+            "nothing flipped: of {} starts {came} came in, {refused} were refused",
+            seen.len()
+        );
+    });
+}
+
+/// Ends the flipping with the test, however that ends: a failed one would wait for it for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
