@@ -32,12 +32,27 @@ pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
 /// `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, however that ends:
 /// then its input is closed.
 pub(crate) fn shared() -> &'static str {
+    if let Some(given) = given() {
+        return given;
+    }
     &SHARED.get_or_init(|| start().expect("an engine")).0
+}
+
+/// The engine that this program was started beside, by somebody who is not root and starts none here.
+pub(crate) fn given() -> Option<&'static str> {
+    static GIVEN: OnceLock<Option<String>> = OnceLock::new();
+    GIVEN.get_or_init(|| std::env::var("LOCKGATE_TEST_ENGINE").ok()).as_deref()
+}
+
+/// Whether runs are made by an engine that root does not run.
+#[must_use]
+pub fn is_engine_without_root() -> bool {
+    given().is_some()
 }
 
 /// The same if it has been started, or what leads nowhere: the machine's own is not to be found by default.
 pub(crate) fn started() -> &'static str {
-    SHARED.get().map_or("unix:///nonexistent/docker.sock", |(host, _)| host)
+    given().or(SHARED.get().map(|(host, _)| host.as_str())).unwrap_or("unix:///nonexistent/docker.sock")
 }
 
 /// Whether there can be an engine, as far as files tell.

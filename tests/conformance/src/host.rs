@@ -24,6 +24,8 @@ pub enum Needs {
     Images,
     /// A docker engine of the test's own, which only root can start.
     Engine,
+    /// That such an engine, where one makes the runs, is root's: others have no companions, ports, overlays or pool.
+    RootsEngine,
     /// A pseudo-terminal, made by `script` of util-linux.
     Terminal,
 }
@@ -84,11 +86,19 @@ fn have(need: Needs) -> Result<(), String> {
     static GROUPS: OnceLock<Result<(), String>> = OnceLock::new();
     match need {
         Needs::Linux => LINUX.get_or_init(linux).clone(),
-        Needs::World => WORLD.get_or_init(world).clone(),
         Needs::ControlGroups => GROUPS.get_or_init(groups).clone(),
         Needs::Root if is_root() => Ok(()),
         Needs::Root => Err("this test needs to be root".to_owned()),
         Needs::Images => image::store().map(drop),
+        Needs::World if engine::given().is_some() => {
+            Err("an engine without root is in no small internet".to_owned())
+        }
+        Needs::World => WORLD.get_or_init(world).clone(),
+        Needs::Engine if engine::given().is_some() => Ok(()),
+        Needs::RootsEngine if engine::given().is_none() => Ok(()),
+        Needs::RootsEngine => {
+            Err("an engine without root refuses by name what this test is about".to_owned())
+        }
         Needs::Engine => have(Needs::Root).and_then(|()| engine::possible()),
         Needs::Terminal => {
             succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")

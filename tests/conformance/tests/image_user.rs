@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 
 use lockgate_conformance::{
-    Backend, Bench, Ended, ask_engine, is_root, objects, program_path, promised, ready, run,
+    Backend, Bench, Ended, Needs, ask_engine, is_root, objects, program_path, promised, ready, run,
 };
 use serde_json::json;
 
@@ -32,7 +32,7 @@ const SAYS: &str = "import os, socket; s = socket.socket(); s.bind(('0.0.0.0', 7
     while True: c, _ = s.accept(); c.sendall(b'%d:%d' % (os.getuid(), os.getgid())); c.close()";
 
 fn here() -> bool {
-    promised("image_user") && ready(&[])
+    promised("image_user") && ready(&[Needs::RootsEngine])
 }
 
 /// Makes an image of the one that tests have: what a line of shell changed in it, and what its configuration then says.

@@ -7,7 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lockgate_conformance::{Backend, Bench, Live, Needs, Network, Run, ask_engine, promised, ready, within};
+use lockgate_conformance::{
+    Backend, Bench, Live, Needs, Network, Run, ask_engine, is_engine_without_root, promised, ready, within,
+};
 
 /// Answers each line with itself, over IPv4 and, on the next port, over IPv6.
 const SERVER: &str = "import socket,threading
@@ -45,7 +47,7 @@ fn ask(at: SocketAddr) -> std::io::Result<String> {
 }
 
 fn here() -> bool {
-    promised("inbound") && ready(if at_engine() { &[] } else { &[Needs::Linux] })
+    promised("inbound") && ready(if at_engine() { &[Needs::RootsEngine] } else { &[Needs::Linux] })
 }
 
 /// Where an engine opens the ports: in its own network, to what listens on every address inside.
@@ -253,10 +255,15 @@ fn a_container_on_another_network_of_the_engines_is_not_this_machine() {
     }
 }
 
+/// Where the engine is.
+fn engine(bench: &Bench) -> String {
+    let host = bench.environment().into_iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1;
+    host.to_str().unwrap().to_owned()
+}
+
 /// A way to the engine that changes what it says of itself, and whose socket belongs to `owner`.
 fn disguised(bench: &Bench, owner: u32) -> String {
-    let real = bench.environment().into_iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1;
-    let real = real.to_str().unwrap().trim_start_matches("unix://").to_owned();
+    let real = engine(bench).trim_start_matches("unix://").to_owned();
     let path = bench.outside().join(format!("engine-{owner}.sock"));
     let listener = UnixListener::bind(&path).unwrap();
     std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
@@ -304,11 +311,11 @@ fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
 
 #[test]
 fn podman_without_root_has_neither_ports_nor_companions() {
-    if Backend::isolated() != Backend::Podman || !here() {
+    if Backend::isolated() != Backend::Podman || !promised("inbound") || !ready(&[Needs::Engine]) {
         return;
     }
     let bench = Bench::new();
-    let host = disguised(&bench, 1000);
+    let host = if is_engine_without_root() { engine(&bench) } else { disguised(&bench, 1000) };
     let port = format!("[[inbound]]\ncontainer_port = 7001\nhost_port = {}\n", free_port());
     let companion = "[[companion]]\nname = \"cache\"\nimage = \"debian\"\nports = [6379]\n";
     for policy in [port.as_str(), companion] {

@@ -101,7 +101,7 @@ fn end(live: Live) {
 
 #[test]
 fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -131,7 +131,7 @@ fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
 
 #[test]
 fn a_pool_of_none_is_neither_used_nor_filled() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -155,7 +155,7 @@ fn a_pool_of_none_is_neither_used_nor_filled() {
 
 #[test]
 fn of_all_who_ask_for_one_at_once_one_has_it() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -184,7 +184,7 @@ fn of_all_who_ask_for_one_at_once_one_has_it() {
 
 #[test]
 fn two_runs_never_share_one() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -202,7 +202,7 @@ fn two_runs_never_share_one() {
 
 #[test]
 fn a_second_letter_ends_the_run() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -220,7 +220,7 @@ fn a_second_letter_ends_the_run() {
 
 #[test]
 fn one_that_does_not_answer_is_done_without() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -253,7 +253,7 @@ fn stop_in_namespace(id: &str) -> Vec<u32> {
 
 #[test]
 fn a_killed_run_leaves_none_that_was_taken() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -284,7 +284,7 @@ fn a_killed_run_leaves_none_that_was_taken() {
 
 #[test]
 fn one_that_podman_has_lost_count_of_harms_nobody() {
-    if Backend::isolated() != Backend::Podman || !promised("pool") || !ready(&[]) {
+    if Backend::isolated() != Backend::Podman || !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();
@@ -311,7 +311,7 @@ fn one_that_podman_has_lost_count_of_harms_nobody() {
 
 #[test]
 fn one_that_waits_holds_no_secret() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let (bench, secret) = (Bench::new(), Canary::draw());
@@ -377,7 +377,7 @@ exit $code"#;
 
 #[test]
 fn one_of_the_pool_lets_out_what_is_allowed_and_nothing_else() {
-    if !promised("pool") || !ready(&[Needs::World]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine, Needs::World]) {
         return;
     }
     let bench = Bench::new();
@@ -399,7 +399,7 @@ fn one_of_the_pool_lets_out_what_is_allowed_and_nothing_else() {
 
 #[test]
 fn neither_end_of_a_run_waits_for_the_pool() {
-    if !promised("pool") || !ready(&[]) {
+    if !promised("pool") || !ready(&[Needs::RootsEngine]) {
         return;
     }
     let bench = Bench::new();

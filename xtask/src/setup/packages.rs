@@ -86,6 +86,7 @@ const NEEDS: &[Need] = &[
     need("runc", Sign::Program("runc"), "its containers: crun 1.8 refuses control groups of both versions"),
     need("netavark", Sign::File("/usr/lib/podman/netavark"), "its networks"),
     need("aardvark-dns", Sign::File("/usr/lib/podman/aardvark-dns"), "the names its sidecars ask for"),
+    need("slirp4netns", Sign::Program("slirp4netns"), "the way out of its networks without root"),
     need("docker-registry", Sign::Program("docker-registry"), "the registry that images come from"),
     need("postgresql-client", Sign::Program("psql"), "PostgreSQL clients"),
     need("redis-tools", Sign::Program("redis-cli"), "Redis clients"),

@@ -54,7 +54,7 @@ struct Seen {
 
 /// Looks whether all are held. One that was asked for and is not ends the run; of others there is a notice.
 pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failure> {
-    bound(Resource::Core, CORE);
+    bound_cores();
     bound(Resource::Nofile, OPEN_FILES);
     let mut missing = missing(asked, seen(Path::new(BASE)));
     // What a process can do about it itself: then all of the person's processes at that engine count, and not this run's alone.
@@ -81,6 +81,14 @@ fn bound(resource: Resource, most: u64) -> bool {
     let at_most = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
     let limit = Rlimit { current: at_most(now.current), maximum: at_most(now.maximum) };
     rustix::process::setrlimit(resource, limit).is_ok()
+}
+
+/// The same for core files, with no less than that: at 0 a crash handler behind a pipe is started all the same, core(5).
+fn bound_cores() {
+    let maximum = rustix::process::getrlimit(Resource::Core).maximum.map_or(CORE, |now| now.min(CORE));
+    // It takes nothing but the right that every process has over its own limits.
+    let _ =
+        rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(maximum), maximum: Some(maximum) });
 }
 
 /// Whether the names of control groups end at this container's own: cgroup_namespaces(7).

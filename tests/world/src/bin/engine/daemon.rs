@@ -52,6 +52,7 @@ impl<'a> Daemon<'a> {
                 let images = stored.map(Stored::images);
                 (podman::service(folder, images.as_deref())?, "podman", "podman")
             }
+            Kind::PodmanOf(account) => (podman::service_of(folder, account)?, "setpriv", "util-linux"),
         };
         command.stdin(Stdio::null()).stdout(log).stderr(copy);
         let child =

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 /// Why there is no engine. Each message fits after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("read the arguments: {0}\nusage: engine [--podman] [--here] [--archive FILE]… -- CMD ARGS…")]
+    #[error(
+        "read the arguments: {0}\nusage: engine [--podman | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…"
+    )]
     Arguments(String),
     #[error("use {path}")]
     File { path: PathBuf, source: io::Error },

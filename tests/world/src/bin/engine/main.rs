@@ -1,5 +1,6 @@
-//! `engine [--podman] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its own, Docker's or Podman's, for as long as the command
-//! runs, which finds it by `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
+//! `engine [--podman | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its own, Docker's, Podman's or
+//! Podman's of somebody who is not root, for as long as the command runs, which finds it by `DOCKER_HOST`. It needs root, and touches
+//! neither the machine's engine, if there is one, nor its network.
 //!
 //! ```text
 //! engine ─┬─ command
@@ -31,7 +32,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 
 use crate::error::Error;
 use crate::folder::{Base, Folder};
-use crate::options::Options;
+use crate::options::{Kind, Options};
 use crate::start::Engine;
 use crate::stored::Stored;
 
@@ -45,12 +46,18 @@ fn main() -> ExitCode {
 fn run(options: Options) -> Result<u8, Error> {
     let base = Base::lock()?;
     base.sweep();
-    let stored = Stored::of(&base, options.kind, &options.archives)?;
+    // Files of root's are nobody's to an engine that maps ids: it takes its images in by itself.
+    let stored = match options.kind {
+        Kind::PodmanOf(_) => None,
+        _ => Some(Stored::of(&base, options.kind, &options.archives)?),
+    };
     let folder = Folder::make(&base)?;
     // Before anything forks: a copy of a descriptor holds its lock.
     drop(base);
-    let engine = Engine::start(&folder, options.kind, Some(&stored), options.network)?;
-    let ended = command(&options, &folder);
+    let engine = Engine::start(&folder, options.kind, stored.as_ref(), options.network)?;
+    let to_take_in = if stored.is_none() { &options.archives[..] } else { &[] };
+    let taken = to_take_in.iter().try_for_each(|archive| archives::take_in(&folder.socket(), archive));
+    let ended = taken.and_then(|()| command(&options, &folder));
     engine.stop();
     ended
 }

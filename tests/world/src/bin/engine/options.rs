@@ -18,7 +18,17 @@ pub(crate) enum Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Docker,
+    /// Root's.
     Podman,
+    /// Of somebody who is not root, and has subordinate ids.
+    PodmanOf(Account),
+}
+
+/// Who somebody is, by numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Account {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
 }
 
 /// What the caller asked for.
@@ -42,6 +52,16 @@ impl Options {
             match argument.to_str() {
                 Some("--") => break,
                 Some("--podman") => kind = Kind::Podman,
+                Some("--podman-of") => {
+                    match arguments.next().as_ref().and_then(|ids| Account::read(ids.to_str()?)) {
+                        Some(account) => kind = Kind::PodmanOf(account),
+                        None => {
+                            return Err(Error::Arguments(
+                                "`--podman-of` needs USER:GROUP, both numbers".to_owned(),
+                            ));
+                        }
+                    }
+                }
                 Some("--here") => network = Network::Here,
                 Some("--archive") => match arguments.next() {
                     Some(path) => archives.push(PathBuf::from(path)),
@@ -52,5 +72,12 @@ impl Options {
         }
         let program = arguments.next().ok_or_else(|| Error::Arguments("a command is missing".to_owned()))?;
         Ok(Self { kind, network, archives, program, arguments: arguments.collect() })
+    }
+}
+
+impl Account {
+    fn read(ids: &str) -> Option<Self> {
+        let (user, group) = ids.split_once(':')?;
+        Some(Self { user: user.parse().ok()?, group: group.parse().ok()? })
     }
 }

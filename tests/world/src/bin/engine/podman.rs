@@ -2,13 +2,18 @@
 //! begins with are a store of others' that it reads.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, chmodat, mknodat};
+use rustix::mount::mount_bind;
 
 use crate::daemon::PATH;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::groups;
+use crate::options::Account;
 
 /// Folders of the machine in which it makes files, whatever it is told.
 pub(crate) const OF_THE_MACHINE: [&str; 4] = ["/run/netns", "/run/containers", "/run/libpod", "/dev/shm"];
@@ -17,6 +22,48 @@ const GROUP: &str = "libpod_parent";
 
 /// The service of a folder, not yet started.
 pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command, Error> {
+    let mut command = Command::new("podman");
+    keep_to(&mut command, folder, images)?;
+    command.env("HOME", "/root").args(["system", "service", "--time=0", &folder.host()]);
+    Ok(command)
+}
+
+/// The same, of somebody who is not root: the folder is theirs, with what an account has elsewhere.
+pub(crate) fn service_of(folder: &Folder, account: Account) -> Result<Command, Error> {
+    let (user, group) = (account.user.to_string(), account.group.to_string());
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user, "--regid", &group, "--clear-groups", "--", "podman"]);
+    keep_to(&mut command, folder, None)?;
+    for (variable, name) in [("HOME", "home"), ("XDG_RUNTIME_DIR", "run")] {
+        let path = folder.at(name);
+        fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        command.env(variable, path);
+    }
+    let own = [folder.at(""), folder.files(), folder.at("scratch"), folder.at("home"), folder.at("run")];
+    for path in own {
+        chown(&path, Some(account.user), Some(account.group)).map_err(Error::file(&path))?;
+    }
+    command.args(["system", "service", "--time=0", &folder.host()]);
+    Ok(command)
+}
+
+/// Everybody may have a tap of their own here, as on a machine of somebody's: without root, what leads out of a network is a program
+/// at the end of one.
+pub(crate) fn open_taps(folder: &Folder) -> Result<(), Error> {
+    let (path, device) = (folder.at("tun"), "/dev/net/tun");
+    let number = fs::metadata(device).map_err(Error::file(device))?.rdev();
+    mknodat(CWD, &path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)
+        .and_then(|()| chmodat(CWD, &path, Mode::from_raw_mode(0o666), AtFlags::empty()))
+        .map_err(|error| Error::file(&path)(error.into()))?;
+    mount_bind(&path, device).map_err(|source| Error::Mount {
+        what: "a device for taps",
+        target: device.into(),
+        source: source.into(),
+    })
+}
+
+/// Has it keep to its folder.
+fn keep_to(command: &mut Command, folder: &Folder, images: Option<&Path>) -> Result<(), Error> {
     // crun 1.8, which Debian 12 has, refuses a machine with control groups of both versions.
     let files = folder.files();
     let configuration = format!(
@@ -33,8 +80,7 @@ pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command,
     // Archives that it is given lie there for ever (its issue 28531), and go with the folder.
     let scratch = folder.at("scratch");
     fs::create_dir_all(&scratch).map_err(Error::file(&scratch))?;
-    let mut command = Command::new("podman");
-    command.env_clear().env("TMPDIR", &scratch).env("PATH", PATH).env("HOME", "/root");
+    command.env_clear().env("TMPDIR", &scratch).env("PATH", PATH);
     for (variable, name, text) in [
         ("CONTAINERS_CONF", "containers.conf", configuration),
         ("CONTAINERS_STORAGE_CONF", "storage.conf", storage),
@@ -43,8 +89,7 @@ pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command,
         fs::write(&path, text).map_err(Error::file(&path))?;
         command.env(variable, path);
     }
-    command.args(["system", "service", "--time=0", &folder.host()]);
-    Ok(command)
+    Ok(())
 }
 
 /// Removes the control groups of the containers that were killed with the service. Only those: the one they are in is shared.
