@@ -60,6 +60,9 @@ pub(super) fn agent(
     limit(&mut host, plan);
     let endpoints = HashMap::from([(network_name(&plan.run), endpoint(network.agent(), &["agent"]))]);
     let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    if keeps_user(plan) {
+        host.userns_mode = Some(format!("keep-id:uid={uid},gid={gid}"));
+    }
     ContainerCreateBody {
         image: Some(image.to_owned()),
         user: Some(format!("{uid}:{gid}")),
@@ -168,8 +171,15 @@ fn limit(host: &mut HostConfig, plan: &Plan) {
 }
 
 /// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
+fn keeps_user(plan: &Plan) -> bool {
+    matches!(&plan.engine, Some(engine) if engine.at.keeps_user())
+}
+
 fn private_directories(plan: &Plan) -> HashMap<String, String> {
-    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    // Where an engine keeps its user, it mounts them as the root that its user is outside of the container.
+    let (uid, gid) = if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.0, plan.identity.gid.0) };
+    // And shows them with fewer flags than it mounted them with, which the kernel refuses where they came from another namespace.
+    let noexec = if keeps_user(plan) { "" } else { "noexec," };
     let mut all = HashMap::new();
     for step in &plan.steps {
         if let Step::PrivateDirectory { path, mode, size, inodes } = step {
@@ -182,7 +192,7 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
         if matches!(step, Step::TrustAuthority(_)) {
             all.insert(
                 TRUST.into(),
-                format!("rw,nosuid,nodev,noexec,size=16777216,mode=755,uid={uid},gid={gid}"),
+                format!("rw,nosuid,nodev,{noexec}size=16777216,mode=755,uid={uid},gid={gid}"),
             );
         }
     }
@@ -245,6 +255,7 @@ mod tests {
     use policy::{Backend, Limits};
 
     use super::*;
+    use crate::docker::{EngineAt, EngineImage, EngineRun, Maker};
     use crate::plan::Identity;
 
     fn plan() -> Plan {
@@ -331,6 +342,30 @@ mod tests {
         assert_eq!((label("run"), labels.len()), (Some("abcdefghjkmn"), 4), "none of theirs is one of ours");
         let tmp = &host.tmpfs.unwrap()["/tmp"];
         assert_eq!(tmp, "rw,exec,nosuid,nodev,size=8388608,nr_inodes=9,mode=700,uid=1000,gid=1001");
+    }
+
+    #[test]
+    fn a_podman_without_root_makes_its_user_the_commands() {
+        for (maker, rootless, userns, owner) in [
+            (Maker::Podman, true, Some("keep-id:uid=1000,gid=1001"), "uid=0,gid=0"),
+            (Maker::Podman, false, None, "uid=1000,gid=1001"),
+            (Maker::Docker, true, None, "uid=1000,gid=1001"),
+        ] {
+            let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker };
+            let engine = EngineRun {
+                at,
+                image: "debian".into(),
+                config: EngineImage::default(),
+                owner: (1000, 1001),
+                pool: 0,
+                ports: Vec::new(),
+                published: Vec::new(),
+            };
+            let plan = Plan { engine: Some(engine), ..plan() };
+            let host = agent(&plan, "debian", "volume", RunNetwork::numbered(7), &[]).host_config.unwrap();
+            assert_eq!(host.userns_mode.as_deref(), userns);
+            assert!(host.tmpfs.unwrap()["/tmp"].ends_with(owner), "{maker:?}");
+        }
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl EngineAt {
         self.maker == Maker::Docker
     }
 
+    /// Whether it makes its own user somebody else inside than root: Podman's, of somebody who is not root.
+    pub(crate) fn keeps_user(&self) -> bool {
+        self.maker == Maker::Podman && self.rootless
+    }
+
     /// Whether sidecars wait there. At Podman's without root none do: one that comes out of the pool resolves no names.
     pub(super) fn lends_sidecars(&self) -> bool {
         self.maker == Maker::Docker || !self.rootless

@@ -62,7 +62,9 @@ async fn find(socket: &Path) -> Result<Found, Error> {
 fn describe(found: &Found) -> String {
     let Found { at, version, .. } = found;
     let version = version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
-    let rights = if at.rootless {
+    let rights = if at.keeps_user() {
+        "without root: the command is you, and never root"
+    } else if at.rootless {
         "without root: its root is you, and the command's user inside"
     } else {
         "as root: the command is you, or the workspace's owner, and never root"
@@ -94,7 +96,12 @@ mod tests {
         let docker = describe(&found(Maker::Docker, false));
         assert!(docker.starts_with("Docker 4.3.1 at /s, as root") && !docker.contains(';'), "{docker}");
         let podman = describe(&found(Maker::Podman, true));
-        assert!(podman.starts_with("Podman 4.3.1 at /s, without root: its root is you"), "{podman}");
+        assert!(
+            podman.starts_with("Podman 4.3.1 at /s, without root: the command is you, and never root"),
+            "{podman}"
+        );
+        let docker = describe(&found(Maker::Docker, true));
+        assert!(docker.ends_with("without root: its root is you, and the command's user inside"), "{docker}");
     }
 
     #[test]

@@ -134,8 +134,8 @@ impl Identity {
 }
 
 /// Who the command is in a container of an engine's, which maps no ids: whoever `HOST_UID` and `HOST_GID` say, the caller, or
-/// where that is root the owner of the workspace, or where that is root as well the image's user; never root (S3.13). The root of
-/// an engine without root is the caller.
+/// where that is root the owner of the workspace, or where that is root as well the image's user; never root (S3.13). Outside, what
+/// an engine without root runs is its own user: Podman's is made whoever the command is to be, and Docker's is root inside.
 fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
     let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -151,7 +151,9 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
         },
     };
     let (uid, gid) = (named("HOST_UID")?, named("HOST_GID")?);
-    let else_of = if engine.at.rootless {
+    let else_of = if engine.at.keeps_user() {
+        if caller.uid == 0 { (AGENT_ID, AGENT_ID) } else { (caller.uid, caller.gid) }
+    } else if engine.at.rootless {
         (0, 0)
     } else if caller.uid != 0 {
         (caller.uid, caller.gid)
@@ -186,7 +188,8 @@ pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> boo
 pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<String> {
     let image = &engine.config;
     let own = (identity.uid.0, identity.gid.0);
-    if engine.at.rootless || !image.names_account() && image.account().is_none_or(|account| account == own) {
+    let is_its_root = engine.at.rootless && !engine.at.keeps_user();
+    if is_its_root || !image.names_account() && image.account().is_none_or(|account| account == own) {
         return None;
     }
     let user: String = image.user.escape_debug().take(LONGEST_USER).collect();
