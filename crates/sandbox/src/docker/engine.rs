@@ -56,7 +56,7 @@ pub struct EngineAt {
     pub socket: PathBuf,
     /// The version of its API that is spoken.
     pub minor_version: usize,
-    /// Whether it runs without root, so that its root is the caller.
+    /// Whether it runs without root: outside of its containers all that it runs is its own user, or a subordinate id of theirs.
     pub rootless: bool,
     /// Who made it.
     pub maker: Maker,
@@ -73,6 +73,11 @@ impl EngineAt {
     /// Whether it makes its own user somebody else inside than root: Podman's, of somebody who is not root.
     pub(crate) fn keeps_user(&self) -> bool {
         self.maker == Maker::Podman && self.rootless
+    }
+
+    /// Whether its own user, and so the command, is root inside: Docker's, of somebody who is not root.
+    pub(crate) fn makes_user_root(&self) -> bool {
+        self.rootless && !self.keeps_user()
     }
 
     /// Whether sidecars wait there. At Podman's without root none do: one that comes out of the pool resolves no names.

@@ -64,7 +64,7 @@ fn describe(found: &Found) -> String {
     let version = version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
     let rights = if at.keeps_user() {
         "without root: the command is you, and never root"
-    } else if at.rootless {
+    } else if at.makes_user_root() {
         "without root: its root is you, and the command's user inside"
     } else {
         "as root: the command is you, or the workspace's owner, and never root"

@@ -26,7 +26,7 @@ pub(super) fn steps(
         let what = format!("what is written in the workspace cannot be kept apart: {why}");
         return Err(Error::Refused { what, remedy: Some(remedy.into()) });
     }
-    if engine.at.rootless && !engine.at.keeps_user() {
+    if engine.at.makes_user_root() {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }
     let room = private_room_of(spec);

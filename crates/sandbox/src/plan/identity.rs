@@ -153,7 +153,7 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
     let (uid, gid) = (named("HOST_UID")?, named("HOST_GID")?);
     let else_of = if engine.at.keeps_user() {
         if caller.uid == 0 { (AGENT_ID, AGENT_ID) } else { (caller.uid, caller.gid) }
-    } else if engine.at.rootless {
+    } else if engine.at.makes_user_root() {
         (0, 0)
     } else if caller.uid != 0 {
         (caller.uid, caller.gid)
@@ -188,8 +188,9 @@ pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> boo
 pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<String> {
     let image = &engine.config;
     let own = (identity.uid.0, identity.gid.0);
-    let is_its_root = engine.at.rootless && !engine.at.keeps_user();
-    if is_its_root || !image.names_account() && image.account().is_none_or(|account| account == own) {
+    if engine.at.makes_user_root()
+        || !image.names_account() && image.account().is_none_or(|account| account == own)
+    {
         return None;
     }
     let user: String = image.user.escape_debug().take(LONGEST_USER).collect();
