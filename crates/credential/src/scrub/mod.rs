@@ -17,6 +17,7 @@
 mod forms;
 mod heads;
 mod needles;
+mod samples;
 
 use std::ops::Range;
 use std::{fmt, mem};

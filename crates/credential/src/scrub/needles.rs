@@ -3,22 +3,27 @@
 //! It says where needles are; it changes nothing.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use zeroize::Zeroizing;
 
 use super::Scrubber;
 use super::forms;
 use super::heads::Heads;
+use super::samples::Samples;
 use crate::secret::Secret;
 
 /// The fewest octets of a needle: shorter ones would mask ordinary text, and are no secrets.
 const SHORTEST: usize = 4;
 
+/// From how many octets on a text is searched by samples.
+const LONG: usize = 1 << 10;
+
 /// The secrets to mask, in all their forms. A clone shares them.
 ///
 /// The needles are wiped when the last clone is dropped. Of each the first octets, eight at most, are also in the tables of the
-/// search, which cannot be wiped.
+/// search by heads, which cannot be wiped.
 #[derive(Clone)]
 pub struct Needles(Arc<Set>);
 
@@ -26,6 +31,8 @@ struct Set {
     /// Sorted, so those with the same head lie together.
     needles: Vec<Needle>,
     heads: Heads,
+    /// Made for the first long text, if the needles allow of any.
+    samples: OnceLock<Option<Samples>>,
     /// The edges any of them has.
     edges: Edges,
     /// The length of the shortest.
@@ -77,7 +84,7 @@ impl Needles {
         let heads = Heads::of(&needles);
         let edges = needles.iter().fold(Edges::default(), |edges, needle| edges.or(needle.edges));
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(usize::MAX);
-        Self(Arc::new(Set { needles, heads, edges, shortest }))
+        Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), edges, shortest }))
     }
 
     /// Whether there is nothing to look for.
@@ -117,7 +124,7 @@ impl Needles {
     pub(super) fn search(&self, text: &[u8], sightings: &mut Vec<Sighting>) -> Option<usize> {
         let Set { needles, heads, .. } = &*self.0;
         let mut partial = text.len();
-        heads.visit(text, |start, group| {
+        self.0.visit(text, |start, group| {
             let rest = &text[start..];
             for needle in &needles[group] {
                 if rest.starts_with(&needle.octets) {
@@ -146,6 +153,21 @@ impl Needles {
         let hold = partial.unwrap_or(text.len());
         let before = text[..hold].last().is_some_and(|last| is_base64(*last));
         hold - usize::from(self.0.edges.before && before)
+    }
+}
+
+impl Set {
+    /// The positions where needles may begin, with those needles: all where one does, but for those so close to the end of the text that
+    /// even a head is cut short.
+    fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, Range<usize>)) {
+        let mut from = 0;
+        if text.len() >= LONG
+            && let Some(samples) = self.samples.get_or_init(|| Samples::of(&self.needles))
+        {
+            samples.visit(text, &mut visit);
+            from = text.len() - samples.tail();
+        }
+        self.heads.visit(&text[from..], |start, group| visit(from + start, group));
     }
 }
 

@@ -261,6 +261,25 @@ proptest! {
         }
     }
 
+    /// Where it is searched by samples.
+    #[test]
+    fn no_cutting_changes_a_long_text(
+        (secrets, before, after) in vec("[ -)+-~]{15,40}".prop_map(String::into_bytes), 1..4)
+            .prop_flat_map(|secrets| (Just(secrets.clone()), bodies(&secrets), bodies(&secrets))),
+        between in "[a-z]{900,1500}",
+        cuts in [any::<prop::sample::Index>(), any::<prop::sample::Index>()],
+    ) {
+        let needles = needles(&secrets);
+        let body = [before, between.into_bytes(), after].concat();
+        let expected = plainly(&needles, &body);
+        prop_assert_eq!(&scrubbed(&needles, &[&body]), &expected);
+        let mut cuts = cuts.map(|cut| cut.index(body.len()));
+        cuts.sort_unstable();
+        let pieces = [&body[..cuts[0]], &body[cuts[0]..cuts[1]], &body[cuts[1]..]];
+        prop_assert_eq!(&scrubbed(&needles, &pieces), &expected);
+        prop_assert_eq!(&scrubbed_in_place(&needles, &pieces), &expected);
+    }
+
     #[test]
     fn no_form_is_left((secrets, body, cuts) in cases()) {
         let needles = needles(&secrets);
