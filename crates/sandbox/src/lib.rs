@@ -40,7 +40,7 @@ pub use docker::{
     Accounts, Channel, EngineAt, EngineImage, EngineRun, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
     LONGEST_TURN, Outward, RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame,
     is_beside_sidecars, is_of_sidecars, live_inside, outward, read_accounts, receive_line,
-    refuse_hidden_sources, refuse_unproven, refuse_unreachable, start as start_docker, wire_run_network,
+    refuse_hidden_sources, refuse_unreachable, start as start_docker, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;

@@ -62,7 +62,7 @@ fn said(run: &Run) -> String {
 fn here() -> bool {
     // An engine has its own image of them.
     let kernels = [Needs::Linux, Needs::Images];
-    promised("companions") && ready(if at_engine() { &[Needs::RootsEngine] } else { &kernels })
+    promised("companions") && (at_engine() || ready(&kernels))
 }
 
 /// Whether an engine makes them, each at an address of its own.

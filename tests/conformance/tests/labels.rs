@@ -61,7 +61,7 @@ fn a_label_that_is_none_is_refused_and_a_projects_file_gives_none_unasked() {
 
 #[test]
 fn all_that_an_engine_makes_for_a_run_has_its_labels() {
-    if !Backend::isolated().is_engine() || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();

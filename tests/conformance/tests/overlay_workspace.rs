@@ -45,7 +45,7 @@ fn overlay(bench: &Bench, line: &str) -> Ended {
 
 #[test]
 fn what_is_written_reaches_the_workspace_by_apply_alone() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -80,7 +80,7 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
 
 #[test]
 fn what_changed_underneath_is_not_taken_over() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -103,7 +103,7 @@ fn what_changed_underneath_is_not_taken_over() {
 
 #[test]
 fn what_this_machine_would_execute_is_taken_only_by_name() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -127,7 +127,7 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
 
 #[test]
 fn a_link_that_was_written_leads_apply_nowhere() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -145,7 +145,7 @@ fn a_link_that_was_written_leads_apply_nowhere() {
 
 #[test]
 fn a_killed_run_leaves_what_it_wrote() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -179,7 +179,7 @@ fn a_killed_run_leaves_what_it_wrote() {
 
 #[test]
 fn a_folder_that_flips_shows_nothing_from_elsewhere() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -205,7 +205,7 @@ fn a_folder_that_flips_shows_nothing_from_elsewhere() {
 
 #[test]
 fn what_is_shown_in_it_is_no_part_of_it() {
-    if !promised("overlay_workspace") || !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();
@@ -228,7 +228,7 @@ fn what_is_shown_in_it_is_no_part_of_it() {
 
 #[test]
 fn at_dockers_engine_records_may_be_on_another_file_system() {
-    if Backend::isolated() != Backend::Docker || !ready(&[Needs::Engine, Needs::RootsEngine]) {
+    if Backend::isolated() != Backend::Docker || !ready(&[Needs::Engine]) {
         return;
     }
     let bench = Bench::new();
@@ -245,7 +245,7 @@ fn at_dockers_engine_records_may_be_on_another_file_system() {
 
 #[test]
 fn at_an_engine_who_is_not_root_decides_without_it() {
-    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine, Needs::RootsEngine]) {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine, Needs::Root]) {
         return;
     }
     let bench = Bench::new();
@@ -289,7 +289,7 @@ fn at_an_engine_who_is_not_root_decides_without_it() {
 
 #[test]
 fn at_an_engine_a_path_that_would_mean_something_else_is_refused() {
-    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine, Needs::RootsEngine]) {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Engine]) {
         return;
     }
     let bench = Bench::new();
@@ -297,7 +297,9 @@ fn at_an_engine_a_path_that_would_mean_something_else_is_refused() {
     for (path, is_refused) in [("kept,upperdir=", true), ("a b", false), ("c'd", false), ("e:f", true)] {
         let folder = bench.outside().join(path);
         std::fs::create_dir_all(&folder).unwrap();
-        chown(&folder, Some(CALLER), Some(CALLER)).unwrap();
+        if is_root() {
+            chown(&folder, Some(CALLER), Some(CALLER)).unwrap();
+        }
         let run = bench.run(Backend::isolated()).in_folder(&folder).flags(["--workspace-mode", "overlay"]);
         let ended = run.shell("echo x > made");
         assert_eq!(ended.code == 125, is_refused, "{path}: {ended}");

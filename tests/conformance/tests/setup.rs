@@ -205,7 +205,7 @@ fn ctrl_c_at_a_terminal_ends_the_run_and_not_one_of_them() {
 // S4.50
 #[test]
 fn what_an_agent_is_to_know_is_laid_out_by_one() {
-    if !ready(&[Needs::Linux, Needs::RootsEngine]) {
+    if !ready(&[Needs::Linux]) {
         return;
     }
     let bench = Bench::new();

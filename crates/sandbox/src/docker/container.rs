@@ -170,11 +170,13 @@ fn limit(host: &mut HostConfig, plan: &Plan) {
     host.pids_limit = Some(i64::from(limits.pids) + OWN_PROCESSES);
 }
 
-/// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
+/// Whether the engine is asked to make its user the command: where that one is shown files of theirs. A companion is not, and who it is
+/// there is nobody outside.
 fn keeps_user(plan: &Plan) -> bool {
-    matches!(&plan.engine, Some(engine) if engine.at.keeps_user())
+    plan.engine.as_ref().is_some_and(|engine| engine.at.keeps_user()) && plan.shown().next().is_some()
 }
 
+/// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
 fn private_directories(plan: &Plan) -> HashMap<String, String> {
     // Where an engine keeps its user, it mounts them as the root that its user is outside of the container.
     let (uid, gid) = if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.0, plan.identity.gid.0) };
@@ -362,9 +364,20 @@ mod tests {
                 published: Vec::new(),
             };
             let plan = Plan { engine: Some(engine), ..plan() };
-            let host = agent(&plan, "debian", "volume", RunNetwork::numbered(7), &[]).host_config.unwrap();
-            assert_eq!(host.userns_mode.as_deref(), userns);
-            assert!(host.tmpfs.unwrap()["/tmp"].ends_with(owner), "{maker:?}");
+            let asked = |plan: &Plan| {
+                let body = agent(plan, "debian", "volume", RunNetwork::numbered(7), &[]);
+                let host = body.host_config.unwrap();
+                (host.userns_mode, host.tmpfs.unwrap()["/tmp"].clone())
+            };
+            let (asked_userns, tmp) = asked(&plan);
+            assert_eq!(asked_userns.as_deref(), userns);
+            assert!(tmp.ends_with(owner), "{maker:?}");
+            // A companion is shown nothing of theirs.
+            let mut companion = Plan { engine: plan.engine.clone(), ..plan };
+            companion.steps.retain(|step| matches!(step, Step::PrivateDirectory { .. }));
+            let (asked_userns, tmp) = asked(&companion);
+            assert_eq!(asked_userns, None);
+            assert!(tmp.ends_with("uid=1000,gid=1001"), "{maker:?}");
         }
     }
 

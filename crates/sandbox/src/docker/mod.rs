@@ -71,8 +71,7 @@ pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
 pub use self::prepare::EngineImage;
 pub use self::published::{
-    Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unproven,
-    refuse_unreachable,
+    Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
 };
 pub(crate) use self::turn::LONGEST_END;
 pub use self::turn::LONGEST_TURN;

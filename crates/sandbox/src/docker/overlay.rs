@@ -1,5 +1,6 @@
 //! Folders at an engine with what is written kept apart: volumes of the engine's own, each an overlay of a folder below and a
-//! directory of the run's above it. To mount one takes root, which the engine is, and neither we nor the command are.
+//! directory of the run's above it. To mount one takes root, which the engine is, if only in a user namespace of its own, and neither we
+//! nor the command are.
 //!
 //! The engine looks both folders up by their paths, later than we did: what it found is proven inside, see `overlaid.rs`.
 
@@ -61,8 +62,8 @@ fn of_step(step: &Step) -> Option<Overlay<'_>> {
 
 /// Why an engine cannot keep apart what is written in a folder, and what would help; nothing where it can.
 pub(crate) fn refusal(at: &EngineAt, folders: [&Path; 2]) -> Option<(String, &'static str)> {
-    if at.rootless {
-        let why = "an engine without root mounts no folder of yours as an overlay";
+    if at.makes_user_root() {
+        let why = "that an engine of Docker's without root keeps apart what is written is unproven";
         return Some((why.into(), "use --backend container"));
     }
     let unfit = folders.into_iter().find(|path| !fits(path))?;
@@ -249,7 +250,9 @@ mod tests {
         for path in ["/a b", "/ä", "/it's", "/a=b"] {
             assert_eq!(refusal(&docker, [Path::new(path), Path::new("/w")]), None);
         }
-        assert_eq!(refusal(&at(Maker::Podman, false), [Path::new("/w"), Path::new("/c")]), None);
+        for rootless in [false, true] {
+            assert_eq!(refusal(&at(Maker::Podman, rootless), [Path::new("/w"), Path::new("/c")]), None);
+        }
         assert!(refusal(&at(Maker::Docker, true), [Path::new("/w"), Path::new("/c")]).is_some());
     }
 

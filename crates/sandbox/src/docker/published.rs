@@ -75,22 +75,6 @@ fn own_towards(other: Ipv4Addr) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// Refuses companions where nobody has seen them do what they promise: at Podman's without root.
-///
-/// # Errors
-/// When it is such an engine.
-pub fn refuse_unproven(at: &EngineAt) -> Result<(), Error> {
-    match at.publishes() || !at.rootless {
-        true => Ok(()),
-        false => Err(Error::Refused {
-            what:
-                "[[companion]] is not for Podman's service without root: what it promises is unproven there"
-                    .into(),
-            remedy: Some("use --backend container, or an engine that root runs".into()),
-        }),
-    }
-}
-
 /// Refuses declared ports where nothing of this machine reaches a container: at Podman's without root.
 ///
 /// # Errors
