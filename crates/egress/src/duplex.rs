@@ -1,4 +1,5 @@
-//! Streams that are one of several kinds: what is read and written goes to whichever it is.
+//! Streams that are one of several kinds: what is read and written goes to whichever it is. Several pieces are written at once, as the
+//! records of TLS are.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -26,6 +27,19 @@ macro_rules! duplex {
                 buf: &[u8],
             ) -> std::task::Poll<std::io::Result<usize>> {
                 self.pinned().poll_write(cx, buf)
+            }
+
+            fn poll_write_vectored(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.pinned().poll_write_vectored(cx, bufs)
+            }
+
+            // All kinds do.
+            fn is_write_vectored(&self) -> bool {
+                true
             }
 
             fn poll_flush(

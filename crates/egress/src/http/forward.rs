@@ -225,11 +225,8 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     outgoing: &mut Outgoing<'_, W>,
     count: &Cell<u64>,
 ) -> io::Result<()> {
-    if !body.is_waiting() {
-        outgoing.flush().await?;
-    }
     let mut last = bytes::Bytes::new();
-    while let Some(piece) = body.next().await? {
+    while let Some(piece) = outgoing.next_of(body).await? {
         count.set(count.get() + piece.len() as u64);
         if body.is_ending() {
             body.next().await?;

@@ -68,17 +68,6 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// Whether a piece has come already, so that what was written before it need not go out alone.
-    pub(crate) fn is_waiting(&self) -> bool {
-        match self {
-            Self::Version1 { reader, framing } => {
-                matches!(framing, Framing::Done) || !reader.ahead.is_empty()
-            }
-            Self::Version2(stream) => stream.is_end_stream(),
-            Self::Whole(_) => true,
-        }
-    }
-
     /// Whether the whole body has been read.
     pub(crate) fn is_done(&self) -> bool {
         match self {

@@ -1,18 +1,23 @@
-//! A body on its way out, to either side and by either version of HTTP: pieces of data, framed anew.
+//! A body on its way out, to either side and by either version of HTTP: pieces of data, framed anew. Pieces that come faster than
+//! they are written go out together.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::fields::Fields;
+use super::incoming::Incoming;
 use super::version2;
 
 /// How long whoever reads may take over one piece.
 const STALLED: Duration = Duration::from_secs(120);
-/// Pieces up to this size are written together with their framing and with what waits before them.
-const TOGETHER: usize = 16 * 1024;
+/// How much waits to be written together: as much as TLS takes at once, in records of the largest size.
+const TOGETHER: usize = 64 * 1024;
 
 /// A body that is being written, and what waits to go out before it.
 pub(crate) enum Outgoing<'a, W> {
@@ -34,16 +39,35 @@ pub(crate) enum Frame {
 }
 
 impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
-    /// Sends a piece on.
+    /// The next piece of the body that is sent on here. What waits goes out first, unless that piece has come already.
+    pub(crate) async fn next_of<R: AsyncRead + Unpin>(
+        &mut self,
+        body: &mut Incoming<'_, R>,
+    ) -> io::Result<Option<Bytes>> {
+        let mut next = pin!(body.next());
+        if let Poll::Ready(come) = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
+            return come;
+        }
+        self.flush().await?;
+        next.await
+    }
+
+    /// Sends a piece on, or has it wait for the next: until [`Self::next_of`] finds none, or there is too much.
     pub(crate) async fn send(&mut self, piece: Bytes) -> io::Result<()> {
         if piece.is_empty() {
             return Ok(());
         }
         match self {
             Self::Version1 { writer, frame, waiting } => {
-                if *frame == Frame::Chunked {
-                    waiting.extend(format!("{:x}\r\n", piece.len()).bytes());
+                let length = match frame {
+                    Frame::Chunked => format!("{:x}\r\n", piece.len()),
+                    Frame::Bare => String::new(),
+                };
+                if waiting.len() + length.len() + piece.len() > TOGETHER {
+                    timely(writer.write_all(waiting)).await?;
+                    waiting.clear();
                 }
+                waiting.extend(length.bytes());
                 if piece.len() > TOGETHER {
                     timely(writer.write_all(waiting)).await?;
                     waiting.clear();
@@ -54,7 +78,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
                 if *frame == Frame::Chunked {
                     waiting.extend(b"\r\n");
                 }
-                self.flush().await
+                Ok(())
             }
             Self::Version2(stream) => version2::send_data(stream, piece, STALLED).await,
             Self::Nothing => Ok(()),
@@ -108,4 +132,98 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
 
 async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::Context;
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+    use crate::http::head::Buffered;
+    use crate::http::incoming::Framing;
+
+    /// Reads what was prepared; where that is nothing, it has not come yet when it is asked for the first time.
+    struct Prepared(VecDeque<Option<Vec<u8>>>);
+
+    impl AsyncRead for Prepared {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.pop_front() {
+                Some(None) => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Some(Some(piece)) => into.put_slice(&piece),
+                None => {}
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// How much was written at a time.
+    #[derive(Default)]
+    struct Writings(Vec<usize>);
+
+    impl AsyncWrite for Writings {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            octets: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0.push(octets.len());
+            Poll::Ready(Ok(octets.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Passes on what comes, behind a head of ten octets.
+    async fn writings(pieces: impl IntoIterator<Item = Option<usize>>, frame: Frame) -> Vec<usize> {
+        let pieces = pieces.into_iter().map(|length| length.map(|length| vec![b'x'; length]));
+        let mut reader = Buffered::new(Prepared(pieces.collect()));
+        let mut body = Incoming::Version1 { reader: &mut reader, framing: Framing::ToEnd };
+        let mut writer = Writings::default();
+        let mut out = Outgoing::Version1 { writer: &mut writer, frame, waiting: vec![b'h'; 10] };
+        while let Some(piece) = out.next_of(&mut body).await.unwrap() {
+            out.send(piece).await.unwrap();
+        }
+        out.end(Fields::default()).await.unwrap();
+        writer.0
+    }
+
+    #[tokio::test]
+    async fn what_has_come_goes_out_together_and_nothing_waits_for_what_has_not() {
+        for (pieces, expected) in [
+            (vec![Some(5), Some(6)], vec![21]),
+            (vec![None, Some(5), Some(6)], vec![10, 11]),
+            (vec![Some(5), None, Some(6), None, None, Some(7)], vec![15, 6, 7]),
+            (vec![], vec![10]),
+        ] {
+            assert_eq!(writings(pieces.clone(), Frame::Bare).await, expected, "{pieces:?}");
+        }
+        assert_eq!(writings([Some(5), Some(0x1f)], Frame::Chunked).await, [10 + 10 + 37 + 5]);
+    }
+
+    #[tokio::test]
+    async fn as_much_as_tls_takes_at_once_goes_out_at_a_time() {
+        let pieces = |many| std::iter::repeat_n(Some(16 << 10), many);
+        let whole = 64 << 10;
+        assert_eq!(writings(pieces(9), Frame::Bare).await, [whole - (16 << 10) + 10, whole, 2 * (16 << 10)]);
+        // With `4000`, and four line ends.
+        let chunk = (16 << 10) + 8;
+        assert_eq!(writings(pieces(4), Frame::Chunked).await, [10 + 3 * chunk, chunk + 5]);
+    }
 }

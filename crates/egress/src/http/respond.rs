@@ -141,21 +141,24 @@ pub(super) async fn respond<'a>(
     if let Some(cut) = gathered {
         out.finish(cut, super::Fields::default()).await?;
     } else {
-        if !body.is_waiting() {
-            out.flush().await?;
-        }
-        let last = loop {
-            let Some(piece) = body.next().await? else { break filter.end()? };
-            received.set(received.get() + piece.len() as u64);
-            let mut piece = piece;
-            while piece.len() > filter.appetite() {
-                out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
+        let passed = async {
+            while let Some(mut piece) = out.next_of(&mut body).await? {
+                received.set(received.get() + piece.len() as u64);
+                while piece.len() > filter.appetite() {
+                    out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
+                }
+                if body.is_ending() {
+                    body.next().await?;
+                    return filter.last(piece);
+                }
+                out.send(filter.piece(piece)?).await?;
             }
-            if body.is_ending() {
-                body.next().await?;
-                break filter.last(piece)?;
-            }
-            out.send(filter.piece(piece)?).await?;
+            filter.end()
+        };
+        let last = match passed.await {
+            Ok(last) => last,
+            // What came before that is the agent's all the same.
+            Err(error) => return out.flush().await.and(Err(error)),
         };
         let mut trailers = upstream::passed_on(body.trailers().await?);
         filter.fields(&mut trailers);
