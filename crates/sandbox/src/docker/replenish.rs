@@ -1,6 +1,6 @@
 //! Fills the pool up, in a process of its own that neither the start nor the end of a run waits for: it begins once the run
-//! is over, or has gone on for a while. What it began it finishes, also when the run is over, and what it could not finish it
-//! takes away; what is left where it is killed itself is taken away by the next one.
+//! is over, or has gone on for a while. Of one person's one fills at a time, and one more waits for that. What it began it finishes, also
+//! when the run is over, and what it could not finish it takes away; what is left where it is killed itself is taken away by the next one.
 //!
 //! ```text
 //! keeper ── fork ──► waits ── the command begins, then: a while or the end ──► fills ──► ends
@@ -19,12 +19,13 @@ use super::container;
 use super::engine::{Engine, EngineAt};
 use super::pool::Member;
 use super::prepare::{self, Own};
+use super::turn;
 
 /// How long a run goes on before the pool is filled beside it.
 const WHILE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// What a run that is over is left for its last words.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long filling may take.
+/// How long filling may take, and waiting for whoever fills.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long one waits for another who fills at the same time, at most, and how often.
 const PAUSE: u64 = 500;
@@ -61,6 +62,7 @@ fn live(word: &OwnedFd, at: &EngineAt, size: usize) -> Option<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let engine = Engine::at(at).ok()?;
+        let _place = tokio::time::timeout(LONGEST, turn::await_filling(&at.socket)).await.ok()??;
         tokio::time::timeout(LONGEST, fill(&engine, size)).await.ok()?
     })
 }

@@ -87,6 +87,17 @@ pub(super) fn place_behind(socket: &Path) -> Option<UnixListener> {
     free_of("behind", PLACES_BEHIND, socket)
 }
 
+/// Waits to be the one who fills the pool. Nothing where somebody waits already: who counts after this moment counts for this one too.
+pub(super) async fn await_filling(socket: &Path) -> Option<UnixListener> {
+    let _next = free_of("fills-next", 1, socket)?;
+    loop {
+        if let Some(place) = free_of("fills", 1, socket) {
+            return Some(place);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// A place that nobody has.
 fn free(socket: &Path) -> Option<UnixListener> {
     free_of("turn", PLACES, socket)
@@ -114,6 +125,18 @@ mod tests {
         assert!(free(Path::new("/elsewhere/docker.sock")).is_some(), "another engine has its own");
         all.pop();
         assert!(free(&here).is_some());
+    }
+
+    #[tokio::test]
+    async fn one_fills_and_one_waits_to_fill() {
+        let here = std::env::temp_dir().join(format!("fills-{}", std::process::id()));
+        let first = await_filling(&here).await;
+        assert!(first.is_some());
+        let mut second = std::pin::pin!(await_filling(&here));
+        assert!(tokio::time::timeout(LOOK * 2, &mut second).await.is_err(), "two fill at once");
+        assert!(await_filling(&here).await.is_none(), "two wait");
+        drop(first);
+        assert!(second.await.is_some());
     }
 
     #[test]
