@@ -16,6 +16,9 @@ use super::{Bench, machine};
 /// How long a daemon may take until it answers.
 const READY: Duration = Duration::from_secs(30);
 const SOCKET: &str = "docker.sock";
+/// How often its containers are taken away at its end, at most, and what is left to whoever makes one meanwhile.
+const REMOVALS: usize = 5;
+const REMOVAL: Duration = Duration::from_secs(1);
 
 /// How docker's containers reach others: what the daemon is told, and each start.
 pub(crate) struct Network {
@@ -118,6 +121,17 @@ impl<'a> Engine<'a> {
 
 impl Drop for Engine<'_> {
     fn drop(&mut self) {
+        // What runs in its containers does not end with it: a sidecar that waits for a run would, after minutes.
+        for _ in 0..REMOVALS {
+            let left = self.ask(&["ps", "--all", "--quiet"]).unwrap_or_default();
+            if left.trim().is_empty() {
+                break;
+            }
+            let _ =
+                self.ask(&[&["rm", "--force"][..], &left.split_whitespace().collect::<Vec<_>>()].concat());
+            // Somebody may be making one at this moment, behind the last run.
+            std::thread::sleep(REMOVAL);
+        }
         self.server = None;
         // Of version 2, and of each hierarchy of version 1.
         let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&self.group));
