@@ -2,8 +2,8 @@
 //! `n - 3`, at four octets each, meets every occurrence of every needle once within its first `n`.
 //!
 //! ```text
-//! text    ···┊----···········┊----···········┊----···········┊----···   what is looked at
-//!                      [ sk-live-012345678 ]                            is met here: by `5678`, as what it has at 13
+//! text    ┊----·········┊----·········┊----·········┊----·········   what is looked at, every 14 octets
+//!                         sk-live-012345678   of 17 octets: met by `5678`, which it has at 13
 //! ```
 //!
 //! Four octets that are a needle's are only a reason to look: the caller compares the needle. Two secrets of 40 octets, which make 20
