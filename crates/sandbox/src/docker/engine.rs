@@ -170,8 +170,12 @@ impl Engine {
         if self.maker == Maker::Podman {
             podman::bound_processes(&mut body);
         }
-        let options = CreateContainerOptionsBuilder::default().name(name).build();
-        self.api.create_container(Some(options), body).await.map(drop).map_err(|e| told(&e))
+        let options = Some(CreateContainerOptionsBuilder::default().name(name).build());
+        let mut made = self.api.create_container(options.clone(), body.clone()).await;
+        if made.as_ref().is_err_and(podman::is_volume_made_meanwhile) {
+            made = self.api.create_container(options, body).await;
+        }
+        made.map(drop).map_err(|e| told(&e))
     }
 
     /// Makes the agent's container, in the words of its engine, and the volumes of the run that it takes.

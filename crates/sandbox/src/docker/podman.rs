@@ -7,6 +7,7 @@
 //! - Its lists are its own ([`super::listed`]).
 //! - An archive that it makes an image of in Docker's words it keeps, in a temporary directory, for ever.
 //! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
+//! - Of two containers that are the first to name a volume one may be refused, for the other has made it meanwhile.
 //! - A process may have as many others as the kernel has, which Podman itself may not always ask for.
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::engine::{INTERNAL, status, told};
 use super::listed::encoded;
 
 /// How long an answer may take, and how long it may be.
@@ -196,6 +198,11 @@ pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
     limits.push(ResourcesUlimits { name: Some("nproc".into()), soft: Some(most), hard: Some(most) });
 }
 
+/// Whether a container was not made because somebody else made its volume in the same moment. Asked again, Podman finds that one.
+pub(super) fn is_volume_made_meanwhile(error: &bollard::errors::Error) -> bool {
+    status(error) == Some(INTERNAL) && told(error).ends_with("volume already exists")
+}
+
 /// The options of a file system in memory, with its size in blocks.
 fn in_blocks(options: &str) -> String {
     let blocks = |option: &str| match option.strip_prefix("size=").and_then(|size| size.parse::<u64>().ok()) {
@@ -271,6 +278,31 @@ mod tests {
             assert!(!is_whole(&whole[..short]), "{short}");
         }
         assert!(!is_whole(b"HTTP/1.0 200 OK\r\n\r\nOK"), "only its end says that it ends");
+    }
+
+    #[test]
+    fn a_volume_that_somebody_else_made_is_known_by_its_word() {
+        let answered = |status_code, message: &str| {
+            let message = message.to_owned();
+            is_volume_made_meanwhile(&bollard::errors::Error::DockerResponseServerError {
+                status_code,
+                message,
+            })
+        };
+        // Both as Podman 4.3.1 says them, by the moment in which it notices.
+        assert!(answered(
+            500,
+            r#"container create: creating named volume "lockgate-0.1.0-97f69323208e16fe": volume with name lockgate-0.1.0-97f69323208e16fe already exists: volume already exists"#
+        ));
+        assert!(answered(
+            500,
+            r#"container create: creating named volume "vv5": adding volume to state: name vv5 is in use: volume already exists"#
+        ));
+        assert!(!answered(409, "volume already exists"));
+        assert!(!answered(
+            500,
+            r#"container create: creating container storage: the container name "x" is already in use"#
+        ));
     }
 
     #[test]
