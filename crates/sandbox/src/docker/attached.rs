@@ -1,7 +1,6 @@
 //! A container's standard streams, through the engine.
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
@@ -16,8 +15,6 @@ use super::line::CHUNK;
 
 /// How much of what a container says on its standard error is kept, for an error of ours.
 const COMPLAINT: usize = 2000;
-/// How long a container may take to end that has told its end.
-const END: Duration = Duration::from_secs(2);
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
@@ -38,13 +35,6 @@ impl Attached {
             .build();
         let attached = engine.api.attach_container(name, Some(options)).await.map_err(|e| told(&e))?;
         Ok(Self { output: attached.output, input: attached.input })
-    }
-
-    /// Whether the container has let go of its streams, within a moment: what is left of them is dropped.
-    pub(super) async fn has_ended(&mut self) -> bool {
-        let mut complaint = String::new();
-        let ended = async { while next_output(&mut self.output, &mut complaint).await.is_some() {} };
-        tokio::time::timeout(END, ended).await.is_ok()
     }
 }
 

@@ -296,12 +296,9 @@ async fn watch(
         (attached, said)
     };
     if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
-        let (mut attached, _) = close.await;
-        // Not before the command's container has ended: what held the command may be given back after this.
-        if attached.has_ended().await && remover.take(at, &held.borrow()) {
-            return Ok(Over::Behind);
-        }
-        return Ok(Over::Gone);
+        // Everything the command started is dead, or its container would not have told the end: what held it may be given back.
+        close.await;
+        return Ok(if remover.take(at, &held.borrow()) { Over::Behind } else { Over::Gone });
     }
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
     let agent = async {
