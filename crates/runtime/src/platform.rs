@@ -1,6 +1,7 @@
 //! The platform of a run without a server: this process answers its sidecar's questions for credentials, over a socket the
 //! sidecar inherited. The protocol is the server's: HTTP, `/internal/credentials/{providerId}`, a run token as bearer.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::record::RunRecord;
 use crate::stash::Stash;
 use crate::state::StateDirectory;
 use crate::system_keys;
-use crate::vault::VaultLater;
+use crate::vault::{self, VaultLater};
 
 /// The largest question.
 const LARGEST: usize = 8 * 1024;
@@ -63,6 +64,9 @@ impl History {
     }
 }
 
+/// The variables in which this program alone is told secrets.
+pub(crate) const OWN_SECRETS: [&CStr; 3] = [vault::VARIABLE_C, proxy_url::VARIABLE, system_keys::VARIABLE_C];
+
 /// What credentials come from.
 #[derive(Debug)]
 pub(crate) struct Sources {
@@ -74,9 +78,7 @@ pub(crate) struct Sources {
 impl Sources {
     /// Takes them out of this process's memory, where nobody will ask for them.
     pub(crate) fn forget(caller: &mut Caller) {
-        VaultLater::forget(caller);
-        Stash::forget(caller, proxy_url::VARIABLE);
-        Stash::forget(caller, system_keys::VARIABLE_C);
+        OWN_SECRETS.iter().for_each(|name| Stash::forget(caller, name));
     }
 
     /// Takes them out of this process's memory. The platform's own keys are no source: they are answered for out of the vaults

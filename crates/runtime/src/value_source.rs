@@ -1,13 +1,16 @@
 //! Where a secret's value is read from. Never from the command line: others on the machine can read that.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use credential::Secret;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::error::Error;
+use crate::platform::OWN_SECRETS;
 
 /// The largest value that is read; the vault refuses earlier.
 const LARGEST: u64 = 1 << 20;
@@ -95,11 +98,13 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
 )]
 fn run(command: &[String]) -> io::Result<Vec<u8>> {
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let output = std::process::Command::new(program)
-        .args(arguments)
-        .stdin(std::process::Stdio::inherit())
-        .stderr(std::process::Stdio::inherit())
-        .output()?;
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).stdin(std::process::Stdio::inherit()).stderr(std::process::Stdio::inherit());
+    // It has the person's environment, and not what only this program is told.
+    for name in OWN_SECRETS {
+        command.env_remove(OsStr::from_bytes(name.to_bytes()));
+    }
+    let output = command.output()?;
     if output.status.success() {
         Ok(output.stdout)
     } else {

@@ -18,7 +18,7 @@ use crate::value_source::ValueSource;
 
 /// The variable that holds keys, as the existing platform calls it. S1.18
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
-const VARIABLE_C: &std::ffi::CStr = c"CONNECTION_ENCRYPTION_KEY";
+pub(crate) const VARIABLE_C: &std::ffi::CStr = c"CONNECTION_ENCRYPTION_KEY";
 const KEY: &str = "vault.key";
 
 /// A credential in the vault, without its values.
@@ -158,11 +158,6 @@ impl VaultLater {
         drop(keyring(caller.variable(VARIABLE), directory)?);
         let text = Stash::take(caller, VARIABLE_C)?;
         Ok(Self { directory: directory.clone(), organisation: organisation.cloned(), text })
-    }
-
-    /// Takes the vault's keys out of this process's memory, where nothing is to be read with them.
-    pub(crate) fn forget(caller: &mut Caller) {
-        Stash::forget(caller, VARIABLE_C);
     }
 
     /// Opens the vault.

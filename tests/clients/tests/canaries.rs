@@ -266,3 +266,34 @@ fn a_sidecar_alone_is_shut_in_as_well() {
         );
     }
 }
+
+#[test]
+fn a_command_that_prints_a_credential_is_not_told_what_only_the_product_is() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let (keys, secret) = ("1".repeat(64), Canary::draw());
+    let own = [
+        ("CONNECTION_ENCRYPTION_KEY", keys.clone()),
+        ("PROXY_URL", format!("http://me:{}@proxy.example:3128", secret.text())),
+        ("SYSTEM_PROVIDER_KEYS", "[]".to_owned()),
+    ];
+    let set = |name: &str| {
+        let script = format!("printf '%s' \"${{{name}}}x\"");
+        let mut command = Command::new(product().expect("`Site` asked first"));
+        command.args(["creds", "set", "one", "--from-command", "/bin/sh", "-c", &script]);
+        command.env("XDG_STATE_HOME", site.state()).envs(own.clone()).env("THEIRS", "yes");
+        let ended = run_to_end(&mut command, Duration::from_secs(10));
+        assert_eq!(ended.code, 0, "{ended}");
+        let mut command = Command::new(product().expect("`Site` asked first"));
+        command.args(["creds", "show", "one"]).env("XDG_STATE_HOME", site.state());
+        let shown = run_to_end(command.env("CONNECTION_ENCRYPTION_KEY", &keys), Duration::from_secs(10));
+        assert_eq!(shown.code, 0, "{shown}");
+        shown.stdout
+    };
+    for (name, _) in &own {
+        let shown = set(name);
+        assert!(shown.contains(" 1 octets"), "{name}: {shown}");
+    }
+    // The control: everything else it has.
+    let shown = set("THEIRS");
+    assert!(shown.contains(" 4 octets"), "{shown}");
+}
