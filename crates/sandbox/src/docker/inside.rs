@@ -26,8 +26,6 @@ use crate::started::Stdio;
 use crate::supervise::{self, Failure, Launch, Ready, Supervised};
 use crate::{seccomp, source};
 
-/// `SIGCHLD`, signal(7).
-const SIGCHLD: i32 = 17;
 /// The largest bundle of certification authorities that is taken over.
 const LARGEST_BUNDLE: u64 = 8 << 20;
 /// The longest word to begin: with all the files that may be brought, however much of them is escaped.
@@ -85,8 +83,10 @@ fn live() -> io::Result<()> {
     let (input, output) = (own(0)?, own(1)?);
     let mut frames = Frames::default();
     let brief = await_brief(&input, &mut frames)?;
-    // In every thread, or the kernel would give it to the one that does not wait for it.
-    let _blocked = sys::signal::Signals::block(&[SIGCHLD])?;
+    // In every thread, and from its first moment. The kernel spares the first process of a namespace what it does not wait for, but
+    // not while one of its threads has a signal blocked, as whoever starts a command has for a moment: another that has not would
+    // take it, and the command could end its init. What is for us comes over the line, and the end of a child is asked for.
+    sys::signal::block_all()?;
     let (control, control_inside) = descriptor::message_pair()?;
     let (sidecar, sidecar_inside) = descriptor::message_pair()?;
     // The word to begin comes when the sidecar serves.
@@ -101,12 +101,7 @@ fn live() -> io::Result<()> {
         (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, inlet, Some(ours)))
     };
     let lingers = brief.lingers;
-    let relaying = std::thread::Builder::new().spawn(move || {
-        // The kernel spares the first process of a namespace what it does not wait for, but not while one of its threads has a signal
-        // blocked, as whoever starts a command has for a moment, and another would take it: the command could end its init.
-        sys::signal::block_all()?;
-        relay.run(lingers)
-    })?;
+    let relaying = std::thread::Builder::new().spawn(move || relay.run(lingers))?;
     let it = Supervised {
         launch: &brief.launch,
         stdio: &stdio,
