@@ -282,18 +282,17 @@ async fn watch(
     };
     let (began, has_ended) = (talk.has_begun(), talk.has_ended());
     let close = async {
-        let attached = talk.close().await;
+        let _attached = talk.close().await;
         // Hung up on, the sidecar's process here asks the one there to end, and lets go of the line once it has.
         let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
         drop(link);
-        let said = match last_words {
+        match last_words {
             None => {
                 let said = tokio::time::timeout(LAST_WORD, &mut carried).await;
                 said.ok().and_then(Result::ok).map(|(said, _)| said).unwrap_or_default()
             }
             Some(said) => said.map(|(said, _)| said).unwrap_or_default(),
-        };
-        (attached, said)
+        }
     };
     if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
         // Everything the command started is dead, or its container would not have told the end: what held it may be given back.
@@ -309,7 +308,7 @@ async fn watch(
         }
     };
     let (_, said) = tokio::join!(agent, async {
-        let (_, said) = close.await;
+        let said = close.await;
         if ended == Ended::Command {
             let _ = engine.remove_ended(&container).await;
         }

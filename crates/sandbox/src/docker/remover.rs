@@ -1,7 +1,7 @@
 //! Takes away what an engine has of a run that is over, in a process of its own that the run's end does not wait for. It is told what
-//! by the keeper, once all that the command started is dead, all it wrote is written and the sidecar has said its last word; and is handed the
-//! run's mark of life, so that nobody takes the run for one that was killed. What it cannot take away it says in the mark and lets go
-//! of that: the next start tries again, and tells.
+//! by the keeper, once all that the command started is dead, all it wrote is written and the sidecar has said its last word; and is
+//! handed the run's mark of life, so that nobody takes the run for one that was killed. What it cannot take away it says in the mark
+//! and lets go of that: the next start tries again, and tells.
 //!
 //! ```text
 //! keeper ── fork ──► waits ── these containers ──► takes away ──► the mark is there: removes it, or says in it what is left
