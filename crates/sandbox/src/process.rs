@@ -17,14 +17,17 @@ use sys::{descriptor, listener, signal};
 
 use crate::environment::trusted;
 use crate::error::Error;
+use crate::event::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
+use crate::launch::{Launch, Stdio};
 use crate::linux;
 use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
-use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::Step;
-use crate::supervise::{self, Failure, Launch, Ready, Supervised};
+use crate::supervise::{self, Ready};
 use crate::undo::{Undo, UndoLog};
+use crate::watch::Supervised;
 
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;

@@ -7,74 +7,21 @@
 //!                      └ asked to end: the run ends, as it would with the command
 //! ```
 
-use std::ffi::{CStr, OsString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use policy::{OnFailure, Setup};
+use policy::OnFailure;
 use rustix::fs::{Mode, OFlags};
-use serde::{Deserialize, Serialize};
 
-use crate::handshake::{Ended, Event};
+use crate::event::{Ended, Event, Failure, SetUpEnd};
+use crate::launch::{Launch, Stdio};
 use crate::spawn;
-use crate::started::Stdio;
-use crate::supervise::{Failure, Launch, Seen, Watch};
+use crate::watch::{Seen, Watch};
 
 /// `SIGINT` and `SIGQUIT`, signal(7): what a terminal sends when its keys are pressed.
 const FROM_KEYS: [i32; 2] = [2, 3];
-
-/// A set-up command, as init is told of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SetUp {
-    name: String,
-    command: Vec<OsString>,
-    on_failure: OnFailure,
-    patience: Duration,
-}
-
-impl SetUp {
-    pub(crate) fn of(setup: &Setup) -> Self {
-        Self {
-            name: setup.name(),
-            command: setup.command.iter().map(OsString::from).collect(),
-            on_failure: setup.on_failure,
-            patience: setup.timeout.duration(),
-        }
-    }
-}
-
-/// How a set-up command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetUpEnd {
-    /// By itself, or by a signal.
-    Ended(Ended),
-    /// Its time was over.
-    TimedOut,
-    /// It could not be executed: the error number.
-    NotExecuted(i32),
-}
-
-impl SetUpEnd {
-    /// Whether it did what it was for.
-    #[must_use]
-    pub fn succeeded(self) -> bool {
-        self == Self::Ended(Ended::Code(0))
-    }
-}
-
-impl std::fmt::Display for SetUpEnd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Ended(Ended::Code(code)) => write!(f, "exited {code}"),
-            Self::Ended(Ended::Signal(signal)) => write!(f, "ended by signal {signal}"),
-            Self::TimedOut => f.write_str("timed out"),
-            Self::NotExecuted(errno) => {
-                write!(f, "could not be executed: {}", io::Error::from_raw_os_error(*errno))
-            }
-        }
-    }
-}
 
 /// Runs them all. The end of the run, where one was asked to end; where nothing is left to be told, `Err(None)`.
 pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Ended>, Option<Failure>> {

@@ -10,8 +10,7 @@ use rustix::fs::Access;
 use rustix::process::Pid;
 use sys::spawn::{Command, Streams};
 
-use crate::started::Stdio;
-use crate::supervise::Launch;
+use crate::launch::{Launch, Stdio};
 
 /// Starts a command, on a terminal where one was made.
 pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {

@@ -14,18 +14,11 @@ use sys::process::{Child, Exit};
 
 use crate::docker::{LONGEST_END, Visit};
 use crate::error::Error;
-use crate::handshake::{self, Event};
+use crate::event::Event;
+use crate::handshake;
+use crate::launch::Stdio;
 use crate::linux::Ahead;
 use crate::protect::Held;
-
-/// Where the command's standard streams lead.
-#[derive(Debug)]
-pub enum Stdio {
-    /// To a terminal of its own, whose master side comes with [`Event::Terminal`].
-    Terminal,
-    /// To these descriptors.
-    Descriptors([OwnedFd; 3]),
-}
 
 /// What a sandbox's init is given from outside, beside its plan.
 #[derive(Debug)]

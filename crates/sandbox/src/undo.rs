@@ -1,16 +1,13 @@
-//! Undo: every acquired thing pushes how it is given back, and teardown unwinds last-in-first-out. It may run twice.
+//! Undo: every acquired thing pushes how it is given back, and what was pushed last is given back first.
 //!
 //! The log is written to the run's directory before the thing is acquired, so that after a `kill -9` the next start
 //! finds the same list.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::path::PathBuf;
 
 use policy::RunId;
-
-use crate::changes::Changes;
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +29,7 @@ pub enum Undo {
 }
 
 impl Undo {
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         match self {
             Self::Group(path) => format!("group {}\n", path.display()),
             Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
@@ -60,22 +57,6 @@ impl Undo {
             _ => None,
         }
     }
-
-    /// Gives the thing back. Doing it again is no error.
-    fn perform(&self) -> io::Result<()> {
-        match self {
-            Self::Group(path) => remove_group(path),
-            Self::Placeholder(path) => crate::protect::release(path),
-            Self::Written(path) => match Changes::discard(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                done => done,
-            },
-            Self::Trusted(path) => crate::process::remove_trusted(path),
-            Self::Wall(run) => crate::linux::link::remove_wall(run),
-            Self::Link(run) => crate::linux::link::remove_link(run),
-            Self::Engine(socket, run) => crate::docker::remove(socket, run),
-        }
-    }
 }
 
 /// A line of the log that says why something in it is still there: of whoever tried after the run was over.
@@ -89,34 +70,17 @@ pub(crate) fn why_left(log: &str) -> Option<&str> {
     log.lines().rev().find_map(|line| line.strip_prefix("left "))
 }
 
-/// How long the last processes of a group may take to be gone after they were killed.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-fn remove_group(directory: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut pause = Duration::from_micros(100);
-    loop {
-        match sys::cgroup::remove(directory) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(20));
-            }
-            done => return done,
-        }
-    }
-}
-
 /// The undo log of one run.
 #[derive(Debug, Default)]
 pub struct UndoLog {
-    entries: Vec<Undo>,
+    pub(crate) entries: Vec<Undo>,
     file: Option<File>,
-    whose: Whose,
+    pub(crate) whose: Whose,
 }
 
 /// Whose things are given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Whose {
+pub(crate) enum Whose {
     /// Those of a run whose end this process has seen, or made.
     #[default]
     Own,
@@ -153,39 +117,9 @@ impl UndoLog {
         }
     }
 
-    /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
-    /// while the kernel takes its time over processes that have ended. Says what could not be.
-    pub fn unwind_names(&mut self) -> Vec<String> {
-        self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
-    }
-
     /// Strikes out what an engine had of a run: whoever made it has taken it away, and an engine need not be asked.
     pub fn engine_is_done(&mut self, run: &RunId) {
         self.entries.retain(|undo| !matches!(undo, Undo::Engine(_, whose) if whose == run));
-    }
-
-    /// Gives everything back, last first, and says what could not be.
-    pub fn unwind(&mut self) -> Vec<String> {
-        self.unwind_while(|_| true)
-    }
-
-    fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
-        let mut problems = Vec::new();
-        while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
-            if matches!(undo, Undo::Link(_)) && self.whose == Whose::Own {
-                // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
-                continue;
-            }
-            if let Err(error) = undo.perform() {
-                problems.push(format!("{}: {error}", undo.line().trim_end()));
-                if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
-                    // The command may still run there: what was acquired before it keeps holding it.
-                    self.entries.push(undo);
-                    break;
-                }
-            }
-        }
-        problems
     }
 
     /// Reads a log that a dead run left.
@@ -214,12 +148,5 @@ mod tests {
         let log = format!("engine {} /e.sock\n{}", run() as RunId, left("a\nb"));
         assert_eq!((UndoLog::recover(&log).entries.len(), why_left(&log)), (1, Some("a b")));
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);
-    }
-
-    #[test]
-    fn unwinding_twice_is_harmless() {
-        let mut log = UndoLog::recover("group /nowhere/at/all\nplaceholder /nowhere/.git\n");
-        assert!(log.unwind().is_empty());
-        assert!(log.unwind().is_empty()); // L09
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::container::BINARY;
 use super::network::RunNetwork;
+use crate::launch::Launch;
 use crate::plan::Plan;
-use crate::supervise::Launch;
 
 /// The words by which our binary knows what it is.
 const INSIDE_ACCEPTS: &str = "engine-accepts";

@@ -15,8 +15,8 @@ use super::engine::Engine;
 use super::network::{RunNetwork, Visit};
 use super::podman::Maker;
 use super::prepare::Own;
+use crate::event::Failure;
 use crate::plan::Plan;
-use crate::supervise::Failure;
 
 /// The containers of a run, by name or by id: all that is to be taken away at its end.
 pub(super) type Held = RefCell<Vec<String>>;

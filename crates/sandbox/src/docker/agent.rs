@@ -11,7 +11,7 @@ use super::network::RunNetwork;
 use super::overlay;
 use super::podman::Maker;
 use super::prepare::Own;
-use crate::supervise::Failure;
+use crate::event::Failure;
 
 /// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
 pub(super) async fn start(

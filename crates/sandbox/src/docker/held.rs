@@ -8,8 +8,8 @@ use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
 use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
+use crate::event::Failure;
 use crate::plan::{LimitsPlan, Plan};
-use crate::supervise::Failure;
 
 /// Where an engine shows a container its own control group.
 const BASE: &str = "/sys/fs/cgroup";

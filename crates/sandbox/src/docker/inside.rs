@@ -20,10 +20,12 @@ use super::line::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::Relay;
 use super::{held, overlaid};
 use crate::environment::{AUTHORITY, BUNDLE};
+use crate::event::Failure;
 use crate::host::BUNDLES;
+use crate::launch::{Launch, Stdio};
 use crate::process::open_terminal;
-use crate::started::Stdio;
-use crate::supervise::{self, Failure, Launch, Ready, Supervised};
+use crate::supervise::{self, Ready};
+use crate::watch::{self, Supervised};
 use crate::{seccomp, source};
 
 /// The largest bundle of certification authorities that is taken over.
@@ -108,7 +110,7 @@ fn live() -> io::Result<()> {
         control: control_inside.as_fd(),
         sidecar: sidecar_inside.as_fd(),
         inlet: inlet_inside.as_ref(),
-        end_rest: supervise::end_rest,
+        end_rest: watch::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));
     // The command's own ends of the pipes: what is left of them here would keep the relay waiting.

@@ -39,12 +39,12 @@ use super::replenish::Filler;
 use super::streams::{self, Streams, Word};
 use super::talk::Talk;
 use super::turn::{self, Turn};
-use crate::handshake::Event;
+use crate::event::{Event, Failure};
 use crate::inlet::tell_network;
+use crate::launch::{Launch, Stdio};
 use crate::plan::Plan;
-use crate::started::{BEHIND, Stdio};
+use crate::started::BEHIND;
 use crate::step::{Step, Visible};
-use crate::supervise::{Failure, Launch};
 
 /// How long an engine may take over taking away.
 const TAKING: Duration = Duration::from_secs(20);

@@ -79,10 +79,11 @@ pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::Host;
+use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::protect;
 use crate::source;
-use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 

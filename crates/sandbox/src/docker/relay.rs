@@ -14,7 +14,8 @@ use rustix::termios::Winsize;
 use sys::{cgroup, descriptor};
 
 use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
-use crate::handshake::{self, Event};
+use crate::event::Event;
+use crate::handshake;
 use crate::inlet;
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.

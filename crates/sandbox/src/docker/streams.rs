@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::line::{CHUNK, Channel};
 use crate::handshake;
-use crate::started::Stdio;
+use crate::launch::Stdio;
 
 /// The longest certificate of an authority of ours.
 const LONGEST_CERTIFICATE: usize = 8192;

@@ -15,9 +15,8 @@ use super::inside::Brief;
 use super::keeper::Ended;
 use super::line::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Streams, Word};
-use crate::handshake::Event;
+use crate::event::{Event, Failure};
 use crate::inlet;
-use crate::supervise::Failure;
 
 /// How often the container is told that its keeper is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::streams::Word;
-use crate::supervise::Failure;
+use crate::event::Failure;
 
 /// How many make their containers at the same time: more of them are not faster, on any number of processors that an engine
 /// shares with its own locks.

@@ -18,10 +18,12 @@ use super::link::{self, Laid};
 use super::root::Root;
 use super::trust::Trust;
 use super::{Inherited, etc, handover, subordinate, wire};
+use crate::event::Failure;
+use crate::launch::{Launch, Stdio};
 use crate::plan::{LimitsPlan, Plan};
-use crate::started::Stdio;
 use crate::step::{Step, Visible};
-use crate::supervise::{self, Failure, Launch, Ready, Supervised};
+use crate::supervise::{self, Ready};
+use crate::watch::{self, Supervised};
 use crate::{protect, seccomp};
 
 /// A link where none may be, openat2(2).
@@ -40,7 +42,7 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
         inlet: inherited.inlet.as_ref(),
-        end_rest: supervise::end_rest,
+        end_rest: watch::end_rest,
     };
     supervise::run(&supervised, prepare(&inherited, left))
 }

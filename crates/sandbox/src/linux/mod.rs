@@ -44,10 +44,11 @@ use self::owners::Owners;
 pub use self::subordinate::within_subordinate_ids;
 use crate::error::Error;
 use crate::host::Host;
+use crate::launch::Stdio;
 use crate::plan::{Identity, LimitsPlan, Plan};
 use crate::protect;
 use crate::source;
-use crate::started::{Ending, Lines, SidecarStart, Started, Stdio};
+use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 

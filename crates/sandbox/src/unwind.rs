@@ -1,0 +1,88 @@
+//! Unwinding: what a run's log has is given back, last first. It may be done twice.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::changes::Changes;
+use crate::undo::{Undo, UndoLog, Whose};
+use crate::{docker, linux, process, protect};
+
+impl UndoLog {
+    /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
+    /// while the kernel takes its time over processes that have ended. Says what could not be.
+    pub fn unwind_names(&mut self) -> Vec<String> {
+        self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
+    }
+
+    /// Gives everything back, last first, and says what could not be.
+    pub fn unwind(&mut self) -> Vec<String> {
+        self.unwind_while(|_| true)
+    }
+
+    fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
+        let mut problems = Vec::new();
+        while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
+            if matches!(undo, Undo::Link(_)) && self.whose == Whose::Own {
+                // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
+                continue;
+            }
+            if let Err(error) = undo.perform() {
+                problems.push(format!("{}: {error}", undo.line().trim_end()));
+                if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
+                    // The command may still run there: what was acquired before it keeps holding it.
+                    self.entries.push(undo);
+                    break;
+                }
+            }
+        }
+        problems
+    }
+}
+
+impl Undo {
+    /// Gives the thing back. Doing it again is no error.
+    fn perform(&self) -> io::Result<()> {
+        match self {
+            Self::Group(path) => remove_group(path),
+            Self::Placeholder(path) => protect::release(path),
+            Self::Written(path) => match Changes::discard(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+            Self::Trusted(path) => process::remove_trusted(path),
+            Self::Wall(run) => linux::link::remove_wall(run),
+            Self::Link(run) => linux::link::remove_link(run),
+            Self::Engine(socket, run) => docker::remove(socket, run),
+        }
+    }
+}
+
+/// How long the last processes of a group may take to be gone after they were killed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn remove_group(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match sys::cgroup::remove(directory) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unwinding_twice_is_harmless() {
+        let mut log = UndoLog::recover("group /nowhere/at/all\nplaceholder /nowhere/.git\n");
+        assert!(log.unwind().is_empty());
+        assert!(log.unwind().is_empty()); // L09
+    }
+}
