@@ -13,7 +13,7 @@ use sys::process::{self, Child, Exit};
 use sys::{descriptor, landlock, privilege};
 
 use crate::error::Error;
-use crate::plan::Identity;
+use crate::plan::ids::Identity;
 use crate::seccomp;
 
 /// How many descriptors it may have: two a connection and a pipe for the busy ones.

@@ -9,7 +9,7 @@ use policy::{RunId, RunSpec};
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::image::RootImage;
-use crate::plan::Additions;
+use crate::plan::additions::Additions;
 
 /// Where a program is looked for when the caller's own path names no system directory.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

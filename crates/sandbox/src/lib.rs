@@ -41,10 +41,10 @@ pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Accounts, Channel, EngineAt, EngineImage, EngineRun, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
-    LONGEST_TURN, Outward, RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame,
-    is_beside_sidecars, is_of_sidecars, live_inside, outward, read_accounts, receive_line,
-    refuse_hidden_sources, refuse_unreachable, start as start_docker, wire_run_network,
+    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward,
+    RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame, is_beside_sidecars,
+    is_of_sidecars, live_inside, outward, read_accounts, receive_line, refuse_hidden_sources,
+    refuse_unreachable, start as start_docker, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;
@@ -55,7 +55,13 @@ pub use image::RootImage;
 pub use inlet::{Inlet, ask_for_socket, take_socket};
 pub use launch::Stdio;
 pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
-pub use plan::{Additions, IdRange, Identity, LimitsPlan, Plan, plan, plan_companion, takes_account};
+pub use plan::additions::Additions;
+pub use plan::companion::plan_companion;
+pub use plan::engine::{EngineAt, EngineImage, EngineRun};
+pub use plan::identity::takes_account;
+pub use plan::ids::{IdRange, Identity};
+pub use plan::limits::LimitsPlan;
+pub use plan::{Plan, plan};
 pub use process::start as start_process;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};

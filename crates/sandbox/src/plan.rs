@@ -3,52 +3,37 @@
 //! Planning is pure and does nothing; the steps are what the sandbox's init carries out, one by one, and their text is
 //! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
 
+pub(crate) mod additions;
 mod builtin;
-mod companion;
+pub(crate) mod companion;
 mod container;
 mod docker;
-mod identity;
+pub(crate) mod engine;
+pub(crate) mod identity;
+pub(crate) mod ids;
+pub(crate) mod inside;
+pub(crate) mod limits;
 mod linux;
 mod process;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, ByteSize, Enforcement, Label, Limits, RunId, RunSpec, Setup, Wiring};
+use policy::{Backend, Label, RunId, RunSpec, Setup, Wiring};
 
-pub use self::companion::plan_companion;
-pub use self::identity::{IdRange, Identity, takes_account};
+use self::additions::Additions;
+use self::engine::EngineRun;
+use self::ids::Identity;
+use self::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, home};
+use self::limits::{LimitsPlan, plan_limits};
+use self::linux::trust_authority;
 use crate::caller::Caller;
-use crate::docker::EngineRun;
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
-use crate::image::RootImage;
 use crate::protect;
-use crate::step::{Cache, PrivateFile, Source, Step, Visible};
-use crate::subordinate::SubordinateIds;
+use crate::step::{Source, Step, Visible};
 use crate::tool;
-
-/// The home inside.
-pub(crate) const HOME: &str = "/home/agent";
-/// Ports inside: the redirect's, which no program asks for (S2's 9999 belongs to the literal wiring, and a program of the
-/// agent's own may want it), the explicit proxy's (S0.15) and DNS.
-pub(crate) const TRANSPARENT_PORT: u16 = 41999;
-pub(crate) const FORWARD_PORT: u16 = 8081;
-pub(crate) const GATEWAY_PORT: u16 = 8080;
-/// The gateway's Unix socket.
-pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
-pub(crate) const DNS_PORT: u16 = 53;
-/// How limits are held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitsPlan {
-    /// By a control group.
-    Group(Limits),
-    /// By the engine.
-    Engine(Limits),
-    /// Not at all, but for the number of processes.
-    Processes(u32),
-}
 
 /// Everything that will be done for a run, before any of it is.
 #[derive(Clone, Debug)]
@@ -85,36 +70,6 @@ pub struct Plan {
     pub labels: Vec<Label>,
     /// What is weaker than it could be, each a sentence for the person.
     pub notices: Vec<String>,
-}
-
-/// What the other side of the house adds to a plan. Nothing of it is secret.
-#[derive(Clone, Debug, Default)]
-pub struct Additions {
-    /// Variables beside the policy's own: placeholders, addresses of planes.
-    pub environment: Vec<(String, String)>,
-    /// Whether the sidecar opens TLS, so that programs inside must trust its authority.
-    pub opens_tls: bool,
-    /// The image whose files are the root, where the backend has one.
-    pub image: Option<RootImage>,
-    /// The directory in which what is written in the workspace is kept apart.
-    pub changes: Option<PathBuf>,
-    /// The directory that takes what is written over an image, where memory cannot. It is made if it is needed, and goes with
-    /// the run.
-    pub written: Option<PathBuf>,
-    /// The directory that gets files which trust the sidecar's authority, for a command that sees this machine's. It goes with the run.
-    pub trusted: Option<PathBuf>,
-    /// The engine and its image, where the backend has one.
-    pub engine: Option<EngineRun>,
-    /// Variables of tools, which give way to the policy's own.
-    pub defaults: Vec<(String, String)>,
-    /// Files of the sandbox's home, with what they hold.
-    pub files: Vec<PrivateFile>,
-    /// Caches of the caller's, shown under the sandbox's home.
-    pub caches: Vec<Cache>,
-    /// Ids that nobody else on this machine uses, where root starts a run that has several.
-    pub ids: Option<IdRange>,
-    /// Ids that are lent to a caller who is not root, where the run has an image.
-    pub subordinate: Option<SubordinateIds>,
 }
 
 /// Makes the plan.
@@ -228,15 +183,6 @@ pub fn plan(
     })
 }
 
-/// The home inside: the sandbox's own, or that of the image's user where there is one that is not root.
-fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
-    match backend {
-        Backend::Linux | Backend::Docker => HOME.into(),
-        Backend::Container => image.and_then(RootImage::home).unwrap_or(Path::new(HOME)).into(),
-        Backend::Process => caller.home.clone().unwrap_or_else(|| "/".into()),
-    }
-}
-
 /// The workspace: absolute, and not a directory that is the system's or the sandbox's own.
 fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     const NOT: &[&str] = &[
@@ -290,51 +236,6 @@ fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error
     }
 }
 
-fn plan_limits(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> Result<LimitsPlan, Error> {
-    if spec.backend == Backend::Docker {
-        // What is held is seen in the container alone: of what nobody asked for, its lack is a notice.
-        let asked = if spec.limits_asked { spec.limits.enforcement } else { Enforcement::BestEffort };
-        return Ok(LimitsPlan::Engine(Limits { enforcement: asked, ..spec.limits.clone() }));
-    }
-    match &host.limits {
-        Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
-        Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => {
-            Err(Error::Refused {
-                what: format!("memory and processor limits cannot be enforced: {}", missing.why),
-                remedy: Some(format!(
-                    "{}; or accept a run without them: --limits best-effort",
-                    missing.remedy
-                )),
-            })
-        }
-        Err(missing) => {
-            notices.push(format!(
-                "memory and processors are not limited: {}. To change that, {}",
-                missing.why, missing.remedy
-            ));
-            Ok(LimitsPlan::Processes(spec.limits.pids))
-        }
-    }
-}
-
-/// How much the private directories hold where memory is surely limited: they live in it, so half of it at most, or filling
-/// them would end the run.
-fn private_room_of(spec: &RunSpec) -> ByteSize {
-    spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 2))
-}
-
-/// How many files a private directory of a size may hold.
-fn inodes(size: ByteSize) -> u64 {
-    (size.bytes() / 4096).clamp(1024, 1 << 20)
-}
-
-/// As late as can be, while there is still the right to mount: the sidecar, which makes the authority, gets ready meanwhile with the
-/// network that was wired before.
-fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
-    let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
-    steps.insert(at, Step::TrustAuthority(bundle));
-}
-
 impl Plan {
     /// The paths of the host that the command is shown or given a copy of, where its backend bounds them.
     pub fn shown(&self) -> impl Iterator<Item = &Path> {
@@ -382,6 +283,8 @@ mod tests {
 
     use super::*;
     use crate::host::{LimitsUnavailable, SystemPath};
+    use crate::image::RootImage;
+    use crate::step::{Cache, PrivateFile};
 
     fn planned(config: &str) -> Result<Plan, Error> {
         planned_with(config, &Additions::default())

@@ -1,7 +1,7 @@
 //! The `process` backend: a plain child in a session of its own. No isolation, and the plan says so; what it has of
 //! the contract is the sidecar, the environment, the limits, and that nothing it started outlives the run.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::process::Pid;
-use rustix::pty::OpenptFlags;
 use sys::cgroup::Group;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, listener, signal};
@@ -22,7 +21,9 @@ use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::launch::{Launch, Stdio};
 use crate::linux;
-use crate::plan::{FORWARD_PORT, GATEWAY_PORT, Plan};
+use crate::plan::Plan;
+use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
+use crate::spawn;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::Step;
 use crate::supervise::{self, Ready};
@@ -149,18 +150,10 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| fail("adopt orphans", e.into()))?;
     let terminal = match it.stdio {
-        Stdio::Terminal => Some(open_terminal().map_err(|e| fail("open a terminal", e))?),
+        Stdio::Terminal => Some(spawn::open_terminal().map_err(|e| fail("open a terminal", e))?),
         Stdio::Descriptors(_) => None,
     };
     Ok(Ready { notices: Vec::new(), terminal })
-}
-
-/// A terminal for the command, and the name of its side.
-pub(crate) fn open_terminal() -> io::Result<(OwnedFd, CString)> {
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    rustix::pty::unlockpt(&master)?;
-    let name = rustix::pty::ptsname(&master, Vec::new())?;
-    Ok((master, name))
 }
 
 /// Kills every process that descends from this one, generation by generation: a killed one's children come here.

@@ -2,12 +2,13 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
 use sys::spawn::{Command, Streams};
 
 use crate::launch::{Launch, Stdio};
@@ -57,4 +58,12 @@ fn is_program(file: &Path) -> io::Result<bool> {
     let regular = std::fs::metadata(file)?.is_file();
     let path: &OsStr = file.as_os_str();
     Ok(regular && rustix::fs::access(path, Access::EXEC_OK).is_ok())
+}
+
+/// A terminal for the command, and the name of its side.
+pub(crate) fn open_terminal() -> io::Result<(OwnedFd, CString)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    Ok((master, name))
 }

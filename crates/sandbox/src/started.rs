@@ -12,12 +12,12 @@ use sys::cgroup::{Group, Usage};
 use sys::descriptor;
 use sys::process::{Child, Exit};
 
-use crate::docker::{LONGEST_END, Visit};
+use crate::docker::network::Visit;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake;
 use crate::launch::Stdio;
-use crate::linux::Ahead;
+use crate::linux::ahead::Ahead;
 use crate::protect::Held;
 
 /// What a sandbox's init is given from outside, beside its plan.
@@ -54,6 +54,8 @@ pub trait SidecarStart {
 /// How long a failed init may take to say why.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// How long it is waited for a turn to take away, where there are turns.
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
 /// How long taking away may take, from when it may begin, and how long what was asked for last may be under way.
 const LONGEST_TAKING: Duration = LONGEST_END.saturating_add(Duration::from_secs(30));
 const UNDER_WAY: Duration = Duration::from_secs(1);

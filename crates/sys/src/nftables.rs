@@ -19,10 +19,9 @@ use std::io;
 
 use self::transaction::{Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER};
 use self::transaction::{Table, remove};
+use self::wall::DNS;
 pub use self::wall::{Wall, put_up};
 
-/// The port of DNS.
-const DNS: u16 = 53;
 const TABLE: &str = "lockgate";
 const OUT: &str = "out";
 

@@ -24,13 +24,13 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 pub use self::apply::Applied;
-pub(crate) use self::parked::take_over as take_over_parked;
+pub(crate) use self::parked::{WORK, take_over as take_over_parked};
 pub use self::walk::{Change, LeftOut, What};
 use crate::source;
 
-/// What is written, and what the kernel works with, in the directory of a run's changes.
+/// What is written, in the directory of a run's changes.
 pub(crate) const WRITTEN: &str = "written";
-pub(crate) const WORK: &str = "work";
+
 /// The file whose time says when the run began.
 const SINCE: &str = "since";
 

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::WORK;
-
+/// What the kernel works with, in the directory of a run's changes.
+pub(crate) const WORK: &str = "work";
 /// Beside the directories of the runs.
 const PARKED: &str = ".parked";
 /// What the kernel makes there.

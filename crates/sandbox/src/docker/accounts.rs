@@ -12,12 +12,14 @@ use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, ListContain
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::EngineRun;
 use super::apart::{LONGEST, apart};
 use super::container::{self, BINARY};
-use super::engine::{Engine, NOT_FOUND, own_label, status, told};
+use super::engine::Engine;
+use super::names::own_label;
 use super::replenish::uuid;
+use super::said::{NOT_FOUND, status, told};
 use crate::error::Error;
+use crate::plan::engine::EngineRun;
 
 /// What such a container is labelled with.
 const LABEL: &str = "dev.lockgate.accounts";

@@ -13,10 +13,10 @@ use super::attached::{Attached, Ended, carry};
 use super::container;
 use super::engine::Engine;
 use super::network::{RunNetwork, Visit};
-use super::podman::Maker;
 use super::prepare::Own;
 use crate::event::Failure;
 use crate::plan::Plan;
+use crate::plan::engine::Maker;
 
 /// The containers of a run, by name or by id: all that is to be taken away at its end.
 pub(super) type Held = RefCell<Vec<String>>;

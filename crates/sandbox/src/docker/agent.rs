@@ -6,12 +6,12 @@ use tokio::sync::oneshot::Receiver;
 use super::attached::Attached;
 use super::container;
 use super::engine::Engine;
-use super::keeper::{Given, agent_name};
+use super::given::{Given, agent_name};
 use super::network::RunNetwork;
 use super::overlay;
-use super::podman::Maker;
 use super::prepare::Own;
 use crate::event::Failure;
+use crate::plan::engine::Maker;
 
 /// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
 pub(super) async fn start(

@@ -10,8 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::engine::{Engine, told};
+use super::engine::Engine;
 use super::line::CHUNK;
+use super::said::told;
 
 /// How much of what a container says on its standard error is kept, for an error of ours.
 const COMPLAINT: usize = 2000;

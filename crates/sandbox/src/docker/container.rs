@@ -4,7 +4,7 @@
 //! question. Everything that keeps the agent in is said here even where it is an engine's default.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
@@ -12,12 +12,16 @@ use bollard::models::{
 };
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
-use super::Protected;
-use super::engine::{EGRESS, LABEL_VERSION, endpoint, labels, network_name};
+use super::engine::endpoint;
+use super::names::{EGRESS, LABEL_VERSION, labels, network_name};
 use super::network::RunNetwork;
 use super::{overlay, pool, published};
-use crate::plan::{LimitsPlan, Plan};
+use crate::plan::Plan;
+use crate::plan::limits::LimitsPlan;
 use crate::step::{Source, Step, Visible};
+
+/// A path that is shown once more, and how it may be used.
+pub(super) type Protected = (PathBuf, MountMode);
 
 /// Where the volume with our own binary is shown, and the binary in it.
 pub(super) const OWN: &str = "/.lockgate";
@@ -257,8 +261,8 @@ mod tests {
     use policy::{Backend, Limits};
 
     use super::*;
-    use crate::docker::{EngineAt, EngineImage, EngineRun, Maker};
-    use crate::plan::Identity;
+    use crate::plan::engine::{EngineAt, EngineImage, EngineRun, Maker};
+    use crate::plan::ids::Identity;
 
     fn plan() -> Plan {
         let directory = |path: &str| Step::PrivateDirectory {
@@ -397,7 +401,7 @@ mod tests {
     fn one_that_waits_is_any_sidecar_and_nobodys() {
         let (mut waits, run) = (member("i", "v"), sidecar(&plan(), "i", "v", &[]));
         let labels = waits.labels.take().unwrap();
-        assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::engine::LABEL_RUN));
+        assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::names::LABEL_RUN));
         let host = waits.host_config.as_mut().unwrap();
         assert_eq!(host.network_mode.replace(EGRESS.into()).as_deref(), Some(pool::NETWORK)); // S0.43
         assert_eq!(host.auto_remove.replace(false), Some(true));

@@ -1,6 +1,5 @@
 //! An engine, as its API has it: what a run makes there, found again by its labels, and taken away.
 
-use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,76 +14,26 @@ use bollard::query_parameters::{
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
-use serde::{Deserialize, Serialize};
 
+use super::names::{LABEL_RUN, network_name, of_label};
 use super::network::Visit;
-use super::podman::{self, Maker};
+use super::podman;
+use super::said::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::engine::{EngineAt, Maker};
 
-/// What everything of ours at an engine is labelled with. S3.16
-pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
-pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
-/// What the names of the person's own labels begin with there.
-const LABEL_THEIRS: &str = "dev.lockgate.label.";
-/// The network by which sidecars reach the outside. S0.18
-pub(crate) const EGRESS: &str = "lockgate-egress";
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
 const PATIENCE: u64 = 60;
 /// How long an engine may take over what it takes away by itself.
 const REMOVAL: Duration = Duration::from_secs(5);
 /// How long a container may take to end whose process has.
 const ENDING: Duration = Duration::from_secs(10);
-/// The longest text of an engine's that is told.
-const LONGEST_TOLD: usize = 500;
-/// A conflict, a thing that is not there, and a network that still has somebody.
-pub(super) const NOT_FOUND: u16 = 404;
-pub(super) const CONFLICT: u16 = 409;
-pub(super) const FORBIDDEN: u16 = 403;
-const BAD_REQUEST: u16 = 400;
-pub(super) const INTERNAL: u16 = 500;
+
 /// How long it is waited before each further try to take something away, in milliseconds.
 pub(super) const PAUSES: [u64; 8] = [5, 10, 20, 50, 100, 200, 500, 1000];
 /// The newest version of the API that is spoken, and the oldest that will do.
 const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 47 };
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
-
-/// Where an engine is, and what is known of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineAt {
-    /// Its socket.
-    pub socket: PathBuf,
-    /// The version of its API that is spoken.
-    pub minor_version: usize,
-    /// Whether it runs without root: outside of its containers all that it runs is its own user, or a subordinate id of theirs.
-    pub rootless: bool,
-    /// Who made it.
-    pub maker: Maker,
-}
-
-impl EngineAt {
-    /// Whether it opens declared ports itself. Podman's would pass on whoever reaches its other networks as if that were this machine,
-    /// also to a port that is for this machine alone: so a process of ours opens them there.
-    #[must_use]
-    pub fn publishes(&self) -> bool {
-        self.maker == Maker::Docker
-    }
-
-    /// Whether it makes its own user somebody else inside than root: Podman's, of somebody who is not root.
-    pub(crate) fn keeps_user(&self) -> bool {
-        self.maker == Maker::Podman && self.rootless
-    }
-
-    /// Whether its own user, and so the command, is root inside: Docker's, of somebody who is not root.
-    pub(crate) fn makes_user_root(&self) -> bool {
-        self.rootless && !self.keeps_user()
-    }
-
-    /// Whether sidecars wait there. At Podman's without root none do: one that comes out of the pool resolves no names.
-    pub(super) fn lends_sidecars(&self) -> bool {
-        self.maker == Maker::Docker || !self.rootless
-    }
-}
 
 /// A connection to an engine.
 #[derive(Clone)]
@@ -110,7 +59,7 @@ impl Engine {
         let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
         // The socket of an engine without root belongs to whoever started it.
         let rootless = about.uid() != 0;
-        let mut engine = Self { api, maker: Maker::of(socket).await, socket: socket.into() };
+        let mut engine = Self { api, maker: podman::maker_of(socket).await, socket: socket.into() };
         let mut answer = question(engine.clone()).await;
         if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
             // Newer engines know the version that was spoken no more; older ones do not know it yet.
@@ -295,11 +244,6 @@ fn unusable(socket: &Path, why: &str) -> Error {
     }
 }
 
-/// The name of a run's network. S0.14
-pub(crate) fn network_name(run: &RunId) -> String {
-    format!("lockgate-exec-{run}")
-}
-
 /// An endpoint under further names, at an address of the engine's choosing.
 pub(super) fn endpoint_named(aliases: &[&str]) -> EndpointSettings {
     let aliases = Some(aliases.iter().map(|alias| (*alias).to_owned()).collect());
@@ -317,70 +261,9 @@ pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> Endpoin
     }
 }
 
-/// What everything of a run is labelled with. The person's own labels have names of which none is ours. S3.16
-pub(super) fn labels(plan: &Plan) -> HashMap<String, String> {
-    let theirs = plan.labels.iter().map(|it| (format!("{LABEL_THEIRS}{}", it.name()), it.value().to_owned()));
-    let ours = [(LABEL_RUN, plan.run.as_str()), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
-    theirs.chain(ours.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
-}
-
-/// What is asked of an engine to find what has a label.
-pub(super) fn of_label(label: &str) -> HashMap<&'static str, Vec<String>> {
-    HashMap::from([("label", vec![label.to_owned()])])
-}
-
-/// What is nobody's run's is labelled with.
-pub(super) fn own_label() -> HashMap<String, String> {
-    HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])
-}
-
-pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
-    match error {
-        bollard::errors::Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
-        _ => None,
-    }
-}
-
-/// What the engine said, or what kept it from being asked, down to its cause: it goes to a terminal.
-pub(super) fn told(error: &bollard::errors::Error) -> String {
-    let text = match error {
-        bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
-            format!("it answered {status_code}")
-        }
-        bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
-        other => {
-            let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
-            let mut said: Vec<String> = causes.map(ToString::to_string).collect();
-            said.dedup();
-            said.join(": ")
-        }
-    };
-    told_text(&text)
-}
-
-/// What an engine said, as far as a terminal may see it. Of a long text the middle is left out: why comes last.
-pub(super) fn told_text(text: &str) -> String {
-    let plain: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let half = LONGEST_TOLD / 2;
-    match plain.as_slice() {
-        long if long.len() > LONGEST_TOLD => {
-            long[..half].iter().chain(&[' ', '…', ' ']).chain(&long[long.len() - half + 3..]).collect()
-        }
-        whole => whole.iter().collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_a_long_text_both_ends_are_told() {
-        let text = told_text(&format!("begins\n{}why", "x".repeat(9999)));
-        assert_eq!(text.chars().count(), LONGEST_TOLD);
-        assert!(text.starts_with("begins x") && text.ends_with("xwhy"), "{text}");
-        assert_eq!(told_text("a\u{1b}[b"), "a [b");
-    }
 
     /// An engine of one connection after the other, which says these things and notes what it was asked.
     async fn engine_that_says(

@@ -5,12 +5,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
-use super::engine::{Engine, EngineAt, told};
-use super::podman::{self, Maker};
+use super::engine::Engine;
+use super::podman;
+use super::said::told;
 use super::{pool, prepare, socket};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
 use crate::error::Error;
+use crate::plan::engine::{EngineAt, Maker};
 
 /// The group of all of it.
 const GROUP: &str = "backends";

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
 use crate::event::Failure;
-use crate::plan::{LimitsPlan, Plan};
+use crate::plan::Plan;
+use crate::plan::limits::LimitsPlan;
 
 /// Where an engine shows a container its own control group.
 const BASE: &str = "/sys/fs/cgroup";

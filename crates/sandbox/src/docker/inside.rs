@@ -23,7 +23,7 @@ use crate::environment::{AUTHORITY, BUNDLE};
 use crate::event::Failure;
 use crate::host::BUNDLES;
 use crate::launch::{Launch, Stdio};
-use crate::process::open_terminal;
+use crate::spawn::open_terminal;
 use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};
 use crate::{seccomp, source};

@@ -7,9 +7,8 @@
 //! sidecar ◄─ line ──────┴─ stdio ──► engine ─► sidecar's container┘ ─► outside
 //! ```
 
-use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,29 +19,31 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
-use super::Protected;
 use super::accepts;
 use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::agent;
 use super::attached::Attached;
 use super::brought::Brought;
 use super::container::COPIES;
-use super::engine::{Engine, EngineAt, network_name, told};
+use super::engine::Engine;
+use super::given::{Given, agent_name};
 use super::held::Asked;
-use super::inside::{Brief, Shown};
-use super::network::{RunNetwork, Visit, send_line};
+use super::inside::Brief;
+use super::names::network_name;
+use super::network::{RunNetwork, send_line};
 use super::overlay;
-use super::podman::Maker;
 use super::prepare;
 use super::remover::Remover;
 use super::replenish::Filler;
+use super::said::told;
 use super::streams::{self, Streams, Word};
-use super::talk::Talk;
+use super::talk::{Ended, Talk};
 use super::turn::{self, Turn};
 use crate::event::{Event, Failure};
 use crate::inlet::tell_network;
-use crate::launch::{Launch, Stdio};
+use crate::launch::Launch;
 use crate::plan::Plan;
+use crate::plan::engine::Maker;
 use crate::started::BEHIND;
 use crate::step::{Step, Visible};
 
@@ -52,34 +53,6 @@ const TAKING: Duration = Duration::from_secs(20);
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// How many words may wait to be heard, and pieces to be written.
 const WAITING: usize = 16;
-
-/// What a keeper is given.
-pub(super) struct Given<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) command: &'a [OsString],
-    pub(super) stdio: Stdio,
-    pub(super) control: OwnedFd,
-    /// To the sidecar's process on this machine.
-    pub(super) link: OwnedFd,
-    /// On which its parent is told and asks for what is known of a companion.
-    pub(super) inlet: Option<OwnedFd>,
-    /// The networks of companions, on which the sidecar has a place.
-    pub(super) visits: Vec<Visit>,
-    pub(super) engine: &'a EngineAt,
-    /// How many sidecars may wait there for later runs.
-    pub(super) pool: usize,
-    pub(super) image: &'a str,
-    /// What is shown, and what it must be.
-    pub(super) shown: Vec<Shown>,
-    /// What of the workspace is protected, and how it may be used all the same.
-    pub(super) protected: Vec<Protected>,
-    /// What turned out weaker than planned.
-    pub(super) notices: Vec<String>,
-    /// Where the parent hands over the certificate of the run's authority, where there is one.
-    pub(super) hand: OwnedFd,
-    /// Where whoever takes away behind the run is handed the run's mark of life, where that may be.
-    pub(super) mark: Option<OwnedFd>,
-}
 
 /// The processes that go on behind the run.
 struct Behind {
@@ -94,11 +67,6 @@ enum Over {
     Gone,
     /// It is being taken away behind the run.
     Behind,
-}
-
-/// The name of a run's container. S1.6
-pub(super) fn agent_name(plan: &Plan) -> String {
-    format!("lockgate-agent-{}", plan.run)
 }
 
 /// The life of a keeper, and the status it ends with.
@@ -320,17 +288,6 @@ async fn watch(
         return Err(fail(if began { "keep the sidecar" } else { "start the sidecar" }, cause));
     }
     Ok(Over::Gone)
-}
-
-/// Why the keeper stops watching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The command has, or never began.
-    Command,
-    /// The parent is gone, or wants this to end.
-    Parent,
-    /// The sidecar is gone, and without it the run ends.
-    SidecarGone,
 }
 
 /// What is copied: where the engine shows it, and where it belongs.

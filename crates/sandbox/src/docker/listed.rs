@@ -10,8 +10,11 @@ use bollard::models::{ContainerSummary, EndpointSettings};
 use bollard::query_parameters::{ListContainersOptionsBuilder, ListNetworksOptionsBuilder};
 use serde_json::Value;
 
-use super::engine::{EGRESS, Engine, INTERNAL, NOT_FOUND, of_label};
-use super::podman::{self, Maker};
+use super::engine::Engine;
+use super::names::{EGRESS, of_label};
+use super::podman::{self, encoded};
+use super::said::{INTERNAL, NOT_FOUND};
+use crate::plan::engine::Maker;
 
 /// What Podman says of a container that it has lost count of the networks of.
 const LOST_COUNT: &str = "network inspection mismatch";
@@ -157,15 +160,6 @@ fn seconds(text: &str) -> Option<i64> {
     Some(days * DAY + hour * 3600 + minute * 60 + second - ahead)
 }
 
-/// As a part of a path or a question: RFC 3986, section 2.1.
-pub(super) fn encoded(text: &str) -> String {
-    let octet = |octet: u8| match octet {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(octet).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(octet).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use bollard::models::ContainerSummaryStateEnum as State;
@@ -217,11 +211,5 @@ mod tests {
         for other in [said(200, lost), said(404, lost), said(500, "container is being removed"), None] {
             assert!(!is_lost(other.as_ref()), "{other:?}");
         }
-    }
-
-    #[test]
-    fn a_question_is_one_word_of_a_path() {
-        assert_eq!(encoded("{\"label\":[\"a.b=c\"]}"), "%7B%22label%22%3A%5B%22a.b%3Dc%22%5D%7D");
-        assert_eq!(encoded("../x y\r\n"), "..%2Fx%20y%0D%0A");
     }
 }

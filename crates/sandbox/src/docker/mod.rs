@@ -21,12 +21,14 @@ mod brought;
 mod container;
 mod engine;
 mod examine;
+mod given;
 mod held;
 mod inside;
 mod keeper;
 mod line;
 mod listed;
-mod network;
+mod names;
+pub(crate) mod network;
 mod networks;
 mod overlaid;
 mod overlay;
@@ -37,6 +39,7 @@ mod published;
 mod relay;
 mod remover;
 mod replenish;
+mod said;
 mod streams;
 mod talk;
 mod turn;
@@ -49,31 +52,27 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use policy::{Inbound, MountMode, Port, RunId};
-use serde::{Deserialize, Serialize};
+use policy::RunId;
 use sys::descriptor;
 use sys::process::{self, Namespaces};
 
 pub use self::accepts::accepts;
 pub use self::accounts::{Accounts, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
+use self::container::Protected;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
-pub use self::engine::EngineAt;
-use self::engine::{Engine, status, told};
+use self::engine::Engine;
 pub use self::examine::examine_engine;
+use self::given::Given;
 use self::inside::Shown;
 pub use self::inside::live_inside;
-use self::keeper::Given;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::network::{RunNetwork, Visit, receive_line};
-pub(crate) use self::overlay::refusal;
-pub(crate) use self::podman::Maker;
 pub use self::pool::UNTAKEN;
-pub use self::prepare::EngineImage;
 pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
 };
-pub(crate) use self::turn::LONGEST_END;
+use self::said::{status, told};
 pub use self::turn::LONGEST_TURN;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
@@ -81,6 +80,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
+use crate::plan::engine::{EngineRun, Maker};
 use crate::protect;
 use crate::source;
 use crate::started::{Ending, Lines, SidecarStart, Started};
@@ -93,30 +93,6 @@ const NOT_FOUND: u16 = 404;
 /// How often it is looked for what of a killed run an engine was still making, and after how long.
 const LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(1500);
-
-/// A path that is shown once more, and how it may be used.
-type Protected = (PathBuf, MountMode);
-
-/// What a run needs to know of an engine and the image it has.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct EngineRun {
-    /// Where it is.
-    pub at: EngineAt,
-    /// The image's name there.
-    pub image: String,
-    /// What the image says of the command.
-    pub config: EngineImage,
-    /// Who the workspace belongs to: user and group.
-    pub owner: (u32, u32),
-    /// How many sidecars may wait there for later runs; with none, none of them is taken either.
-    pub pool: usize,
-    /// Of a companion whose health no command tells: the ports that tell it.
-    #[serde(skip)]
-    pub ports: Vec<Port>,
-    /// The ports of this machine that it publishes, each on the same port of the sidecar's container.
-    #[serde(skip)]
-    pub published: Vec<Inbound>,
-}
 
 /// Finds the caller's engine and an image there, before anything is planned.
 ///

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
-use super::engine::{
-    CONFLICT, EGRESS, Engine, FORBIDDEN, INTERNAL, NOT_FOUND, PAUSES, labels, network_name, own_label,
-    status, told,
-};
+use super::engine::{Engine, PAUSES};
+use super::names::{EGRESS, labels, network_name, own_label};
 use super::network::{NETWORKS, RunNetwork};
-use super::podman::{self, Maker};
+use super::podman;
 use super::pool;
+use super::said::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
 use crate::plan::Plan;
+use crate::plan::engine::Maker;
 
 impl Engine {
     /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).

@@ -12,8 +12,7 @@ use bollard::models::{Mount, MountBindOptions, MountType, MountVolumeOptions, Vo
 use policy::RunId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
-use super::EngineAt;
-use super::engine::labels;
+use super::names::labels;
 use super::overlaid::{Asked, Identity};
 use crate::changes::{Changes, WORK, WRITTEN, take_over_parked};
 use crate::error::Error;
@@ -24,10 +23,6 @@ use crate::undo::{Undo, UndoLog};
 /// Where the folders below are shown by themselves, and where caches are until the home leads to them.
 const BELOW: &str = "/.lockgate-below";
 const CACHES: &str = "/.lockgate-caches";
-/// What parts the options of a mount, or stands for something else in them: to the kernel, to an engine, to mount(8).
-const NOT_IN_OPTIONS: &[char] = &[',', ':', '\\', '"'];
-/// The longest options: the kernel takes a page, mount(2).
-const LONGEST: usize = 4000;
 
 /// Where something is shown as an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,23 +53,6 @@ fn of_step(step: &Step) -> Option<Overlay<'_>> {
         }
         _ => None,
     }
-}
-
-/// Why an engine cannot keep apart what is written in a folder, and what would help; nothing where it can.
-pub(crate) fn refusal(at: &EngineAt, folders: [&Path; 2]) -> Option<(String, &'static str)> {
-    if at.makes_user_root() {
-        let why = "that an engine of Docker's without root keeps apart what is written is unproven";
-        return Some((why.into(), "use --backend container"));
-    }
-    let unfit = folders.into_iter().find(|path| !fits(path))?;
-    let why = format!("`{}` cannot be said in the options of a mount", unfit.display());
-    Some((why, "it takes a path without `,`, `:`, `\\`, `\"` and control characters, or --backend container"))
-}
-
-/// Whether a path means itself in the options of a mount.
-fn fits(path: &Path) -> bool {
-    let plain = |text: &str| !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_control);
-    path.to_str().is_some_and(|text| plain(text) && text.len() <= LONGEST / 4)
 }
 
 /// Makes the directories of what is written where the run does not keep them, and gives all to the command.
@@ -232,30 +210,6 @@ pub(super) fn all_asked(plan: &Plan) -> io::Result<Vec<Asked>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docker::Maker;
-
-    fn at(maker: Maker, rootless: bool) -> EngineAt {
-        EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker }
-    }
-
-    #[test]
-    fn what_options_cannot_carry_is_refused_by_name() {
-        let docker = at(Maker::Docker, false);
-        for path in ["/a,b", "/a:b", "/a\\b", "/a\"b", "/a\nb"] {
-            let (why, _) = refusal(&docker, [Path::new("/w"), Path::new(path)]).unwrap();
-            assert!(why.contains(path), "{why}");
-        }
-        let long = format!("/{}", "a".repeat(LONGEST / 4));
-        assert!(refusal(&docker, [Path::new(&long), Path::new("/w")]).is_some());
-        for path in ["/a b", "/ä", "/it's", "/a=b"] {
-            assert_eq!(refusal(&docker, [Path::new(path), Path::new("/w")]), None);
-        }
-        for rootless in [false, true] {
-            assert_eq!(refusal(&at(Maker::Podman, rootless), [Path::new("/w"), Path::new("/c")]), None);
-        }
-        assert!(refusal(&at(Maker::Docker, true), [Path::new("/w"), Path::new("/c")]).is_some());
-    }
-
     #[test]
     fn a_volume_is_an_overlay_of_the_two_and_a_caches_place_is_beside_the_home() {
         let run: RunId = "abcdefghjkmn".parse().unwrap();

@@ -17,13 +17,12 @@ use std::time::Duration;
 
 use bollard::models::{ContainerCreateBody, Mount, MountType, ResourcesUlimits, VolumeCreateRequest};
 use policy::RunId;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::engine::{INTERNAL, status, told};
-use super::listed::encoded;
+use super::said::{INTERNAL, status, told, told_text};
+use crate::plan::engine::Maker;
 
 /// How long an answer may take, and how long it may be.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,31 +36,11 @@ const BLOCK: u64 = 4096;
 /// The kernel's smallest `pid_max`, to which Podman lowers itself: proc(5).
 const MOST_PROCESSES: u64 = 32_768;
 
-/// Who made an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Maker {
-    /// Docker, or one that is not known from it.
-    Docker,
-    /// Podman's service.
-    Podman,
-}
-
-impl Maker {
-    /// As its makers write it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Docker => "Docker",
-            Self::Podman => "Podman",
-        }
-    }
-
-    /// Asks the least that can be asked. Who does not answer it will not answer what comes next either, and that says why.
-    pub(super) async fn of(socket: &Path) -> Self {
-        match ask(socket, "GET", "/_ping", None).await {
-            Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => Self::Podman,
-            _ => Self::Docker,
-        }
+/// Who made an engine: asks the least that can be asked. Who does not answer it will not answer what comes next either, and that says why.
+pub(super) async fn maker_of(socket: &Path) -> Maker {
+    match ask(socket, "GET", "/_ping", None).await {
+        Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => Maker::Podman,
+        _ => Maker::Docker,
     }
 }
 
@@ -108,9 +87,7 @@ pub(super) async fn take_in(
     let answer = answer.map_err(|error| error.to_string())?;
     match (answer.status, answer.body["message"].as_str()) {
         (200, _) => Ok(()),
-        (status, message) => {
-            Err(format!("{status} {}", super::engine::told_text(message.unwrap_or_default())))
-        }
+        (status, message) => Err(format!("{status} {}", told_text(message.unwrap_or_default()))),
     }
 }
 
@@ -129,7 +106,7 @@ pub(super) async fn make_internal(
     let answer = answer.map_err(|error| (None, error.to_string()))?;
     if answer.status != 200 {
         let text = answer.body["message"].as_str().unwrap_or("it does not say why");
-        return Err((Some(answer.status), super::engine::told_text(text)));
+        return Err((Some(answer.status), told_text(text)));
     }
     if is_shut(&answer.body) {
         return Ok(());
@@ -264,6 +241,15 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) })
 }
 
+/// As a part of a path or a question: RFC 3986, section 2.1.
+pub(super) fn encoded(text: &str) -> String {
+    let octet = |octet: u8| match octet {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(octet).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(octet).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use bollard::models::HostConfig;
@@ -362,5 +348,11 @@ mod tests {
             assert_eq!(version_in(head).as_deref(), version, "{head}");
         }
         assert!(parse("SSH-2.0").is_none() && parse("HTTP/1.1 x\r\n\r\n").is_none());
+    }
+
+    #[test]
+    fn a_question_is_one_word_of_a_path() {
+        assert_eq!(encoded("{\"label\":[\"a.b=c\"]}"), "%7B%22label%22%3A%5B%22a.b%3Dc%22%5D%7D");
+        assert_eq!(encoded("../x y\r\n"), "..%2Fx%20y%0D%0A");
     }
 }

@@ -20,9 +20,11 @@ use policy::RunId;
 use tokio::io::AsyncWriteExt;
 
 use super::attached::{Attached, next_output};
-use super::engine::{EGRESS, Engine, endpoint_named, told};
+use super::engine::{Engine, endpoint_named};
 use super::line::{Channel, Frames, frame};
+use super::names::EGRESS;
 use super::prepare::Own;
+use super::said::told;
 use crate::caller::Caller;
 use crate::error::Error;
 

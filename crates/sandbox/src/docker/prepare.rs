@@ -11,10 +11,12 @@ use std::time::Duration;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
-use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, LABEL_VERSION, status, told};
-use super::podman::{self, Maker};
+use super::engine::Engine;
+use super::names::LABEL_VERSION;
+use super::podman;
+use super::said::{status, told};
+use crate::plan::engine::{EngineImage, Maker};
 
 const IMAGE: &str = "lockgate-sidecar";
 const NOT_FOUND: u16 = 404;
@@ -155,44 +157,6 @@ fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> 
     header.set_entry_type(kind);
     header.set_cksum();
     Ok(header.as_bytes().to_vec())
-}
-
-/// What an image of the engine's says of the command.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineImage {
-    /// What the engine knows it by: the digest of its configuration.
-    pub id: String,
-    /// Its variables.
-    pub environment: Vec<(String, String)>,
-    /// What the command is an argument of.
-    pub entrypoint: Vec<String>,
-    /// What is run where nothing was said.
-    pub command: Vec<String>,
-    /// Where it starts.
-    pub directory: Option<String>,
-    /// Who it runs as, as it says: `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
-    pub user: String,
-    /// The same as user and group, where that is said by numbers, or was looked up.
-    pub ids: Option<(u32, u32)>,
-    /// What of it is to be written to: the directories that it declares as volumes.
-    pub volumes: Vec<PathBuf>,
-    /// The signal by which it wants to be ended.
-    pub stop_signal: Option<String>,
-}
-
-impl EngineImage {
-    /// Whether it names a user by what its own files alone tell, and not root.
-    #[must_use]
-    pub fn names_account(&self) -> bool {
-        self.ids.is_none() && !matches!(self.user.split(':').next(), None | Some("" | "0" | "root"))
-    }
-
-    /// The user and the group that it names, where that is known and not root. Nobody has root's group, and so it is one of the
-    /// user's own number.
-    pub(crate) fn account(&self) -> Option<(u32, u32)> {
-        let (uid, gid) = self.ids.filter(|(uid, _)| *uid != 0)?;
-        Some((uid, if gid == 0 { uid } else { gid }))
-    }
 }
 
 /// Looks an image of the engine's up.

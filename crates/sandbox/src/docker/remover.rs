@@ -19,8 +19,11 @@ use policy::RunId;
 use sys::descriptor;
 
 use super::behind;
-use super::engine::{Engine, EngineAt, network_name, told};
+use super::engine::Engine;
+use super::names::network_name;
+use super::said::told;
 use super::turn;
+use crate::plan::engine::EngineAt;
 use crate::undo;
 
 /// How long it may take.

@@ -16,10 +16,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::behind;
 use super::container;
-use super::engine::{Engine, EngineAt};
+use super::engine::Engine;
 use super::pool::Member;
 use super::prepare::{self, Own};
 use super::turn;
+use crate::plan::engine::EngineAt;
 
 /// How long a run goes on before the pool is filled beside it.
 const WHILE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };

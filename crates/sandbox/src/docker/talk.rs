@@ -12,7 +12,6 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::attached::{Attached, next_output};
 use super::inside::Brief;
-use super::keeper::Ended;
 use super::line::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Streams, Word};
 use crate::event::{Event, Failure};
@@ -26,6 +25,17 @@ const SIZE: Duration = Duration::from_millis(150);
 const WAITING: usize = 16;
 /// How long the caller may take to read the last of what the command wrote, once it is not there any more.
 const LAST_READ: Duration = Duration::from_secs(30);
+
+/// Why the keeper stops watching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The command has, or never began.
+    Command,
+    /// The parent is gone, or wants this to end.
+    Parent,
+    /// The sidecar is gone, and without it the run ends.
+    SidecarGone,
+}
 
 /// One conversation.
 pub(super) struct Talk {

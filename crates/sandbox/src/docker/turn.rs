@@ -14,14 +14,13 @@ use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::streams::Word;
 use crate::event::Failure;
+use crate::started::LONGEST_END;
 
 /// How many make their containers at the same time: more of them are not faster, on any number of processors that an engine
 /// shares with its own locks.
 const PLACES: usize = 8;
 /// How long a run waits for its turn at an engine.
 pub const LONGEST_TURN: Duration = Duration::from_secs(600);
-/// How long it waits for its turn to take away.
-pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(40);
 

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use sys::{listener, network, nftables};
 
-use super::RunNetwork;
+use super::network::RunNetwork;
 use crate::handshake::ListenerSet;
-use crate::plan::{DNS_PORT, TRANSPARENT_PORT};
+use crate::plan::inside::{DNS_PORT, TRANSPARENT_PORT};
 
 /// Wires the calling process's network, and binds what the sidecar serves.
 ///

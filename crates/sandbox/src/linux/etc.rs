@@ -13,7 +13,8 @@ use rustix::fs::{AtFlags, OFlags};
 use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, relative};
-use crate::plan::{HOME, Plan};
+use crate::plan::Plan;
+use crate::plan::inside::HOME;
 use crate::source;
 
 /// The sidecar's address inside: the first of those it hands out for names, and never one of them.

@@ -9,7 +9,6 @@ use sys::cgroup::Group;
 use sys::descriptor;
 
 use super::block::Block;
-use super::link::Laid;
 
 /// The messages: the ids are mapped; init's network; doors of the group; one tree; the host's address on a link, which follows its
 /// letter; nothing more of these comes; and last the certificate of the run's authority, after its letter.
@@ -41,6 +40,12 @@ pub(super) fn take_network(hand: &OwnedFd) -> io::Result<OwnedFd> {
         (NETWORK, mut networks) => networks.pop().ok_or(io::ErrorKind::InvalidData.into()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// What the host's end has: its block, and the sockets behind it, in the order in which they are handed over.
+pub(super) struct Laid {
+    pub(super) block: Block,
+    pub(super) sockets: [OwnedFd; 3],
 }
 
 /// The parent's side: everything else but the authority.

@@ -11,13 +11,11 @@ use std::path::Path;
 
 use rustix::fs::{Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
-use sys::mount::{self, Depth, Flags};
+use sys::mount::{self, Flags};
 
-use super::owners::Owners;
 use super::root::Root;
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::source;
 use crate::step::Step;
 use crate::undo::{Undo, UndoLog};
 
@@ -54,24 +52,6 @@ pub(super) fn make_written(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error>
     let make = |part| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path.join(part));
     let made = make(UPPER).and_then(|()| make(WORK));
     made.map_err(|error| Error::Source { path: path.clone(), why: format!("it cannot be made: {error}") })
-}
-
-/// A layer as a detached tree.
-pub(super) fn layer(path: &Path) -> Result<OwnedFd, Error> {
-    let opened = source::open(path)?;
-    mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
-}
-
-/// The same with its owners mapped to those inside: only root can.
-pub(super) fn mapped_layer(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
-    let opened = source::open(path)?;
-    let tree = layer(path)?;
-    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|e| failed(path, &e))?;
-    Ok(tree)
-}
-
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::Source { path: path.into(), why: format!("the layer cannot be mounted: {error}") }
 }
 
 impl Root {

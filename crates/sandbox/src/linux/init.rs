@@ -13,14 +13,16 @@ use sys::privilege::{self, IdMap};
 use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount};
 
+use super::handover::Laid;
 use super::image::Written;
-use super::link::{self, Laid};
+use super::link;
 use super::root::Root;
 use super::trust::Trust;
 use super::{Inherited, etc, handover, subordinate, wire};
 use crate::event::Failure;
 use crate::launch::{Launch, Stdio};
-use crate::plan::{LimitsPlan, Plan};
+use crate::plan::Plan;
+use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};

@@ -19,10 +19,10 @@ use sys::nftables::{self, Wall};
 use sys::{link, listener};
 
 use super::block::Block;
-use super::handover;
+use super::handover::{self, Laid};
 use crate::error::Error;
 use crate::handshake::ListenerSet;
-use crate::plan::GATEWAY_SOCKET;
+use crate::plan::inside::GATEWAY_SOCKET;
 use crate::undo::{Undo, UndoLog};
 
 /// The port that all TCP goes to (S2), and that of questions for names, where nothing of the host's is in the way.
@@ -40,12 +40,6 @@ fn sandbox_link(run: &RunId) -> String {
 
 fn table(run: &RunId) -> String {
     format!("lockgate-{run}")
-}
-
-/// What the host's end has: its block, and the sockets behind it, in the order in which they are handed over.
-pub(super) struct Laid {
-    pub(super) block: Block,
-    pub(super) sockets: [OwnedFd; 3],
 }
 
 /// What keeps others from taking the wall down, where the kernel has that.

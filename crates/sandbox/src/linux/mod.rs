@@ -12,13 +12,14 @@
 //! Init is the cloned child itself, never a second exec. It is PID 1 of the sandbox: when it goes, the kernel ends
 //! every process in it.
 
-mod ahead;
+pub(crate) mod ahead;
 mod block;
 mod etc;
 mod handover;
 mod image;
 mod init;
 mod java;
+mod layer;
 pub(crate) mod link;
 mod overlay;
 mod owners;
@@ -45,7 +46,9 @@ pub use self::subordinate::within_subordinate_ids;
 use crate::error::Error;
 use crate::host::Host;
 use crate::launch::Stdio;
-use crate::plan::{Identity, LimitsPlan, Plan};
+use crate::plan::Plan;
+use crate::plan::ids::Identity;
+use crate::plan::limits::LimitsPlan;
 use crate::protect;
 use crate::source;
 use crate::started::{Ending, Lines, SidecarStart, Started};
@@ -197,7 +200,7 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
     for step in &plan.steps {
         if let Step::MountImage { layers, written, .. } = step {
             for layer in layers.iter().chain(written) {
-                trees.push(image::mapped_layer(layer, owners)?);
+                trees.push(layer::open_mapped(layer, owners)?);
             }
             continue;
         }

@@ -10,7 +10,7 @@ use sys::mount;
 use sys::privilege::IdMap;
 use sys::process::Namespaces;
 
-use crate::plan::{IdRange, Identity};
+use crate::plan::ids::{IdRange, Identity};
 use crate::source;
 
 /// Owner maps that were made, one for each owner that was met.

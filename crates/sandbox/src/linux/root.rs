@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
-use super::Inherited;
+use super::{Inherited, layer};
 use crate::source;
 use crate::step::{PrivateFile, Source, Step, Visible};
 
@@ -44,7 +44,7 @@ impl Root {
         for step in &inherited.plan.steps {
             if let Step::MountImage { layers, written, .. } = step {
                 for layer in layers.iter().chain(written) {
-                    self.trees.push_back(super::image::layer(layer).map_err(|e| e.to_string())?);
+                    self.trees.push_back(layer::open(layer).map_err(|e| e.to_string())?);
                 }
                 continue;
             }

@@ -23,7 +23,7 @@ use sys::{descriptor, privilege};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::plan::Identity;
+use crate::plan::ids::Identity;
 use crate::subordinate::{SubordinateIds, programs};
 
 /// How long one of the programs may take; it takes a few milliseconds.

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
 use super::root::Root;
-use crate::plan::Identity;
+use crate::plan::ids::Identity;
 
 impl Root {
     /// Gives a directory to the command. Links of the image on the way are the image's own affair and lead out of nothing.

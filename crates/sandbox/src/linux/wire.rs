@@ -10,7 +10,7 @@ use std::path::Path;
 use sys::{listener, network, nftables};
 
 use crate::handshake::ListenerSet;
-use crate::plan::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
+use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
 /// Wires the network namespace and hands its listeners to the sidecar.
 pub(super) fn wire(sidecar: BorrowedFd<'_>) -> io::Result<()> {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use policy::{Backend, ByteSize, RunSpec};
 
-use crate::docker;
+use super::additions::Additions;
+use super::engine;
 use crate::host::Host;
-use crate::plan::Additions;
 use crate::step::{Cache, PrivateFile, Source, Step, Visible};
 
 /// Adds the steps, before anything of the policy's own is shown: nothing is written through a mount.
@@ -65,7 +65,7 @@ fn hindrance(spec: &RunSpec, host: &Host, additions: &Additions) -> Option<Strin
     }
     let engine = additions.engine.as_ref()?;
     let written = additions.written.as_deref().unwrap_or(Path::new(""));
-    let refusal = |cache: &Cache| docker::refusal(&engine.at, [&cache.source, written]);
+    let refusal = |cache: &Cache| engine::refusal(&engine.at, [&cache.source, written]);
     additions.caches.iter().find_map(refusal).map(|(why, _)| why)
 }
 

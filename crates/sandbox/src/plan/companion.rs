@@ -4,13 +4,15 @@ use std::path::{Component, Path, PathBuf};
 
 use policy::{ByteSize, RunId, RunSpec, Wiring};
 
-use super::identity::{AGENT_ID, Identity};
-use super::{
-    Additions, FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, Plan, container, home, inodes, linux,
-    plan_limits, private_room_of, trust_authority,
-};
+use super::additions::Additions;
+use super::engine::{EngineImage, EngineRun};
+use super::identity::AGENT_ID;
+use super::ids::Identity;
+use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home};
+use super::limits::{inodes, plan_limits, private_room_of};
+use super::linux::trust_authority;
+use super::{Plan, container, linux};
 use crate::caller::Caller;
-use crate::docker::{EngineImage, EngineRun};
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
@@ -126,7 +128,7 @@ fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docker::{EngineAt, Maker};
+    use crate::plan::engine::{EngineAt, Maker};
 
     fn engine(ids: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
         let config = EngineImage {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::RunSpec;
 
-use super::identity::Identity;
+use super::ids::Identity;
 use super::linux::{finish, note_landlock, private_room, show_places};
 use crate::caller::Caller;
 use crate::error::Error;

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use policy::{ByteSize, RunSpec, WorkspaceMode};
 
+use super::engine::{EngineRun, refusal};
+use super::inside::HOME;
+use super::limits::{inodes, private_room_of};
 use super::linux::show_places;
-use super::{HOME, inodes, private_room_of};
 use crate::caller::Caller;
-use crate::docker::{self, EngineRun};
 use crate::error::Error;
 use crate::step::Step;
 use crate::tool;
@@ -21,7 +22,7 @@ pub(super) fn steps(
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
     if let (WorkspaceMode::Overlay, (workspace, Some(changes))) = (spec.workspace_mode, places)
-        && let Some((why, remedy)) = docker::refusal(&engine.at, [workspace, changes])
+        && let Some((why, remedy)) = refusal(&engine.at, [workspace, changes])
     {
         let what = format!("what is written in the workspace cannot be kept apart: {why}");
         return Err(Error::Refused { what, remedy: Some(remedy.into()) });

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, RunSpec, Wiring, WorkspaceMode};
 
-use super::{HOME, inodes};
+use super::inside::HOME;
+use super::limits::inodes;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
@@ -122,4 +123,11 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
         size = half;
     }
     (size, inodes(size))
+}
+
+/// As late as can be, while there is still the right to mount: the sidecar, which makes the authority, gets ready meanwhile with the
+/// network that was wired before.
+pub(super) fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
+    let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
+    steps.insert(at, Step::TrustAuthority(bundle));
 }

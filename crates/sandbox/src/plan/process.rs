@@ -2,7 +2,7 @@
 
 use policy::{RunSpec, WorkspaceMode};
 
-use super::Additions;
+use super::additions::Additions;
 use crate::error::Error;
 use crate::host::Host;
 use crate::step::Step;

@@ -1,0 +1,37 @@
+//! Names and labels of what a run makes at an engine, by which it is found again.
+
+use std::collections::HashMap;
+
+use policy::RunId;
+
+use crate::plan::Plan;
+
+/// What everything of ours at an engine is labelled with. S3.16
+pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
+pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
+/// What the names of the person's own labels begin with there.
+const LABEL_THEIRS: &str = "dev.lockgate.label.";
+/// The network by which sidecars reach the outside. S0.18
+pub(crate) const EGRESS: &str = "lockgate-egress";
+
+/// The name of a run's network. S0.14
+pub(crate) fn network_name(run: &RunId) -> String {
+    format!("lockgate-exec-{run}")
+}
+
+/// What everything of a run is labelled with. The person's own labels have names of which none is ours. S3.16
+pub(super) fn labels(plan: &Plan) -> HashMap<String, String> {
+    let theirs = plan.labels.iter().map(|it| (format!("{LABEL_THEIRS}{}", it.name()), it.value().to_owned()));
+    let ours = [(LABEL_RUN, plan.run.as_str()), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
+    theirs.chain(ours.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+}
+
+/// What is asked of an engine to find what has a label.
+pub(super) fn of_label(label: &str) -> HashMap<&'static str, Vec<String>> {
+    HashMap::from([("label", vec![label.to_owned()])])
+}
+
+/// What is nobody's run's is labelled with.
+pub(super) fn own_label() -> HashMap<String, String> {
+    HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])
+}

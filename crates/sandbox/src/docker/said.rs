@@ -1,0 +1,59 @@
+//! What an engine answers, as a number and in words.
+
+/// The longest text of an engine's that is told.
+const LONGEST_TOLD: usize = 500;
+/// A conflict, a thing that is not there, and a network that still has somebody.
+pub(super) const NOT_FOUND: u16 = 404;
+pub(super) const CONFLICT: u16 = 409;
+pub(super) const FORBIDDEN: u16 = 403;
+pub(super) const BAD_REQUEST: u16 = 400;
+pub(super) const INTERNAL: u16 = 500;
+
+pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
+    match error {
+        bollard::errors::Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+/// What the engine said, or what kept it from being asked, down to its cause: it goes to a terminal.
+pub(super) fn told(error: &bollard::errors::Error) -> String {
+    let text = match error {
+        bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
+            format!("it answered {status_code}")
+        }
+        bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        other => {
+            let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
+            let mut said: Vec<String> = causes.map(ToString::to_string).collect();
+            said.dedup();
+            said.join(": ")
+        }
+    };
+    told_text(&text)
+}
+
+/// What an engine said, as far as a terminal may see it. Of a long text the middle is left out: why comes last.
+pub(super) fn told_text(text: &str) -> String {
+    let plain: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let half = LONGEST_TOLD / 2;
+    match plain.as_slice() {
+        long if long.len() > LONGEST_TOLD => {
+            long[..half].iter().chain(&[' ', '…', ' ']).chain(&long[long.len() - half + 3..]).collect()
+        }
+        whole => whole.iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_text_both_ends_are_told() {
+        let text = told_text(&format!("begins\n{}why", "x".repeat(9999)));
+        assert_eq!(text.chars().count(), LONGEST_TOLD);
+        assert!(text.starts_with("begins x") && text.ends_with("xwhy"), "{text}");
+        assert_eq!(told_text("a\u{1b}[b"), "a [b");
+    }
+}

@@ -1,0 +1,29 @@
+//! The layers of an image, each a detached tree before it lies anywhere.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use sys::mount::{self, Depth};
+
+use super::owners::Owners;
+use crate::error::Error;
+use crate::source;
+
+/// A layer as a detached tree.
+pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
+    let opened = source::open(path)?;
+    mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
+}
+
+/// The same with its owners mapped to those inside: only root can.
+pub(super) fn open_mapped(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
+    let opened = source::open(path)?;
+    let tree = open(path)?;
+    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|e| failed(path, &e))?;
+    Ok(tree)
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::Source { path: path.into(), why: format!("the layer cannot be mounted: {error}") }
+}
