@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use credential::{Credential, Needles, Place, Placeholder, Secret, Template};
+use credential::{Credential, Needles, Place, Placeholder, RenderError, Secret, Template};
 use policy::{Denial, Guard, OrganisationName, ProviderId};
 
-use crate::gate::{Generation, PlatformPlace};
-use crate::inject::unfit;
 use crate::platform::{FetchError, Platform};
+use crate::wallet::{Generation, PlatformPlace, Wallet};
 
 /// How many values are looked for at once.
 const MOST_LOOKED_FOR: usize = 64;
@@ -74,14 +73,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn new(
-        platform: Option<(PlatformPlace, Secret)>,
-        generation: Generation,
-        placeholders: Vec<(Placeholder, ProviderId)>,
-        exposed: Vec<(ProviderId, Secret)>,
-        organisation: Option<OrganisationName>,
-        once: Option<Secret>,
-    ) -> Result<Self, &'static str> {
+    pub(crate) fn new(wallet: Wallet) -> Result<Self, &'static str> {
+        let Wallet { platform, generation, placeholders, exposed, organisation, configure_once } = wallet;
         let platform = match platform {
             None => None,
             Some((PlatformPlace::Inherited(socket), token)) => Some(Platform::inherited(socket, token)),
@@ -97,7 +90,7 @@ impl Credentials {
             placeholders: placeholders.into_iter().collect(),
             exposed: (exposed, veil),
             organisation,
-            once: RefCell::new(once),
+            once: RefCell::new(configure_once),
         })
     }
 
@@ -230,4 +223,16 @@ impl Credentials {
             platform.report_refused(provider).await;
         }
     }
+}
+
+/// What an error of a template is to the agent; its text names fields, never values. S0.50
+pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
+    let reason = match error {
+        RenderError::Unresolved(names) => {
+            let names: Vec<String> = names.iter().map(|name| format!("{{{{{name}}}}}")).collect();
+            format!("Unresolved placeholders in {place}: {}", names.join(", "))
+        }
+        other => format!("{place}: {other}"),
+    };
+    Denial::new(Guard::Unresolved, reason)
 }

@@ -13,7 +13,7 @@ use policy::{Denial, Grant, Guard, Port, Proxy};
 use crate::audit::Record;
 use crate::credentials::Held;
 use crate::gate::Gate;
-use crate::inject::Draft;
+use crate::inject::draft::Draft;
 use crate::resolve::Answers;
 
 /// What was asked; nothing has been decided.

@@ -5,15 +5,14 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use credential::{Placeholder, Secret};
-use policy::{OrganisationName, Policy, ProviderId, RunId, Scrub, Spending};
+use policy::{Policy, RunId, Scrub, Spending};
 
 use crate::audit::{Audit, CompanionChain, SigningKey};
 use crate::credentials::Credentials;
 use crate::dns::{NameRange, Names};
+use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
 use crate::notice::{Notices, Summary};
@@ -21,60 +20,7 @@ use crate::rate::Rates;
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
 use crate::upstream::{Companions, Pool, Trust};
-
-/// Files a sidecar reads, opened or read before it is shut in.
-#[derive(Debug, Default)]
-pub struct Files {
-    resolv_conf: Vec<u8>,
-    hosts: Vec<u8>,
-    bundle: Option<File>,
-}
-
-/// Where a bundle of certification authorities may lie, most usual first.
-const BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
-impl Files {
-    /// Reads the resolver's configuration and opens the bundle. `bundle` is what `SSL_CERT_FILE` names, if it is set.
-    #[must_use]
-    pub fn open(bundle: Option<&str>) -> Self {
-        let bundle = bundle.into_iter().chain(BUNDLES.iter().copied()).find_map(|path| File::open(path).ok());
-        Self {
-            resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
-            hosts: std::fs::read("/etc/hosts").unwrap_or_default(),
-            bundle,
-        }
-    }
-
-    /// The same, with another bundle.
-    #[must_use]
-    pub fn trusting(self, bundle: File) -> Self {
-        Self { bundle: Some(bundle), ..self }
-    }
-
-    /// The bundle, to be read where another process is to trust it.
-    #[must_use]
-    pub fn into_bundle(self) -> Option<File> {
-        self.bundle
-    }
-
-    /// What names are resolved by, and the bundle.
-    pub(crate) fn into_parts(self) -> (Answers, Option<File>) {
-        (Answers::system(self.resolv_conf, self.hosts), self.bundle)
-    }
-
-    /// The descriptor that must stay open in the sidecar.
-    #[must_use]
-    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
-        self.bundle.as_ref().map(AsFd::as_fd)
-    }
-}
+use crate::wallet::Wallet;
 
 /// What a sidecar is made of.
 #[derive(Debug)]
@@ -101,53 +47,6 @@ pub struct GateOptions {
     pub wallet: Wallet,
     /// The services beside the command.
     pub companions: Companions,
-}
-
-/// Where a platform is.
-#[derive(Debug)]
-pub enum PlatformPlace {
-    /// At the other end of an inherited socket.
-    Inherited(UnixStream),
-    /// At `http://ADDRESS:PORT`.
-    Address(String),
-}
-
-/// Where a sidecar's credentials come from, and what stands for them inside.
-#[derive(Debug, Default)]
-pub struct Wallet {
-    /// Where the platform answers, and the run's token.
-    pub platform: Option<(PlatformPlace, Secret)>,
-    /// What is another number whenever a credential has changed.
-    pub generation: Generation,
-    /// The placeholders of this run.
-    pub placeholders: Vec<(Placeholder, ProviderId)>,
-    /// What the run gave its command by value.
-    pub exposed: Vec<(ProviderId, Secret)>,
-    /// Whose credentials they are, where they are not the person's own: for saying what to do where one is missing.
-    pub organisation: Option<OrganisationName>,
-    /// The one-time secret by which a sidecar that was made before its run is told whose it is.
-    pub configure_once: Option<Secret>,
-}
-
-/// Tells a number that is another one whenever a credential has changed. It is asked before each use of one.
-#[derive(Default)]
-pub struct Generation(Option<Box<dyn Fn() -> u64 + Send>>);
-
-impl Generation {
-    /// By asking.
-    pub fn told_by(ask: impl Fn() -> u64 + Send + 'static) -> Self {
-        Self(Some(Box::new(ask)))
-    }
-
-    pub(crate) fn now(&self) -> u64 {
-        self.0.as_ref().map_or(0, |ask| ask())
-    }
-}
-
-impl std::fmt::Debug for Generation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Generation({})", self.now())
-    }
 }
 
 /// What keeps a gate from opening.
@@ -215,24 +114,16 @@ impl Gate {
             wallet,
             companions,
         } = options;
-        let Wallet { platform, generation, placeholders, exposed, organisation, configure_once } = wallet;
+        let (found, bundle) = files.into_parts();
         let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         policy.providers().for_each(|provider| audit.name_exposed(provider));
         Ok(Rc::new(Self {
             policy,
-            answers: answers.unwrap_or_else(|| Answers::system(files.resolv_conf, files.hosts)),
-            trust: Trust::from_bundle(files.bundle),
+            answers: answers.unwrap_or(found),
+            trust: Trust::from_bundle(bundle),
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
-            credentials: Credentials::new(
-                platform,
-                generation,
-                placeholders,
-                exposed,
-                organisation,
-                configure_once,
-            )
-            .map_err(GateError::Platform)?,
+            credentials: Credentials::new(wallet).map_err(GateError::Platform)?,
             ledger: RefCell::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),

@@ -16,6 +16,7 @@ mod credentials;
 mod dns;
 mod duplex;
 mod exchange;
+mod files;
 mod gate;
 mod http;
 mod inject;
@@ -29,6 +30,7 @@ mod serve;
 mod tls;
 mod tunnel;
 mod upstream;
+mod wallet;
 
 pub use audit::{
     CompanionChain, Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, first_hash,
@@ -36,7 +38,8 @@ pub use audit::{
 };
 pub use check::{Verdict, check};
 pub use dns::NameRange;
-pub use gate::{Files, Gate, GateError, GateOptions, Generation, PlatformPlace, Wallet};
+pub use files::Files;
+pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::ModelUse;
 pub use notice::{Notice, Summary, Told, tell_authority};
@@ -45,3 +48,4 @@ pub use serve::{Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_soc
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};
+pub use wallet::{Generation, PlatformPlace, Wallet};

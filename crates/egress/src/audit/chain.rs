@@ -3,24 +3,21 @@
 //! A line is the record's own JSON object with `hash` as its last field but one and `sig`, where there is one, as its
 //! last. `hash` is the SHA-256 of the object as it would be without the two; `sig` signs the hash.
 
-use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use policy::{Provider, RunId};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::companion::{CompanionChain, NAMES};
+use super::entry::{Digest, Entry, GATE, digest};
 use super::key::SigningKey;
 use super::sheet::Sheet;
 use crate::notice::Summary;
-
-/// The plane of the records that open and close a chain.
-pub(super) const GATE: &str = "gate";
 
 /// What the record does that names a variable with a credential in it.
 const EXPOSES: &str = "expose";
@@ -31,60 +28,6 @@ const SIGN_EVERY_RECORDS: u64 = 256;
 
 /// How much one run may write to the host's disk by being recorded.
 const MOST_WRITTEN: u64 = 256 << 20;
-
-/// A SHA-256 in hexadecimal.
-pub type Digest = String;
-
-/// One record, as it is written.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its number in the chain, from 0.
-    pub seq: u64,
-    /// When the exchange began, RFC 3339 UTC with microseconds.
-    pub ts: String,
-    /// The run.
-    pub run: String,
-    /// The way it came in; `gate` for the records that open and close a chain.
-    pub plane: Cow<'static, str>,
-    /// The rule that decided, if one did.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub cap: Option<String>,
-    /// A method, `CONNECT`, `TCP`, `DNS`, `open`, `expose`, `companion` or `close`.
-    pub action: String,
-    /// What was asked for.
-    pub target: String,
-    /// `allowed`, `denied` or `failed`.
-    pub outcome: Cow<'static, str>,
-    /// The guard that refused.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub guard: Option<String>,
-    /// Why it was refused, or how it failed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reason: Option<String>,
-    /// Whose credential was put into it, or into the sandbox.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub provider: Option<String>,
-    /// The address that was dialled.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub address: Option<String>,
-    /// Of a companion that is named: the digest of its image.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub image: Option<String>,
-    /// Of a companion that is named: the hash of the first record of its own chain.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub chain: Option<Digest>,
-    /// The upstream's HTTP status.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub status: Option<u16>,
-    /// Octets from the agent to the upstream.
-    pub sent: u64,
-    /// Octets from the upstream to the agent.
-    pub received: u64,
-    /// How long it took, in microseconds.
-    pub us: u64,
-    /// The hash of the record before; 64 zeros for the first.
-    pub prev: Digest,
-}
 
 /// The chain being written.
 #[derive(Debug)]
@@ -226,18 +169,66 @@ impl Audit {
     }
 }
 
-/// SHA-256 in hexadecimal.
-#[must_use]
-pub fn digest(bytes: &[u8]) -> Digest {
-    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
+/// Writes the lines of each turn, for ever. It is woken by the first line of a turn, so it comes after all that were ready with it.
+pub(crate) async fn write_in_turns(audit: &RefCell<Audit>) {
+    let added = Rc::new(Notify::new());
+    audit.borrow_mut().write_later(&added);
+    loop {
+        added.notified().await;
+        audit.borrow_mut().write();
+    }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for octet in bytes {
-        out.push(char::from(DIGITS[usize::from(octet >> 4)]));
-        out.push(char::from(DIGITS[usize::from(octet & 15)]));
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use policy::RunId;
+
+    use super::*;
+
+    fn audit() -> (File, RefCell<Audit>) {
+        let file = tempfile::tempfile().unwrap();
+        let (key, _) = SigningKey::generate().unwrap();
+        let run = RunId::from_random([1; 12]);
+        let audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        (file, RefCell::new(audit))
     }
-    out
+
+    fn lines(file: &mut File) -> usize {
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text.lines().count()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn one_turn_is_one_write_and_a_denial_waits_for_nothing() {
+        let (mut file, audit) = audit();
+        let added = async {
+            tokio::task::yield_now().await; // the writer is there
+            let entry = |outcome: &'static str| Entry {
+                outcome: outcome.into(),
+                plane: "forward".into(),
+                ..Entry::default()
+            };
+            audit.borrow_mut().append(&mut entry("allowed"));
+            audit.borrow_mut().append(&mut entry("failed"));
+            assert_eq!(lines(&mut file), 1, "only the one that opens the chain");
+            tokio::task::yield_now().await;
+            assert_eq!(lines(&mut file), 3);
+            audit.borrow_mut().append(&mut entry("allowed"));
+            audit.borrow_mut().append(&mut entry("denied"));
+            assert_eq!(lines(&mut file), 5);
+            audit.borrow_mut().append(&mut entry("allowed"));
+        };
+        tokio::select! {
+            biased;
+            () = write_in_turns(&audit) => unreachable!(),
+            () = added => {}
+        }
+        // Nobody writes in turns any more: the end of the chain takes with it what waits.
+        audit.borrow_mut().close();
+        assert_eq!(lines(&mut file), 7);
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde::{Deserialize, Serialize};
 
-use super::chain::{Digest, Entry, GATE};
+use super::entry::{Digest, Entry, GATE};
 
 /// What the record that names a companion does.
 pub(super) const NAMES: &str = "companion";

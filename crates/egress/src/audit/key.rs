@@ -31,11 +31,11 @@ impl SigningKey {
     /// The public key, 32 octets in hexadecimal.
     #[must_use]
     pub fn public(&self) -> String {
-        super::chain::hex(self.0.public_key().as_ref())
+        super::entry::hex(self.0.public_key().as_ref())
     }
 
     pub(super) fn sign(&self, message: &[u8]) -> String {
-        super::chain::hex(self.0.sign(message).as_ref())
+        super::entry::hex(self.0.sign(message).as_ref())
     }
 }
 

@@ -8,15 +8,15 @@
 mod chain;
 mod clock;
 mod companion;
+mod entry;
 mod key;
 mod record;
 mod sheet;
 mod verify;
 
-pub(crate) use chain::Audit;
-pub use chain::{Digest, Entry, digest};
+pub(crate) use chain::{Audit, write_in_turns};
 pub use companion::{CompanionChain, first_hash, named_companions};
+pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;
 pub(crate) use record::Record;
-pub(crate) use sheet::write_in_turns;
 pub use verify::{VerifyError, VerifyReport, verify};

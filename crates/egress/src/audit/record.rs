@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use policy::{Denial, Plane, Port};
 
-use super::chain::Entry;
+use super::entry::Entry;
 use crate::gate::Gate;
 
 /// The longest target that is kept.

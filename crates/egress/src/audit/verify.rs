@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
-use super::chain::{Entry, digest};
+use super::entry::{Entry, digest};
 
 /// What a chain that holds is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::filter::Unsearchable;
-use super::handle::Request;
 use super::head::{BodyLength, Version};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::problem::{self, After};
+use super::refuse::unreachable;
+use super::request::Request;
 use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, respond};
 use super::stream::AgentReader;
 use super::upgrade;
@@ -89,23 +90,6 @@ pub(super) async fn forward(
         }
         body = Incoming::Whole(again.clone().flatten());
     }
-}
-
-/// Answers that the upstream cannot be reached.
-pub(super) async fn unreachable(
-    gate: &Gate,
-    mut exchange: Exchange<Ready>,
-    target: &Target,
-    error: &io::Error,
-    answer: Answer<'_>,
-) -> io::Result<After> {
-    let (status, title) = match error.kind() {
-        io::ErrorKind::TimedOut => (504, "The upstream did not answer in time"),
-        _ => (502, "The upstream cannot be reached"),
-    };
-    exchange.record().fail(&error.to_string());
-    let reply = problem::failed(status, title, &error.to_string(), &target.to_string(), gate.run());
-    answer.reply(reply, After::Close).await
 }
 
 /// One sending of a request.

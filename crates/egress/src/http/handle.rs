@@ -3,45 +3,18 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Authority, Denial, Guard, Host, Plane, Port, Scheme, Target};
+use policy::{Authority, Denial, Guard, Host, Target};
 
 use super::answer::Answer;
 use super::forward::{Terms, forward};
 use super::gateway;
-use super::head::{BodyLength, RequestHead};
-use super::incoming::Incoming;
-use super::problem::{self, After};
-use super::stream::AgentReader;
+use super::head::RequestHead;
+use super::problem::After;
+use super::refuse::deny;
+use super::request::{Request, Via};
 use crate::exchange::{self, Asked, Exchange};
 use crate::gate::Gate;
 use crate::inject::{Form, Sending, inject};
-
-/// How a connection's requests say where they go.
-#[derive(Clone, Debug)]
-pub(crate) enum Via {
-    /// By an absolute target, or `CONNECT`.
-    Proxy,
-    /// By the gateway's headers; an absolute target, or `CONNECT`, is as with a proxy.
-    Gateway,
-    /// The connection was made to this host and port on a plane, in the clear or over TLS; `Host` must agree.
-    Bound { plane: Plane, scheme: Scheme, host: Host, port: Port },
-}
-
-impl Via {
-    pub(super) fn plane(&self) -> Plane {
-        match self {
-            Self::Proxy => Plane::Forward,
-            Self::Gateway => Plane::Gateway,
-            Self::Bound { plane, .. } => *plane,
-        }
-    }
-}
-
-/// A request whose head has been read.
-pub(super) struct Request<'a> {
-    pub(super) head: RequestHead,
-    pub(super) body: Incoming<'a, AgentReader>,
-}
 
 /// Takes a request through every stage and answers it.
 pub(super) async fn handle(
@@ -89,25 +62,6 @@ async fn refuse(
     let after = deny(gate, request, answer, denial, target).await;
     request.body.settle().await;
     after
-}
-
-/// Refuses a request on the explicit plane, or over a connection that was opened.
-pub(super) async fn deny(
-    gate: &Rc<Gate>,
-    request: &Request<'_>,
-    answer: Answer<'_>,
-    denial: &Denial,
-    target: &str,
-) -> io::Result<After> {
-    let status = match denial.guard {
-        Guard::NoAddress | Guard::Credential => 502,
-        Guard::Framing | Guard::Syntax | Guard::Unresolved => 400,
-        Guard::Budget | Guard::RateLimit => 429,
-        _ => gate.policy().denied_status(),
-    };
-    // A body that was not read would be taken for the next request.
-    let after = if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close };
-    answer.reply(problem::denied(denial, target, gate.run(), status), after).await
 }
 
 /// Where a request goes: the target and `Host` must agree, and so must the connection it came over (C02, E10).

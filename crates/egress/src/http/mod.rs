@@ -7,7 +7,9 @@
 //! ```
 
 mod answer;
+mod capability;
 mod chunk;
+mod doors;
 mod fields;
 mod filter;
 mod forward;
@@ -18,6 +20,8 @@ mod head;
 mod incoming;
 mod outgoing;
 mod problem;
+mod refuse;
+mod request;
 mod respond;
 mod response;
 mod serve1;
@@ -27,14 +31,14 @@ mod upgrade;
 mod upstream;
 mod version2;
 
+pub(crate) use doors::{serve_forward, serve_gateway, serve_gateway_socket};
 pub(crate) use fields::Fields;
 pub(crate) use filter::Unsearchable;
-pub(crate) use gateway::{serve_gateway, serve_gateway_socket};
-pub(crate) use handle::Via;
 pub(crate) use head::Buffered;
 pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub(crate) use problem::{After, failed};
-pub(crate) use serve1::{serve_forward, serve_requests};
+pub(crate) use request::Via;
+pub(crate) use serve1::serve_requests;
 pub(crate) use serve2::serve_streams;
 pub(crate) use stream::{AgentStream, Ahead};
 pub(crate) use version2::begin as begin_version_2;

@@ -11,32 +11,19 @@ use tokio::net::TcpStream;
 
 use super::answer::Answer;
 use super::chunk::{ChunkScanner, From};
-use super::handle::{Request, Via, handle};
+use super::handle::handle;
 use super::head::{BodyLength, Buffered, RequestHead, parse_request_head};
 use super::incoming::{Framing, Incoming};
 use super::problem::{self, After};
+use super::request::{Request, Via};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
-use crate::serve::Door;
 use crate::tunnel;
 
 /// REQUIREMENTS: 120 s idle, and a head must come within ten.
 const IDLE: Duration = Duration::from_secs(120);
 const WHOLE_HEAD: Duration = Duration::from_secs(10);
-
-/// Serves the explicit proxy until its listener fails.
-pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> {
-    loop {
-        let (stream, place) = door.accept().await?;
-        let gate = Rc::clone(&gate);
-        tokio::task::spawn_local(async move {
-            let _ = stream.set_nodelay(true);
-            let _ = serve_requests(gate, Via::Proxy, AgentStream::Tcp(stream), BytesMut::new()).await;
-            drop(place);
-        });
-    }
-}
 
 /// Serves the requests of one connection, `ahead` being what was already read of it.
 pub(crate) async fn serve_requests(

@@ -11,10 +11,11 @@ use policy::{Denial, Guard, Method};
 
 use super::answer::Answer;
 use super::fields::Fields;
-use super::handle::{Request, Via, handle};
+use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::{self, After};
+use super::request::{Request, Via};
 use super::stream::AgentStream;
 use super::version2;
 use crate::exchange::{Asked, Exchange};

@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::answer::Answer;
 use super::filter::{Filter, scrub_messages};
-use super::forward::unreachable;
 use super::frames::{Frames, Kind};
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
 use super::problem::After;
+use super::refuse::unreachable;
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentReader;
 use super::upstream::{head_1, write};

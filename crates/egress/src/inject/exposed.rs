@@ -4,7 +4,7 @@
 
 use policy::{Provider, Target};
 
-use super::Sending;
+use super::draft::Sending;
 use super::own::{self, Places};
 use super::place;
 use crate::gate::Gate;

@@ -3,7 +3,8 @@
 use credential::Placeholder;
 use policy::{Denial, Guard, ProviderId};
 
-use super::{Redeemable, Sending, own, place};
+use super::draft::{Redeemable, Sending};
+use super::{own, place};
 use crate::gate::Gate;
 
 /// Looks for placeholders. One that is not the bound provider's own is refused by its guard's name.

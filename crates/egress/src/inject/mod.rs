@@ -6,6 +6,7 @@
 //! provider, refuses the request: it is never half replaced, and never sent on (C01, C08). A value that the run exposes is read
 //! as its placeholder where a key may stand.
 
+pub(crate) mod draft;
 mod exposed;
 mod find;
 mod own;
@@ -13,49 +14,16 @@ mod place;
 
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Method, Placeholders, Provider, Scheme, Target};
+use policy::{Denial, Guard, Method, Placeholders, Provider, Target};
 
 use crate::credentials::Held;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
-use crate::http::Fields;
 
+use draft::{Draft, Redeemable};
+pub(crate) use draft::{Form, Sending};
 use find::find;
 pub(crate) use own::{AUTHENTICATION, tells_who_asks};
-pub(crate) use place::unfit;
-
-/// A request as it will be sent. It may hold a credential, so it has no `Debug`.
-#[derive(Clone)]
-pub(crate) struct Sending {
-    pub(crate) method: Method,
-    pub(crate) scheme: Scheme,
-    pub(crate) authority: String,
-    pub(crate) origin_form: String,
-    pub(crate) fields: Fields,
-}
-
-impl Sending {
-    /// A request for a target, with the fields that go on.
-    pub(crate) fn new(method: Method, target: &Target, fields: Fields) -> Self {
-        let (authority, origin_form) = (target.host_header(), target.origin_form());
-        Self { method, scheme: target.scheme(), authority, origin_form, fields }
-    }
-}
-
-/// In what form the agent says where a credential goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// By the placeholder of its environment.
-    Placeholders,
-    /// By `{{field}}` as well, as requests to the gateway's `/proxy` do.
-    Templates,
-}
-
-/// A request before its credential was put in, so that it can be made again with another.
-pub(crate) struct Draft {
-    sending: Sending,
-    redeemable: Redeemable,
-}
 
 /// Puts the bound credential into a request, if one is bound to where it goes.
 pub(crate) async fn inject(
@@ -170,12 +138,4 @@ fn put(
         }
         _ => Ok(()),
     }
-}
-
-/// Whether a request holds placeholders that may be redeemed in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Redeemable {
-    Placeholders,
-    Templates,
-    Nothing,
 }

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use credential::Placeholder;
 use policy::{Denial, Guard, Place, Placeholders, Provider, Target};
 
-use super::{Form, Sending, place};
+use super::draft::{Form, Sending};
+use super::place;
 use crate::http::Fields;
 
 /// Header fields by which services are told who asks.

@@ -1,11 +1,11 @@
 //! Values in their places: a placeholder or a template replaced, or a provider's own template rendered.
 
-use credential::{Credential, Place as Position, Placeholder, RenderError, Secret, Template, substitute};
+use credential::{Credential, Place as Position, Placeholder, Secret, Template, substitute};
 use data_encoding::BASE64;
 use policy::{Denial, Guard, Place};
 
-use super::Sending;
-use crate::credentials::Held;
+use super::draft::Sending;
+use crate::credentials::{Held, unfit};
 
 /// Replaces placeholders by the credential's value, encoded for where it stands.
 pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
@@ -103,18 +103,6 @@ pub(super) fn place(sending: &mut Sending, place: &Place, template: &str, held: 
         }
     }
     Ok(())
-}
-
-/// What an error of a template is to the agent; its text names fields, never values. S0.50
-pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
-    let reason = match error {
-        RenderError::Unresolved(names) => {
-            let names: Vec<String> = names.iter().map(|name| format!("{{{{{name}}}}}")).collect();
-            format!("Unresolved placeholders in {place}: {}", names.join(", "))
-        }
-        other => format!("{place}: {other}"),
-    };
-    Denial::new(Guard::Unresolved, reason)
 }
 
 /// What basic authentication says, decoded.

@@ -5,15 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
 
-use policy::{Host, Port};
+use policy::Port;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use super::cascade;
 use crate::duplex::{Duplex, duplex};
-use crate::exchange::{Exchange, PinnedAddr, Reach};
-use crate::gate::Gate;
+use crate::exchange::PinnedAddr;
 
 /// How long all attempts to connect may take together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
@@ -26,27 +24,6 @@ pub(crate) enum Dialled {
     Tcp(TcpStream),
     /// Inside the TLS of a proxy.
     Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// Opens a connection to the first pinned address that answers, or through the proxy on the way.
-pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
-    if let Some(proxy) = exchange.proxy().cloned() {
-        let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
-        let through = cascade::through(gate, &proxy, &host, port);
-        let stream = tokio::time::timeout(CONNECT, through)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        exchange.reach_through(&proxy.id);
-        return Ok(stream);
-    }
-    let (stream, address) = match (exchange.addresses(), exchange.grant().host()) {
-        ([companion], Host::Name(name)) if let Err(port) = companion.place() => {
-            (gate.companions().connect(name, port).await?, *companion)
-        }
-        (addresses, _) => dial_each(addresses).await?,
-    };
-    exchange.reach(address);
-    Ok(Dialled::Tcp(stream))
 }
 
 /// Opens a connection to a proxy that this machine's keeper declared.
@@ -76,7 +53,7 @@ pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> 
     dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
+pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let now = Instant::now();
     for (index, address) in addresses.iter().enumerate() {

@@ -7,10 +7,12 @@ mod outside;
 mod pool;
 mod stream;
 mod trust;
+mod way;
 
-pub(crate) use dial::{Dialled, dial, dial_platform};
+pub(crate) use dial::{Dialled, dial_platform};
 pub use inside::{Companions, Entrance};
 pub use outside::{Detour, Outside};
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
 pub(crate) use stream::Upstream;
 pub(crate) use trust::{Offer, Trust};
+pub(crate) use way::dial;

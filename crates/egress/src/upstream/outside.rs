@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use super::cascade::Guide;
 use super::dial::{Dialled, dial_proxy};
 use super::trust::{Offer, Trust};
-use crate::gate::Files;
+use crate::files::Files;
 use crate::resolve::Answers;
 
 /// The way to the outside for this program itself.

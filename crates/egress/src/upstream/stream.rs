@@ -8,8 +8,9 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::dial::{CONNECT, Dialled, dial};
+use super::dial::{CONNECT, Dialled};
 use super::trust::Offer;
+use super::way::dial;
 use crate::duplex::{Duplex, duplex};
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;

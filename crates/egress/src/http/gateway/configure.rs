@@ -13,8 +13,8 @@ use super::{left, noted, refusal, whole};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
-use crate::http::handle::Request;
 use crate::http::problem::{After, Reply};
+use crate::http::request::Request;
 
 /// The largest configuration.
 const LARGEST: usize = 64 * 1024;

@@ -16,10 +16,11 @@ use crate::exchange::{self, Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
-use crate::http::handle::{Request, deny};
 use crate::http::head::BodyLength;
 use crate::http::incoming::Incoming;
 use crate::http::problem::After;
+use crate::http::refuse::deny;
+use crate::http::request::Request;
 use crate::inject::{AUTHENTICATION, Form, Sending, inject};
 
 /// The largest request to a model: long conversations with pictures in them.

@@ -4,7 +4,6 @@
 //! A request with an absolute target is answered as on 8081, so that either port may be named as the proxy.
 
 mod ask;
-mod capability;
 mod configure;
 mod llm;
 mod proxy;
@@ -13,63 +12,23 @@ mod template;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::json;
-use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Answer;
-use super::handle::{Request, Via};
-use super::head::{BodyLength, Buffered, RequestHead};
+use super::head::{BodyLength, RequestHead};
 use super::incoming::Incoming;
 use super::problem::{After, Reply};
-use super::serve1::serve_requests;
-use super::stream::{AgentReader, AgentStream};
+use super::request::Request;
+use super::stream::AgentReader;
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
-use crate::serve::Door;
 
 /// How long a question to the platform about earlier runs may be.
 const LONGEST_QUERY: usize = 1024;
-/// How long the first octet on a Unix socket may take.
-const FIRST_OCTET: Duration = Duration::from_secs(120);
-
-/// Serves the gateway until its listener fails.
-pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Door) -> io::Result<()> {
-    loop {
-        let (stream, place) = door.accept().await?;
-        let gate = Rc::clone(&gate);
-        tokio::task::spawn_local(async move {
-            let _ = stream.set_nodelay(true);
-            let _ = serve_requests(gate, Via::Gateway, AgentStream::Tcp(stream), BytesMut::new()).await;
-            drop(place);
-        });
-    }
-}
-
-/// Serves the gateway on a Unix socket: the same paths, and the JSON form of S2 for those who begin with a brace.
-pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
-    loop {
-        let (stream, place) = crate::serve::accept_unix(&listener).await?;
-        let gate = Rc::clone(&gate);
-        tokio::task::spawn_local(async move {
-            let mut agent = Buffered::new(stream);
-            let first = agent.fill(FIRST_OCTET).await;
-            let _ = match (first, agent.ahead.first()) {
-                (Ok(1..), Some(b'{')) => capability::serve(gate, agent).await,
-                (Ok(1..), _) => {
-                    let Buffered { ahead, reader } = agent;
-                    serve_requests(gate, Via::Gateway, AgentStream::Unix(reader), ahead).await
-                }
-                _ => Ok(()),
-            };
-            drop(place);
-        });
-    }
-}
 
 /// Answers a request for one of the gateway's own paths.
 pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_>) -> io::Result<After> {

@@ -11,16 +11,18 @@ use policy::{Denial, Guard, Placeholders, Plane, Target};
 
 use super::ask::Ask;
 use super::{left, no_room, refusal, room, template, whole};
+use crate::credentials::unfit;
 use crate::exchange::{Asked, Exchange, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
-use crate::http::handle::{Request, deny};
 use crate::http::head::BodyLength;
 use crate::http::incoming::Incoming;
 use crate::http::problem::After;
+use crate::http::refuse::deny;
+use crate::http::request::Request;
 use crate::http::stream::AgentReader;
-use crate::inject::{Form, Sending, inject, unfit};
+use crate::inject::{Form, Sending, inject};
 
 /// The largest body in which placeholders are replaced (REQUIREMENTS, literal behaviour).
 const LARGEST_BODY: usize = 5 * 1024 * 1024;

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::gate::Gate;
-use crate::http::handle::Via;
 use crate::http::head::Buffered;
+use crate::http::request::Via;
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
