@@ -13,7 +13,7 @@ use crate::key::audit_key;
 use crate::platform::{History, Platform, Sources};
 use crate::sidecar::{self, Errand, Purse};
 use crate::state::{StateDirectory, append};
-use crate::watch::first_word;
+use crate::word::first_word;
 
 /// What the sidecar's questions are answered from.
 pub(crate) struct Desk {

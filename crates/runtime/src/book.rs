@@ -9,9 +9,9 @@ use sandbox::{Ended, Plan, Taken, UndoLog};
 use crate::error::Error;
 use crate::live::{Alive, reap_dead};
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, now};
-use crate::run::{Finished, Lived, Report};
+use crate::report::End;
+use crate::report::{Finished, Lived, Report};
 use crate::state::StateDirectory;
-use crate::watch::End;
 
 /// Exit codes beside the command's own. DESIGN §4
 const TIMED_OUT: i32 = 124;

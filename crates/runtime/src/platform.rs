@@ -1,7 +1,6 @@
 //! The platform of a run without a server: this process answers its sidecar's questions for credentials, over a socket the
 //! sidecar inherited. The protocol is the server's: HTTP, `/internal/credentials/{providerId}`, a run token as bearer.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,12 +13,12 @@ use sandbox::Caller;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::own_secrets::{OWN_SECRETS, PROXY_URL, SYSTEM_PROVIDER_KEYS};
 use crate::proxy_url;
 use crate::record::RunRecord;
 use crate::stash::Stash;
 use crate::state::StateDirectory;
-use crate::system_keys;
-use crate::vault::{self, VaultLater};
+use crate::vault::VaultLater;
 
 /// The largest question.
 const LARGEST: usize = 8 * 1024;
@@ -64,9 +63,6 @@ impl History {
     }
 }
 
-/// The variables in which this program alone is told secrets.
-pub(crate) const OWN_SECRETS: [&CStr; 3] = [vault::VARIABLE_C, proxy_url::VARIABLE, system_keys::VARIABLE_C];
-
 /// What credentials come from.
 #[derive(Debug)]
 pub(crate) struct Sources {
@@ -89,8 +85,8 @@ impl Sources {
         organisation: Option<&OrganisationName>,
     ) -> Result<Self, Error> {
         let vault = VaultLater::prepare(caller, directory, organisation)?;
-        Stash::forget(caller, system_keys::VARIABLE_C);
-        Ok(Self { vault, proxy: Stash::take(caller, proxy_url::VARIABLE)? })
+        Stash::forget(caller, SYSTEM_PROVIDER_KEYS);
+        Ok(Self { vault, proxy: Stash::take(caller, PROXY_URL)? })
     }
 }
 

@@ -2,8 +2,6 @@
 //! and for errands of our own, which heed the variables of other programs as well. A user and password in it stay with this
 //! process, which gives them to the sidecar as any other credential.
 
-use std::ffi::CStr;
-
 use credential::{Credential, Secret, Value};
 use egress::Detour;
 use policy::{HostPattern, Policy, Proxy};
@@ -13,7 +11,7 @@ use crate::error::Error;
 use crate::stash::Stash;
 
 const NAME: &str = "PROXY_URL";
-pub(crate) const VARIABLE: &CStr = c"PROXY_URL";
+
 const DIRECT: &str = "NO_PROXY";
 /// The name under which its user and password are asked for.
 pub(crate) const CREDENTIAL: &str = "proxy-url";

@@ -136,26 +136,6 @@ impl RunRecord {
         records.sort_by(|a, b| b.started.cmp(&a.started));
         Ok(records)
     }
-
-    /// Removes a run from the record. One that is going on is refused.
-    ///
-    /// # Errors
-    /// When it is going on, is not there, or cannot be removed.
-    pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        refuse_running(directory, run)?;
-        crate::changes::forget(directory, run)?;
-        // The audit first: a record without one can be removed again.
-        let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);
-        for path in companions.chain([directory.audit(run), directory.record(run)]) {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(state(&path, error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 pub(crate) fn now() -> String {

@@ -4,13 +4,11 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use credential::{Placeholder, Vault};
-use egress::{Notice, Summary};
-use policy::{Backend, Inbound, Policy, Provider, RunId, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started, Stdio};
+use credential::Vault;
+use policy::{Backend, Inbound, RunSpec, Terminal, WorkspaceMode};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Stdio};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
@@ -22,13 +20,15 @@ use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::images::{self, Images};
 use crate::inbound;
+use crate::minted::{new_run_id, placeholders};
 use crate::platform::{History, Sources};
 use crate::proxy_url;
-use crate::record::Outcome;
+use crate::report::{End, Finished, Lived, Report};
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
-use crate::watch::{End, SIGTERM, Seen, Watch, last_word};
+use crate::watch::{SIGTERM, Seen, Watch};
+use crate::word::last_word;
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: until it is the run's turn, and then.
 const MAKING: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
@@ -46,26 +46,6 @@ pub struct RunRequest {
     pub state: StateDirectory,
     /// Namespaces for its sandbox, where whoever asks began them early.
     pub ahead: Option<Ahead>,
-}
-
-/// What is told while a run goes on.
-#[derive(Debug)]
-pub enum Report<'a> {
-    /// Something is weaker than it could be.
-    Notice(&'a str),
-    /// A request was denied; each target and guard is told once.
-    Denied(&'a Notice),
-    /// What the run wrote in its workspace is kept apart, for a person to decide.
-    KeptApart(&'a RunId),
-}
-
-/// A run that is over.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    /// Its identifier.
-    pub run: RunId,
-    /// What became of it.
-    pub outcome: Outcome,
 }
 
 /// Runs a command to its end.
@@ -187,28 +167,6 @@ fn workspace_of(spec: &RunSpec, caller: &Caller) -> PathBuf {
     spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |named| caller.resolve(named))
 }
 
-/// A placeholder for each provider: new for each run, so that none is worth keeping.
-pub(crate) fn placeholders(policy: &Policy) -> Result<Vec<(Placeholder, Arc<Provider>)>, Error> {
-    let mint = |provider: &Arc<Provider>| {
-        let mut random = [0; 24];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Error::Plumbing { what: "make a placeholder", source: errno.into() })?;
-        Ok((Placeholder::mint(random), Arc::clone(provider)))
-    };
-    policy.providers().map(mint).collect()
-}
-
-/// A new identifier.
-///
-/// # Errors
-/// When the system gives no randomness.
-pub fn new_run_id() -> Result<RunId, Error> {
-    let mut bytes = [0; 12];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::Plumbing { what: "name the run", source: errno.into() })?;
-    Ok(RunId::from_random(bytes))
-}
-
 /// Records, keys and approvals must be out of the agent's reach.
 fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
     let mut own = vec![state.directory().to_path_buf()];
@@ -233,14 +191,6 @@ fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Res
         }
         .into()),
     }
-}
-
-/// What a life came to, before it is written down.
-pub(crate) struct Lived {
-    pub(crate) end: End,
-    pub(crate) summary: Option<Summary>,
-    pub(crate) usage: Option<sandbox::Usage>,
-    pub(crate) sandbox: Started,
 }
 
 /// Acquires everything in order, waits, and lets the sandbox go. What was acquired for longer is in the undo log.

@@ -19,8 +19,8 @@ use rustix::process::Signal;
 use sandbox::{Caller, Sidecar, Signals};
 
 use crate::error::{Error, plumbing};
+use crate::minted::placeholders;
 use crate::platform::{History, Platform, Sources};
-use crate::run::placeholders;
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, state};
 

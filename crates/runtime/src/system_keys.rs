@@ -3,7 +3,6 @@
 //! what is wrong with it, and shows nothing that stands there but names that are harmless. S1.27
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 
 use credential::{Secret, Value};
 use policy::{OrganisationName, ProviderId, Target};
@@ -15,7 +14,7 @@ use crate::error::Error;
 
 /// The variable, as the existing platform calls it.
 const VARIABLE: &str = "SYSTEM_PROVIDER_KEYS";
-pub(crate) const VARIABLE_C: &CStr = c"SYSTEM_PROVIDER_KEYS";
+
 /// The largest value, in octets: beyond what Linux lets a variable hold on most machines, execve(2).
 const LARGEST: usize = 256 * 1024;
 /// How many keys there may be, and of how many organisations one of them may be.

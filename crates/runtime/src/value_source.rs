@@ -10,7 +10,7 @@ use credential::Secret;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::error::Error;
-use crate::platform::OWN_SECRETS;
+use crate::own_secrets::OWN_SECRETS;
 
 /// The largest value that is read; the vault refuses earlier.
 const LARGEST: u64 = 1 << 20;

@@ -11,6 +11,7 @@ use policy::{OrganisationName, ProviderId, RunSpec};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::own_secrets::CONNECTION_ENCRYPTION_KEY;
 use crate::stash::Stash;
 use crate::state::{StateDirectory, make_directory, make_once, state};
 use crate::system_keys::SystemKey;
@@ -18,7 +19,7 @@ use crate::value_source::ValueSource;
 
 /// The variable that holds keys, as the existing platform calls it. S1.18
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
-pub(crate) const VARIABLE_C: &std::ffi::CStr = c"CONNECTION_ENCRYPTION_KEY";
+
 const KEY: &str = "vault.key";
 
 /// A credential in the vault, without its values.
@@ -156,7 +157,7 @@ impl VaultLater {
         organisation: Option<&OrganisationName>,
     ) -> Result<Self, Error> {
         drop(keyring(caller.variable(VARIABLE), directory)?);
-        let text = Stash::take(caller, VARIABLE_C)?;
+        let text = Stash::take(caller, CONNECTION_ENCRYPTION_KEY)?;
         Ok(Self { directory: directory.clone(), organisation: organisation.cloned(), text })
     }
 

@@ -1,43 +1,28 @@
 //! The middle of a run: waiting for whatever comes first, in one thread, until the command has ended.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Summary, Told};
 use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Ended, Event, SetUpEnd, Sidecar, Signals, Started, Usage};
+use sandbox::{Event, SetUpEnd, Sidecar, Signals, Started, Usage};
 
 use crate::companion::Companions;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::record::SetUpRecord;
 use crate::relay::Relay;
-use crate::run::Report;
+use crate::report::{End, Report};
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a sidecar of this machine may take to begin.
-const FIRST_WORD: Duration = Duration::from_secs(60);
+
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
 pub(crate) const SIGTERM: i32 = 15;
 const SIGWINCH: i32 = 28;
-
-/// How the middle came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The command ended.
-    Ended(Ended),
-    /// Its time was over.
-    TimedOut,
-    /// It was asked to end, did not, and was made to.
-    Killed(i32),
-    /// The command could not be executed.
-    NotExecuted(i32),
-}
 
 /// What was seen of it.
 pub(crate) struct Seen {
@@ -298,37 +283,4 @@ impl Watch<'_> {
             state.kill_at = state.kill_at.map(|(_, signal)| (now + GRACE, signal));
         }
     }
-}
-
-/// Before the sandbox is whole: the certificate of the run's authority, which the sidecar is making meanwhile.
-pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let mut buffer = [0; 8192];
-    let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Timespec::try_from(FIRST_WORD).ok().as_ref())?;
-    let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
-    match Told::parse(&buffer[..length]) {
-        Some(Told::Authority(pem)) => Ok(pem.into_bytes()),
-        _ => Err(io::Error::other("it told something else than its authority")),
-    }
-}
-
-/// After the command has ended: what the sidecar still has to tell, up to its last word.
-pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
-    let mut buffer = [0; 8192];
-    let deadline = Instant::now() + GRACE;
-    while Instant::now() < deadline {
-        let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
-        let _ = rustix::event::poll(&mut fds, left.as_ref());
-        match rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
-            Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
-                Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
-                Some(Told::Summary(summary)) => return Some(summary),
-                Some(Told::Authority(_)) | None => {}
-            },
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            _ => return None,
-        }
-    }
-    None
 }

@@ -10,7 +10,7 @@ use policy::RunId;
 use runtime::StateDirectory;
 use sandbox::Caller;
 
-use super::runs::find;
+use super::run_name::find;
 use crate::arguments::Audit;
 use crate::exit::Done;
 use crate::output::{self, Form};

@@ -7,7 +7,7 @@ use policy::RunId;
 use runtime::StateDirectory;
 use sandbox::{Caller, Change, What};
 
-use super::runs;
+use super::run_name;
 use crate::exit::{Done, Usage};
 use crate::output;
 
@@ -86,7 +86,7 @@ fn state() -> Result<StateDirectory, anyhow::Error> {
 
 fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Error> {
     match run {
-        Some(name) => runs::find(state, name),
+        Some(name) => run_name::find(state, name),
         None => runtime::latest_with_changes(state).ok_or_else(|| {
             let hint = "lockgate run --workspace-mode overlay -- CMD keeps them apart";
             Usage::error("no run's changes are kept apart", hint)

@@ -14,6 +14,7 @@ pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;
 pub(crate) mod run;
+mod run_name;
 pub(crate) mod runs;
 pub(crate) mod sidecar;
 mod spec;

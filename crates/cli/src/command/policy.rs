@@ -1,10 +1,9 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
 use policy::{Asked, Carriage, Host, Method, Plane, Port, Target, View};
-use runtime::{Settings, StateDirectory};
-use sandbox::Caller;
 
-use super::{policy_check, policy_edit, spec};
+use super::spec::settings;
+use super::{policy_check, policy_edit};
 use crate::arguments::{Policy, Spec};
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
@@ -23,13 +22,6 @@ pub(crate) fn policy(command: Policy) -> Done {
             Ok(0)
         }
     }
-}
-
-/// The settings that a command's flags ask for, as a run would have them.
-pub(super) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
-    let caller = Caller::current()?;
-    let state = StateDirectory::of(&caller)?;
-    Ok(Settings::load(&spec::request(spec)?, &caller, &state)?)
 }
 
 fn ls(spec: &Spec, form: Form) -> Done {

@@ -8,7 +8,7 @@ use egress::{Answers, Files, Gate, GateOptions};
 use policy::{Method, Policy};
 use serde::{Deserialize, Serialize};
 
-use super::policy::settings;
+use super::spec::settings;
 use crate::arguments::PolicyCheck;
 use crate::exit::{Done, Usage};
 use crate::output;

@@ -4,7 +4,8 @@ use policy::{
     AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, VariableConfig, WorkspaceConfig,
     WorkspaceTable,
 };
-use runtime::SettingsRequest;
+use runtime::{Settings, SettingsRequest, StateDirectory};
+use sandbox::Caller;
 
 use crate::arguments::Spec;
 use crate::exit::Usage;
@@ -17,6 +18,13 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
         workspace: spec.workspace.clone(),
         flags: config(spec)?,
     })
+}
+
+/// The settings that a command's flags ask for, as a run would have them.
+pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
+    let caller = Caller::current()?;
+    let state = StateDirectory::of(&caller)?;
+    Ok(Settings::load(&request(spec)?, &caller, &state)?)
 }
 
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {

@@ -7,7 +7,7 @@
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 use zeroize::Zeroizing;
 
-use super::needles::{Edges, Needle};
+use super::needle::{Edges, Needle};
 use crate::escape::{HexCase, each, hex, is_unreserved, json, percent};
 
 /// Up to which length a secret is looked for in two layers: what is looked for grows with the square.

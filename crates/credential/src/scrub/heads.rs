@@ -11,7 +11,7 @@ use std::ops::Range;
 use aho_corasick::packed;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind, Span};
 
-use super::needles::Needle;
+use super::needle::Needle;
 
 /// The most octets of a head. The vector search compares four; more only spare it idle looks at needles.
 const LONGEST: usize = 8;

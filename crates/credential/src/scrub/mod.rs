@@ -16,6 +16,7 @@
 
 mod forms;
 mod heads;
+mod needle;
 mod needles;
 mod samples;
 

@@ -6,11 +6,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use zeroize::Zeroizing;
-
 use super::Scrubber;
 use super::forms;
 use super::heads::Heads;
+use super::needle::{Edges, Needle};
 use super::samples::Samples;
 use crate::secret::Secret;
 
@@ -37,25 +36,6 @@ struct Set {
     edges: Edges,
     /// The length of the shortest.
     shortest: usize,
-}
-
-/// One form of one secret.
-pub(super) struct Needle {
-    pub(super) octets: Zeroizing<Vec<u8>>,
-    pub(super) edges: Edges,
-}
-
-/// Whether the characters beside a needle hold bits of the secret: those of base64 that straddle its ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Edges {
-    pub(super) before: bool,
-    pub(super) after: bool,
-}
-
-impl Edges {
-    const fn or(self, other: Self) -> Self {
-        Self { before: self.before || other.before, after: self.after || other.after }
-    }
 }
 
 /// A needle in a text, by octets.

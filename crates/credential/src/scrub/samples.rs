@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-use super::needles::Needle;
+use super::needle::Needle;
 
 /// The octets of a look.
 const LOOK: usize = 4;
@@ -111,7 +111,7 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
-    use crate::scrub::needles::Edges;
+    use crate::scrub::needle::Edges;
 
     fn needles(texts: &[String]) -> Vec<Needle> {
         let needle = |text: &String| Needle {

@@ -5,8 +5,8 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::Login;
 use super::client::{Answer, Ask, Client, failed, refused};
+use super::request::Login;
 use super::url::Url;
 use crate::error::Error;
 use crate::manifest::parse;

@@ -9,8 +9,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::Connect;
 use super::head::UntilHead;
+use super::request::Connect;
 use super::url::Url;
 use crate::error::Error;
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Stream;
+use super::request::Stream;
 
 /// What may come before the end of a head, and what of a body may come with it.
 const MOST: u64 = 256 << 10;

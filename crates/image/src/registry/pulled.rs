@@ -2,10 +2,11 @@
 
 use http::{HeaderValue, StatusCode};
 
+use super::auth;
 use super::blob::{Blob, Download, Next};
 use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
+use super::request::{Connect, PullProgress, PullRequest};
 use super::url::Url;
-use super::{Connect, PullProgress, PullRequest, auth};
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::{Error, UnpackError};

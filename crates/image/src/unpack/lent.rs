@@ -9,45 +9,12 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::tree::{DEEPEST, NOBODY};
-use crate::digest::Digest;
+use super::ownership::NOBODY;
+use super::tree::DEEPEST;
 
 /// The caller, in the user namespace in which such layers are looked after: an id that no file of an image has.
 const CALLER: u32 = NOBODY + 1;
-
-/// Ids that are lent to the caller: those outside that stand for 0 inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LentIds {
-    /// Of users.
-    pub users: u32,
-    /// Of groups.
-    pub groups: u32,
-}
-
-/// The same, for the layers of one image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lent {
-    /// The ids.
-    pub ids: LentIds,
-    /// Which image, by the beginning of what it is known by.
-    image: u64,
-}
-
-impl Lent {
-    /// For the image of a configuration, or of what else tells it from others.
-    pub(crate) fn to(ids: LentIds, config: &[u8]) -> Self {
-        let hex = Digest::of(config).hex().to_owned();
-        Self { ids, image: u64::from_str_radix(&hex[..16], 16).unwrap_or_default() }
-    }
-
-    /// What tells layers of it from others of the same content.
-    pub(crate) fn suffix(&self) -> String {
-        let LentIds { users, groups } = self.ids;
-        format!("lent-{users}-{groups}-{:016x}", self.image)
-    }
-}
 
 /// Gives the caller what belongs to a user or a group in a layer's directory. What is given over already stays as it is.
 pub(crate) fn give(tree: &Path, user: u32, group: u32) -> io::Result<()> {
@@ -94,17 +61,4 @@ fn give_one(
     let flags =
         AtFlags::SYMLINK_NOFOLLOW | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
     rustix::fs::chownat(directory, name, user, group, flags)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layers_of_two_images_have_two_names() {
-        let ids = LentIds { users: 100_000, groups: 200_000 };
-        let (one, other) = (Lent::to(ids, b"a"), Lent::to(ids, b"b"));
-        assert_ne!(one.suffix(), other.suffix());
-        assert!(one.suffix().starts_with("lent-100000-200000-"), "{}", one.suffix());
-    }
 }

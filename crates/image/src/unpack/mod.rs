@@ -10,6 +10,7 @@ mod archive;
 mod compression;
 mod lent;
 mod name;
+mod ownership;
 mod tree;
 
 use std::io::Read;
@@ -18,22 +19,11 @@ use std::os::fd::BorrowedFd;
 pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
 pub(crate) use self::lent::give;
-pub use self::lent::{Lent, LentIds};
 use self::name::{EntryName, Place};
+pub use self::ownership::{Lent, LentIds, Ownership};
 use self::tree::Tree;
 pub(crate) use self::tree::{is_opaque, open_beneath};
 use crate::error::UnpackError;
-
-/// Whose the files of a layer are, on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ownership {
-    /// As the layer says: root alone can.
-    Keep,
-    /// All of them the caller's own.
-    Squash,
-    /// As the layer says, in ids that are lent to the caller; those of the image's own user are the caller's.
-    Lent(Lent),
-}
 
 /// How much a layer may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

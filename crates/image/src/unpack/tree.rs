@@ -9,14 +9,13 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timestamps,
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::Ownership;
 use super::archive::Meta;
+use super::ownership::{NOBODY, Ownership};
 use crate::error::UnpackError;
 
 /// The attribute by which overlayfs knows an opaque directory, mounted with `userxattr`.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
-/// The highest id that a sandbox of the container backend can show; what is beyond belongs to nobody.
-pub(super) const NOBODY: u32 = 65534;
+
 /// Of how many directories the time is kept, which writing into them changes.
 const MOST_TIMES: usize = 100_000;
 /// How deep a directory may really lie, links on the way followed, so that it can be taken away again.

@@ -10,8 +10,8 @@ use credential::Secret;
 
 use super::Prepared;
 use super::bound::Bound;
-use super::form::Form;
 use super::judge::Judge;
+use super::table::Form;
 use super::table::{Entry, Tool, Whole};
 
 /// The largest file that enters, and the most of them together.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::form::Form;
 use crate::error::Error;
 
 const DATA: &str = include_str!("../../../../profiles/builtin_tools.toml");
@@ -31,6 +30,30 @@ pub(super) struct Tool {
     pub(super) cache: Vec<PathBuf>,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Form {
+    /// git-config(1).
+    GitConfig,
+    /// gitcredentials(7), as `store` keeps them.
+    GitCredentials,
+    /// Python's configparser, for pip.
+    Ini,
+    /// npm's.
+    Npmrc,
+    /// JSON.
+    Json,
+    /// TOML.
+    Toml,
+    /// YAML, as much of it as people write by hand.
+    Yaml,
+    /// A text for people or models.
+    Text,
+    /// A folder of them.
+    Texts,
 }
 
 /// A file, or a folder of texts, by its path from the home.

@@ -9,34 +9,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sandbox::{Event, Signals};
 
 use super::health::{self, Health};
-use super::{Companions, Running, readable, wait_for};
+use super::running::{Companions, Running, Stage};
+use super::wait::{readable, wait_for};
 use crate::error::Error;
-use crate::run::Report;
-
-/// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
-const MAKING: Duration = Duration::from_secs(20);
-const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
-
-/// How far one of them is.
-pub(super) enum Stage {
-    /// Its sandbox is being made, until then at the latest.
-    Making(Instant),
-    /// Its command runs, and it has to be well some time after this moment.
-    Begun(Health, Instant),
-    Well,
-}
-
-impl Stage {
-    /// The first of them.
-    pub(super) fn making(is_at_engine: bool) -> Self {
-        Self::Making(Instant::now() + if is_at_engine { MAKING_BY_ENGINE } else { MAKING })
-    }
-}
+use crate::report::Report;
 
 impl Companions {
     /// Waits until one more can be made: it may have to reach the last.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use egress::CompanionChain;
 use policy::RunId;
 
-use super::{Companions, Running};
+use super::running::{Companions, Running};
 use crate::error::Error;
 use crate::state::StateDirectory;
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use policy::RunId;
 use sandbox::{Taken, UndoLog};
 
-use super::{Companions, Running, wait_for};
+use super::running::{Companions, Running};
+use super::wait::wait_for;
 
 /// How long those that were asked to end may take before they are made to.
 const GRACE: Duration = Duration::from_secs(2);

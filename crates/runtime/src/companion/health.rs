@@ -93,7 +93,7 @@ impl Health {
             self.asked = inlet.begin_probe().ok().map(|()| Instant::now());
             return;
         };
-        if super::readable(inlet.as_fd()) {
+        if super::wait::readable(inlet.as_fd()) {
             self.asked = None;
             self.well = inlet.probed().unwrap_or(false);
             self.why.clone_from(&self.refused);

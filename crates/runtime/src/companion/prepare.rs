@@ -10,7 +10,7 @@ use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
 use crate::images::{self, KeptImage};
-use crate::run::new_run_id;
+use crate::minted::new_run_id;
 use crate::state::StateDirectory;
 
 /// Companions that can be started: what could be refused has been.

@@ -11,33 +11,8 @@ mod yaml;
 
 use std::fmt;
 
-use serde::Deserialize;
-
 use super::judge::Judge;
-
-/// How a file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Form {
-    /// git-config(1).
-    GitConfig,
-    /// gitcredentials(7), as `store` keeps them.
-    GitCredentials,
-    /// Python's configparser, for pip.
-    Ini,
-    /// npm's.
-    Npmrc,
-    /// JSON.
-    Json,
-    /// TOML.
-    Toml,
-    /// YAML, as much of it as people write by hand.
-    Yaml,
-    /// A text for people or models.
-    Text,
-    /// A folder of them.
-    Texts,
-}
+use super::table::Form;
 
 /// A text is not what its form says.
 #[derive(Debug, PartialEq, Eq)]

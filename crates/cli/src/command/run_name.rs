@@ -1,0 +1,29 @@
+//! Which run a person means.
+
+use policy::RunId;
+use runtime::{RunRecord, StateDirectory};
+
+use crate::exit::Usage;
+
+/// The run a person means: an identifier, the beginning of one, or `latest`.
+pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::Error> {
+    if let Ok(run) = name.parse() {
+        return Ok(run);
+    }
+    let all = RunRecord::list(state)?;
+    let found: Vec<&RunRecord> = match name {
+        "latest" => all.first().into_iter().collect(),
+        prefix => all.iter().filter(|record| record.id.starts_with(prefix)).collect(),
+    };
+    match found.as_slice() {
+        [one] => Ok(one.id.parse()?),
+        [] if name == "latest" => {
+            Err(Usage::error("there is no run on record yet", "lockgate run -- CMD makes one"))
+        }
+        [] => Err(Usage::error(format!("there is no run `{name}`"), "lockgate runs ls names them")),
+        many => Err(Usage::error(
+            format!("{} runs begin with `{name}`", many.len()),
+            "give more of the identifier",
+        )),
+    }
+}

@@ -1,0 +1,158 @@
+//! The companions that run, and what is heard of them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use egress::{Entrance, Told};
+use image::HealthCheck;
+use policy::{Companion, Hostname, RunId};
+use sandbox::{Ended, Event, Inlet, RunNetwork, Sidecar, Started, Visit};
+
+use super::health::Health;
+use super::output::Output;
+use super::wait::readable;
+use crate::error::Error;
+use crate::images::KeptImage;
+use crate::report::Report;
+
+/// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
+const MAKING: Duration = Duration::from_secs(20);
+const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
+
+/// How far one of them is.
+pub(super) enum Stage {
+    /// Its sandbox is being made, until then at the latest.
+    Making(Instant),
+    /// Its command runs, and it has to be well some time after this moment.
+    Begun(Health, Instant),
+    Well,
+}
+
+impl Stage {
+    /// The first of them.
+    pub(super) fn making(is_at_engine: bool) -> Self {
+        Self::Making(Instant::now() + if is_at_engine { MAKING_BY_ENGINE } else { MAKING })
+    }
+}
+
+/// Companions that run.
+#[derive(Default)]
+pub(crate) struct Companions(pub(super) Vec<Running>);
+
+/// One of them.
+pub(super) struct Running {
+    pub(super) companion: Companion,
+    pub(super) sandbox: Started,
+    pub(super) sidecar: Sidecar,
+    pub(super) notices: OwnedFd,
+    pub(super) inlet: Inlet,
+    pub(super) stage: Stage,
+    /// At an engine: its name there, and once it is made its network.
+    pub(super) name_at_engine: Option<RunId>,
+    pub(super) place: Option<(RunId, RunNetwork)>,
+    pub(super) output: Output,
+    /// Whether it has ended.
+    pub(super) ended: bool,
+    /// Its files must be there as long as it is.
+    pub(super) _image: Option<KeptImage>,
+    /// The digest of its image.
+    pub(super) digest: String,
+    pub(super) image_health: Option<HealthCheck>,
+    /// The signal by which its image wants to be asked to end.
+    pub(super) stop: Option<i32>,
+}
+
+impl Companions {
+    /// A way into each, for another sidecar.
+    ///
+    /// # Errors
+    /// When one of them is gone.
+    pub(crate) fn entrances(&self) -> Result<Vec<(Hostname, Entrance)>, Error> {
+        let way = |it: &Running| {
+            if let Some((_, network)) = &it.place {
+                return Ok((it.companion.name.clone(), Entrance::at(network.command())));
+            }
+            let line = it.inlet.another().map_err(|source| it.lost(&source.to_string()))?;
+            let entrance = Entrance::new(line.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
+            Ok((it.companion.name.clone(), entrance))
+        };
+        self.0.iter().map(way).collect()
+    }
+
+    /// The networks of those at an engine, for a sidecar that has its turn among those that reach them: that of the command is
+    /// the first, and no two are the same.
+    pub(crate) fn visits(&self, turn: usize) -> Vec<Visit> {
+        let visit = |(run, network): &(RunId, RunNetwork)| Visit {
+            run: run.clone(),
+            network: *network,
+            turn: turn as u32,
+        };
+        self.0.iter().filter_map(|it| it.place.as_ref().map(visit)).collect()
+    }
+
+    /// What becomes readable when one of them says something, or ends.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let live = self.0.iter().filter(|it| !it.ended);
+        live.flat_map(|it| [it.sandbox.events(), it.notices.as_fd()])
+            .chain(self.0.iter().filter_map(|it| it.output.descriptor()))
+    }
+
+    /// Hears what they say. One that has ended is told of, and the run goes on.
+    pub(crate) fn hear(&mut self, report: &mut dyn FnMut(Report<'_>)) {
+        for it in &mut self.0 {
+            it.output.read();
+            it.take_notices(report);
+            if let Some(how) = it.end_if_any() {
+                let told = format!("companion `{}` has ended: {how}{}", it.companion.name, it.output.told());
+                report(Report::Notice(&told));
+            }
+        }
+    }
+}
+
+impl Running {
+    pub(super) fn lost(&self, why: &str) -> Error {
+        Error::Companion {
+            name: self.companion.name.to_string(),
+            why: format!("{why}{}", self.output.told()),
+            remedy: None,
+        }
+    }
+
+    /// How it ended, the first time it is asked for after that.
+    pub(super) fn end_if_any(&mut self) -> Option<String> {
+        while !self.ended && readable(self.sandbox.events()) {
+            let how = match self.sandbox.next_event() {
+                Ok(Some(Event::Ended(Ended::Code(code)))) => format!("it exited with {code}"),
+                Ok(Some(Event::Ended(Ended::Signal(signal)))) => match self.sandbox.usage() {
+                    Some(usage) if usage.out_of_memory > 0 => "it ran out of memory".into(),
+                    _ => format!("signal {signal} ended it"),
+                },
+                Ok(Some(_)) => continue,
+                Ok(None) | Err(_) => "its sandbox is gone".into(),
+            };
+            self.ended = true;
+            self.output.read();
+            return Some(how);
+        }
+        None
+    }
+
+    pub(super) fn take_notices(&mut self, report: &mut dyn FnMut(Report<'_>)) {
+        let mut buffer = [0; 8192];
+        while let Ok((length @ 1.., _)) =
+            rustix::net::recv(&self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
+        {
+            match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(mut notice)) => {
+                    // What would allow it is not the command's to change.
+                    notice.hint = None;
+                    notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
+                    report(Report::Denied(&notice));
+                }
+                Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
+                _ => {}
+            }
+        }
+    }
+}

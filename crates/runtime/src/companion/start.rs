@@ -1,0 +1,129 @@
+//! The sandbox and the sidecar of each companion.
+
+use std::os::fd::AsFd;
+
+use egress::Entrance;
+use policy::{Hostname, RunId};
+use sandbox::{Caller, Host, Inlet, Lines, Sidecar, Signals, Stdio, UndoLog, Visit};
+
+use super::output::Output;
+use super::prepare::{Prepared, Ready};
+use super::running::{Companions, Running, Stage};
+use crate::beside::{Beside, Given};
+use crate::error::{Error, plumbing};
+use crate::report::Report;
+use crate::sidecar::Purse;
+use crate::state::StateDirectory;
+
+/// What the companions of a run are started with.
+pub(crate) struct Common<'a> {
+    pub(crate) run: &'a RunId,
+    pub(crate) caller: &'a Caller,
+    pub(crate) state: &'a StateDirectory,
+    pub(crate) host: &'a Host,
+    pub(crate) signals: &'a Signals,
+}
+
+impl Companions {
+    /// Starts them, each as soon as those before it can be reached, and waits until all are healthy.
+    ///
+    /// # Errors
+    /// When one does not begin, ends, or is not healthy in time; or the person has enough of waiting. None is left then.
+    pub(crate) fn start(
+        prepared: Prepared,
+        common: &Common<'_>,
+        undo: &mut UndoLog,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Self, Error> {
+        let mut companions = Self::default();
+        for ready in prepared.0 {
+            for notice in &ready.plan.notices {
+                report(Report::Notice(&format!("companion `{}`: {notice}", ready.companion.name)));
+            }
+            companions.await_way(common.signals, report)?;
+            let ways = (companions.entrances()?, companions.visits(companions.0.len() + 1));
+            let began = begin(ready, common, ways, undo)?;
+            companions.0.push(began);
+        }
+        companions.await_health(common.signals, report)?;
+        Ok(companions)
+    }
+}
+
+/// Makes the sandbox of one, and starts its sidecar.
+fn begin(
+    ready: Ready,
+    common: &Common<'_>,
+    (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
+    undo: &mut UndoLog,
+) -> Result<Running, Error> {
+    let Ready { companion, spec, plan, command, image, digest, image_health, stop } = ready;
+    let name = companion.name.to_string();
+    let failed = |why: String| Error::Companion { name: name.clone(), why, remedy: None };
+    let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let (inlet, inlet_inside) = Inlet::pair().map_err(plumbing("make a socket"))?;
+    let (output, streams) = Output::pipe().map_err(plumbing("make a pipe"))?;
+    let given = Given {
+        purse: Purse::default(),
+        desk: None,
+        link: link_inside,
+        notices: notices_inside,
+        peers: None,
+        entrances,
+        inbound: None,
+        chains: Vec::new(),
+        ports_here: None,
+    };
+    let mut beside = Beside {
+        spec: &spec,
+        plan: &plan,
+        run: common.run,
+        companion: Some(&companion.name),
+        audit: common.state.audit_of(common.run, &companion.name),
+        caller: common.caller,
+        state: common.state,
+        proxy: None,
+        given: Some(given),
+        notices: notices.as_fd(),
+        sidecar: None,
+        platform: None,
+        failed: None,
+    };
+    let lines =
+        Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside), visits, ahead: None };
+    let start = match plan.engine {
+        Some(_) => sandbox::start_docker,
+        None => sandbox::start_linux,
+    };
+    let started = start(&plan, common.host, &command, lines, &mut beside, undo);
+    let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
+    let Beside { sidecar, failed: cause, .. } = beside;
+    match (started, sidecar) {
+        (Ok(sandbox), Some(sidecar)) => {
+            let (place, ended) = (None, false);
+            let stage = Stage::making(name_at_engine.is_some());
+            Ok(Running {
+                companion,
+                sandbox,
+                sidecar,
+                notices,
+                inlet,
+                stage,
+                name_at_engine,
+                place,
+                output,
+                ended,
+                _image: image,
+                digest,
+                image_health,
+                stop,
+            })
+        }
+        (Ok(_), None) => Err(failed("it has no sidecar".into())),
+        (Err(error), sidecar) => {
+            sidecar.as_ref().map(Sidecar::end);
+            Err(failed(cause.map_or_else(|| error.to_string(), |cause| cause.to_string())))
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The variables in which this program alone is told secrets.
+
+use std::ffi::CStr;
+
+/// The key, or keys, that the vault is sealed with.
+pub(crate) const CONNECTION_ENCRYPTION_KEY: &CStr = c"CONNECTION_ENCRYPTION_KEY";
+/// The proxy on the way out, with its user and password.
+pub(crate) const PROXY_URL: &CStr = c"PROXY_URL";
+/// The keys of models that are the platform's own.
+pub(crate) const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
+
+/// All of them.
+pub(crate) const OWN_SECRETS: [&CStr; 3] = [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS];

@@ -1,0 +1,30 @@
+//! A run is struck from the record, with all that is kept of it.
+
+use policy::RunId;
+
+use crate::changes::forget;
+use crate::error::Error;
+use crate::record::{RunRecord, refuse_running};
+use crate::state::{StateDirectory, state};
+
+impl RunRecord {
+    /// Removes a run from the record. One that is going on is refused.
+    ///
+    /// # Errors
+    /// When it is going on, is not there, or cannot be removed.
+    pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        refuse_running(directory, run)?;
+        forget(directory, run)?;
+        // The audit first: a record without one can be removed again.
+        let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);
+        for path in companions.chain([directory.audit(run), directory.record(run)]) {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(state(&path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! The first and the last that a sidecar tells.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use egress::{Summary, Told};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::report::Report;
+
+/// How long a sidecar of this machine may take to begin.
+const FIRST_WORD: Duration = Duration::from_secs(60);
+/// How long one that was told to end may take over its last.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// Before the sandbox is whole: the certificate of the run's authority, which the sidecar is making meanwhile.
+pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut buffer = [0; 8192];
+    let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Timespec::try_from(FIRST_WORD).ok().as_ref())?;
+    let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
+    match Told::parse(&buffer[..length]) {
+        Some(Told::Authority(pem)) => Ok(pem.into_bytes()),
+        _ => Err(io::Error::other("it told something else than its authority")),
+    }
+}
+
+/// After the command has ended: what the sidecar still has to tell, up to its last word.
+pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
+    let mut buffer = [0; 8192];
+    let deadline = Instant::now() + LAST_WORD;
+    while Instant::now() < deadline {
+        let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        let _ = rustix::event::poll(&mut fds, left.as_ref());
+        match rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
+                Some(Told::Summary(summary)) => return Some(summary),
+                Some(Told::Authority(_)) | None => {}
+            },
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            _ => return None,
+        }
+    }
+    None
+}
