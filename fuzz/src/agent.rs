@@ -4,10 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixStream};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::sidecar::PATIENCE;
+/// How long anything may take before it counts as hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends octets over a new connection to the proxy, ends, and reads what comes back to its end.
 ///
@@ -71,12 +73,6 @@ pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Whether a text holds a part.
-#[must_use]
-pub fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
-
 /// The first answer's head ends, its lines end in CRLF, and it says once at most how long its body is.
 ///
 /// # Panics
@@ -96,4 +92,10 @@ pub fn assert_clean(answer: &[u8]) {
     let fields: Vec<Vec<u8>> = head.split(|b| *b == b'\n').skip(1).map(<[u8]>::to_ascii_lowercase).collect();
     let has = |name: &[u8]| fields.iter().any(|field| field.starts_with(name));
     assert!(!(has(b"content-length:") && has(b"transfer-encoding:")), "{:?}", String::from_utf8_lossy(head));
+}
+
+/// Whether a text holds a part.
+#[must_use]
+pub fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }

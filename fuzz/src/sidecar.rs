@@ -5,12 +5,11 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use egress::{Answers, Files, Gate, GateOptions, Listeners, SigningKey, Wallet};
 use policy::{Layers, Origin, RunId};
 
-use crate::agent::survive_broken_pipes;
+use crate::agent::{PATIENCE, survive_broken_pipes};
 use crate::platform::Platform;
 
 /// The one host the sidecar lets requests go to, and its port.
@@ -19,8 +18,6 @@ pub const HOST: &str = "up.example.com";
 pub const PORT: u16 = 8080;
 /// A name the sidecar answers.
 pub const DNS_NAME: &str = "ok.example.com";
-/// How long anything may take before it counts as hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A loopback address that no other process of the fuzzer uses.
 #[must_use]

@@ -16,9 +16,9 @@ use super::engine::Engine;
 use super::images::{self, LARGE, SMALL};
 use super::person::{Person, owned, shown};
 use super::sample::{self, Better, Role, Row, Section, Series, Target};
+use super::subject::COMMAND;
 use super::{Bench, machine, starts};
 
-pub(crate) const COMMAND: &str = "/bin/true";
 /// How often `docker run` is started: each takes about fifty times as long as the others. Odd, so that one is the middle.
 const DOCKER_STARTS: usize = 11;
 /// How much faster than `docker run --rm` a start has to be.

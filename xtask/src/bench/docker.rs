@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Bench;
-use super::containers::COMMAND;
 use super::engine::Engine;
 use super::images::{self, SMALL};
 use super::person::owned;
 use super::sample::{self, Better, Role, Row, Section, Series, Target};
+use super::subject::COMMAND;
 
 /// The most that a start may take of what it takes by hand.
 const TARGET: f64 = 0.6;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::containers::COMMAND;
 use super::images::SMALL;
 use super::person::{Person, owned, shown};
 use super::server::Server;
+use super::subject::COMMAND;
 use super::{Bench, machine};
 
 /// How long a daemon may take until it answers.

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use super::processes::{self, Memory};
 use super::sample::{Better, Row, Section, Series};
-use super::starts::{self, Subject};
+use super::starts;
+use super::subject::Subject;
 use super::{Bench, person::Person};
 use crate::bounded::Bounded;
 

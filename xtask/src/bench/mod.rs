@@ -21,6 +21,7 @@ mod sandlock;
 mod server;
 mod splice;
 mod starts;
+mod subject;
 mod terminate;
 
 use std::fs;

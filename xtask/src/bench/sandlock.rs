@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::person::{Person, shown};
 use super::sample::Role;
-use super::starts::{COMMAND, Subject};
+use super::subject::{COMMAND, Subject};
 use super::{Bench, machine};
 
 pub(super) const PEER: &str = "sandlock";

@@ -3,7 +3,7 @@
 //! Subjects take turns, so that what else happens on the machine falls on all of them alike. A start that fails ends the
 //! section: a fast failure must not count as a fast start.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use super::person::{Person, owned, shown};
 use super::sample::{Better, Role, Row, Section, Series, Target};
 use super::sandlock::{self, Sandlock};
+use super::subject::{COMMAND, Subject};
 use super::{Bench, machine};
 
-pub(super) const COMMAND: &str = "/bin/true";
 /// The sandbox a user would otherwise pick, as tight as it gets without a policy.
 const BWRAP: [&str; 10] =
     ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
@@ -28,15 +28,6 @@ const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
 const COLD: Target = Target::Each(&[("bwrap", 1.0), (sandlock::PEER, 0.5)]);
 /// What a start with a credential may take: beside one without, and beside sandlock with TLS opened and a credential.
 const WITH_CREDENTIAL: Target = Target::Each(&[("without", 1.2), (sandlock::WITH_TLS, 1.0)]);
-
-/// Something that starts a command.
-pub(crate) struct Subject {
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) program: PathBuf,
-    /// All but the command itself.
-    pub(crate) args: Vec<String>,
-}
 
 /// The product and what is installed of its peers, as one person starts them; the notes say what is weaker.
 pub(crate) fn subjects(bench: &Bench, person: &Person, notes: &mut Vec<String>) -> Result<Vec<Subject>> {

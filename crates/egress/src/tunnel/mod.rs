@@ -4,6 +4,7 @@
 //! A connection to a name that carries TLS must say the same name in its ClientHello; otherwise not one octet of it
 //! goes on. What is refused is refused fast: a TLS alert where TLS was spoken, else a reset.
 
+mod carry;
 mod client_hello;
 mod connect;
 mod copy;
@@ -11,6 +12,7 @@ mod inbound;
 mod introduction;
 mod open;
 mod porter;
+mod refuse;
 mod sniff;
 mod transparent;
 

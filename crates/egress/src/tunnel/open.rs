@@ -9,7 +9,7 @@ use policy::{Denial, Guard, Plane, Scheme};
 use tokio::net::TcpStream;
 
 use super::agree;
-use super::connect::{Spoken, refuse};
+use super::refuse::{Spoken, refuse};
 use super::sniff::Carried;
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;

@@ -3,13 +3,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
 
 use policy::{Carriage, Denial, Guard, Host, Plane, Port, Scheme, View};
 use tokio::net::TcpStream;
 
+use super::refuse::{Spoken, refuse};
 use super::sniff::{self, Carried};
-use super::{connect, open};
+use super::{carry, open};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
@@ -63,8 +63,8 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
         return match exchange.pin(&gate).await {
-            Ok(exchange) => connect::carry_any(&gate, exchange, agent).await,
-            Err(denial) => connect::refuse(agent, &denial, None).await,
+            Ok(exchange) => carry::carry_any(&gate, exchange, agent).await,
+            Err(denial) => refuse(agent, &denial, None).await,
         };
     }
     let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
@@ -83,29 +83,29 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
                     granted.fail("the connection ended before it said what it carries");
                     agent.reader.set_zero_linger()
                 }
-                Err(denial) => connect::refuse(agent, &denial, None).await,
+                Err(denial) => refuse(agent, &denial, None).await,
             };
         }
-        Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(connect::Spoken::Tls)),
+        Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(Spoken::Tls)),
         Carried::Other => (exchange, None),
     };
     let granted = match exchange.authorize(&gate) {
         Ok(granted) => granted,
-        Err(denial) => return connect::refuse(agent, &denial, spoken).await,
+        Err(denial) => return refuse(agent, &denial, spoken).await,
     };
     match (granted.grant().carriage(), carried) {
         (Carriage::Opened, carried) => open::open(&gate, Plane::Transparent, granted, agent, carried).await,
         (_, Carried::Tls(name)) => match granted.pin(&gate).await {
-            Ok(exchange) => connect::carry_tls(&gate, exchange, agent, name.as_deref()).await,
-            Err(denial) => connect::refuse(agent, &denial, spoken).await,
+            Ok(exchange) => carry::carry_tls(&gate, exchange, agent, name.as_deref()).await,
+            Err(denial) => refuse(agent, &denial, spoken).await,
         },
         (Carriage::Any, _) => match granted.pin(&gate).await {
-            Ok(exchange) => connect::carry_other(&gate, exchange, agent).await,
-            Err(denial) => connect::refuse(agent, &denial, spoken).await,
+            Ok(exchange) => carry::carry_other(&gate, exchange, agent).await,
+            Err(denial) => refuse(agent, &denial, spoken).await,
         },
         _ => {
             let denial = granted.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
-            connect::refuse(agent, &denial, spoken).await
+            refuse(agent, &denial, spoken).await
         }
     }
 }
@@ -124,6 +124,3 @@ fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
         SocketAddr::V6(rustix::net::sockopt::ipv6_original_dst(stream)?)
     })
 }
-
-/// How long a tunnel may be idle: interactive sessions rest for long.
-pub(super) const IDLE: Duration = Duration::from_secs(3600);
