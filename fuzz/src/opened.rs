@@ -9,8 +9,7 @@ use std::time::Duration;
 use egress::{Files, Listeners, RunAuthority};
 use rustls::{ClientConfig, ClientConnection, ServerConnection, StreamOwned};
 
-use crate::agent::PATIENCE;
-use crate::agent::{connect, to_end};
+use crate::agent::{PATIENCE, connect, to_end};
 use crate::sidecar::{HOST, launch, local_tcp, upstream_address};
 use crate::upstream::{listen, read_requests};
 use crate::{authority, frames};

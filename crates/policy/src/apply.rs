@@ -1,22 +1,24 @@
 //! One layer, applied to the spec so far: each value parsed, or refused with the field it stands in.
 
-use std::fmt;
 use std::sync::Arc;
 
-use crate::companion::{Companion, CompanionEgress};
-use crate::config::{EgressDefault, LimitsConfig, RunConfig, TerminalConfig, WorkspaceConfig};
+use crate::at::At;
+use crate::companion::Companion;
 use crate::error::ConfigError;
 use crate::inbound::Inbound;
-use crate::label;
-use crate::layer::{Layer, Origin};
+use crate::layer::Layer;
+use crate::limits::set_limits;
+use crate::origin::{Origin, parse};
 use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy};
-use crate::rule::{AllowRule, At, DenyRule, Policy, RuleName};
-use crate::setup;
-use crate::spec::{Backend, Enforcement, Limits, RunSpec, Terminal, Wiring};
+use crate::rule::{AllowRule, DenyRule, RuleName};
+use crate::rules::Policy;
+use crate::spec::{Backend, RunSpec, Terminal, Wiring};
+use crate::written::{CompanionEgress, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
+use crate::{label, setup};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin, config } = layer;
@@ -132,14 +134,6 @@ fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Resu
     Ok(())
 }
 
-pub(crate) fn parse<T: std::str::FromStr<Err: fmt::Display>>(
-    origin: &Origin,
-    field: &str,
-    text: &str,
-) -> Result<T, ConfigError> {
-    text.parse().map_err(|e: T::Err| ConfigError::new(&origin.to_string(), field, e))
-}
-
 pub(crate) fn apply_limits(
     origin: &Origin,
     config: &RunConfig,
@@ -151,64 +145,6 @@ pub(crate) fn apply_limits(
     let limits = &config.limits;
     spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
     set_limits(origin, "limits", limits, &mut spec.limits)
-}
-
-/// The limits of what is not the command itself: the defaults, and what `config` says.
-pub(crate) fn limits_of(origin: &Origin, field: &str, config: &LimitsConfig) -> Result<Limits, ConfigError> {
-    let mut limits = Limits::default();
-    set_limits(origin, field, config, &mut limits)?;
-    Ok(limits)
-}
-
-fn set_limits(
-    origin: &Origin,
-    field: &str,
-    config: &LimitsConfig,
-    limits: &mut Limits,
-) -> Result<(), ConfigError> {
-    if let Some(text) = &config.memory {
-        limits.memory = parse(origin, &format!("{field}.memory"), text)?;
-    }
-    if let Some(number) = &config.cpus {
-        limits.cpus = parse(origin, &format!("{field}.cpus"), &number.text())?;
-    }
-    if let Some(text) = &config.disk {
-        limits.disk = parse(origin, &format!("{field}.disk"), text)?;
-    }
-    if let Some(pids) = config.pids {
-        limits.pids = pids;
-    }
-    match config.enforce.as_deref() {
-        None => {}
-        Some("required") => limits.enforcement = Enforcement::Required,
-        Some("best-effort") => limits.enforcement = Enforcement::BestEffort,
-        Some(other) => {
-            let problem = format!("`{other}` is not `required` or `best-effort`");
-            return Err(ConfigError::new(&origin.to_string(), format!("{field}.enforce"), problem));
-        }
-    }
-    refuse_too_small(&origin.to_string(), field, limits)
-}
-
-/// A sandbox needs room for its own first processes.
-fn refuse_too_small(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
-    const LEAST_MEMORY: u64 = 4 << 20;
-    const LEAST_PIDS: u32 = 2;
-    const LEAST_DISK: u64 = 64 << 10;
-    let small = |part: &str, given: String, least: &str| {
-        let problem = format!("{given} is too small to start in; give at least {least}");
-        Err(ConfigError::new(origin, format!("{field}.{part}"), problem))
-    };
-    if limits.memory.bytes() < LEAST_MEMORY {
-        return small("memory", limits.memory.to_string(), "4MiB");
-    }
-    if limits.pids < LEAST_PIDS {
-        return small("pids", limits.pids.to_string(), "2");
-    }
-    if limits.disk.bytes() < LEAST_DISK {
-        return small("disk", limits.disk.to_string(), "64KiB");
-    }
-    Ok(())
 }
 
 fn apply_env(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {

@@ -2,7 +2,7 @@
 
 use crate::hostname::Host;
 use crate::path::Path;
-use crate::provider::ProviderId;
+use crate::provider_id::ProviderId;
 use crate::target::{Method, Port, Scheme, Target};
 
 /// The way a request came in.

@@ -1,128 +1,23 @@
 //! Companions: the services a command needs beside it, each an image in a sandbox of its own, reached by its name.
 
-use std::collections::BTreeMap;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::apply::{limits_of, parse};
-use crate::asked::{Asked, View};
-use crate::config::{AllowConfig, DenyConfig, EgressConfig, EgressDefault, LimitsConfig, Number, RunConfig};
-use crate::decide::Carriage;
-use crate::denial::{Denial, Guard};
+use crate::at::At;
 use crate::error::ConfigError;
-use crate::hostname::{Host, Hostname};
+use crate::hostname::Hostname;
 use crate::inbound::refuse_unservable;
-use crate::layer::Origin;
+use crate::limits::{Limits, limits_of};
+use crate::origin::{Origin, parse};
 use crate::pattern::is_reserved;
 use crate::quantity::Span;
 use crate::reach::compile_ports;
-use crate::rule::{At, Policy, RuleName};
-use crate::spec::{Backend, Limits, RunSpec};
+use crate::rules::Policy;
 use crate::target::Port;
+use crate::written::CompanionConfig;
 
-/// How many companions a run may have: each is a sandbox, a sidecar and their memory.
-const MOST: usize = 16;
 /// The longest name: it is a label of a host's name, and part of the names of files.
 const LONGEST_NAME: usize = 32;
 /// How long a companion may take to become healthy unless it says otherwise, and at most.
 const PATIENCE: Span = Span::from_secs(60);
 const MOST_PATIENCE: Span = Span::from_secs(600);
-
-/// `[[companion]]`: a service beside the command, from an image of its own.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct CompanionConfig {
-    /// The name by which the command reaches it: one label, as in `db`.
-    pub name: String,
-    /// The image, by its name in the store.
-    pub image: String,
-    /// Its command; the image's own if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// Variables of its environment.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// The TCP ports that may be reached. Others are refused.
-    pub ports: Vec<u16>,
-    /// When it counts as healthy; when every port accepts a connection if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub health: Option<HealthConfig>,
-    /// What it may use up, beside what the command may.
-    #[serde(default, skip_serializing_if = "ResourcesConfig::is_empty")]
-    pub resources: ResourcesConfig,
-    /// Where its own requests may go; where the command's may, without credentials, if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub egress: Option<CompanionEgress>,
-}
-
-/// `resources`: what a companion may use up.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct ResourcesConfig {
-    /// Memory, swap included, as in `512MiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// Processors, as in `2` or `0.5`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Number>,
-    /// Processes and threads at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<u32>,
-    /// What may be written over its image, as in `1GiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
-}
-
-impl ResourcesConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn as_limits(&self) -> LimitsConfig {
-        let Self { memory, cpus, pids, disk } = self.clone();
-        LimitsConfig { memory, cpus, pids, disk, enforce: None }
-    }
-}
-
-/// `[companion.egress]`: the rules of a companion that has its own.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct CompanionEgress {
-    /// Named groups of rules that ship with the program.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub presets: Vec<String>,
-    /// What happens to a host that no rule names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default: Option<EgressDefault>,
-    /// What is allowed. An empty list allows nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<AllowConfig>,
-    /// What is denied whatever is allowed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<DenyConfig>,
-}
-
-impl CompanionEgress {
-    /// The same as the part of a policy file that is about a run's own requests.
-    pub(crate) fn as_of_a_run(&self) -> RunConfig {
-        let Self { presets, default, allow, deny } = self.clone();
-        let egress = EgressConfig { default, allow, deny, ..EgressConfig::default() };
-        RunConfig { presets, egress, ..RunConfig::default() }
-    }
-}
-
-/// `health`: when a companion counts as healthy.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct HealthConfig {
-    /// A command that is run in the companion until it exits with 0; every port must accept a connection if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// How long it may take, as in `60s`, which is the default; `10m` at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub within: Option<String>,
-}
 
 /// A service beside the command, compiled.
 #[derive(Clone, Debug)]
@@ -149,13 +44,6 @@ pub struct Companion {
     pub policy: Policy,
     /// Whether it has rules of its own.
     pub(crate) own_rules: bool,
-}
-
-/// What a policy knows of a companion.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beside {
-    pub(crate) name: Hostname,
-    pub(crate) ports: Vec<Port>,
 }
 
 impl Companion {
@@ -231,62 +119,14 @@ fn name(text: &str) -> Result<Hostname, String> {
     Ok(name)
 }
 
-/// Once every layer has spoken: a companion without rules of its own has the command's, and none has its credentials. Those
-/// before it are within its reach.
-pub(crate) fn settle(spec: &mut RunSpec) -> Result<(), ConfigError> {
-    if spec.companions.is_empty() {
-        return Ok(());
-    }
-    let refuse = |problem: String| ConfigError::new("the run", "companion", problem);
-    if spec.backend == Backend::Process {
-        return Err(refuse(format!("backend `{}` has no companions", spec.backend))
-            .with_hint("use `linux`, `container` or `docker`"));
-    }
-    if spec.companions.len() > MOST {
-        return Err(refuse(format!("there are {}, and a run has {MOST} at most", spec.companions.len())));
-    }
-    let mut beside = Vec::new();
-    for companion in &mut spec.companions {
-        let rules = match companion.own_rules {
-            true => Policy { ceiling: spec.policy.ceiling.clone(), ..companion.policy.clone() },
-            false => spec.policy.clone(),
-        };
-        companion.policy = Policy { providers: Vec::new(), companions: beside.clone(), ..rules };
-        beside.push(Beside { name: companion.name.clone(), ports: companion.ports.clone() });
-    }
-    spec.policy.companions = beside;
-    Ok(())
-}
-
-impl Policy {
-    /// The companion of a name, and what its rule is called.
-    pub(crate) fn companion_of(&self, name: &Hostname) -> Option<(&Beside, RuleName)> {
-        let found = self.companions.iter().find(|companion| companion.name == *name)?;
-        Some((found, RuleName::new(format!("companion {name}"))))
-    }
-
-    /// Whether what is asked for is a companion, and then how far it goes. Its ports alone decide: it is part of the sandbox, and
-    /// what it may do outside is for its own policy to say.
-    pub(crate) fn decide_companion(&self, asked: &Asked) -> Option<Result<(RuleName, Carriage), Denial>> {
-        let Host::Name(name) = &asked.host else { return None };
-        let (companion, rule) = self.companion_of(name)?;
-        if !companion.ports.contains(&asked.port) {
-            let list: Vec<String> = companion.ports.iter().map(ToString::to_string).collect();
-            let reason = format!("port {} of the companion is not among {}", asked.port, list.join(", "));
-            let denial = Denial::new(Guard::Port, reason).with_rule(rule.as_str());
-            return Some(Err(denial.with_hint("name it in the `ports` of that [[companion]]")));
-        }
-        let carriage = match asked.view {
-            View::Request { .. } => Carriage::Request,
-            View::Tls | View::Opaque => Carriage::Any,
-        };
-        Some(Ok((rule, carriage)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::{Asked, View};
+    use crate::denial::Guard;
+    use crate::hostname::Host;
+    use crate::reach::Carriage;
+    use crate::spec::RunSpec;
     use crate::{Backend, Layers, Method, Plane, RunConfig, Target};
 
     fn compiled(text: &str) -> Result<RunSpec, ConfigError> {

@@ -5,27 +5,16 @@ use std::sync::Arc;
 
 use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
-use crate::config::EgressDefault;
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
-use crate::provider::{Provider, ProviderId};
-use crate::reach::Fit;
-use crate::rule::{AllowRule, DenyRule, Policy, RuleName};
+use crate::provider::Provider;
+use crate::provider_id::ProviderId;
+use crate::reach::{Carriage, Fit};
+use crate::rule::{AllowRule, DenyRule, RuleName};
+use crate::rules::Policy;
 use crate::target::{Port, Scheme};
-
-/// What a granted connection may carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carriage {
-    /// This one request.
-    Request,
-    /// Requests that are read and asked for one by one: over TLS, which is opened for it, or in the clear.
-    Opened,
-    /// TLS whose server name is the granted host, and nothing else.
-    Tls,
-    /// Any protocol; TLS only with the granted host as its server name.
-    Any,
-}
+use crate::written::EgressDefault;
 
 /// Leave to go on. It names the host that was granted and how its addresses are judged.
 #[derive(Clone, Debug)]
@@ -130,10 +119,11 @@ impl Policy {
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
         }
         if asked.provider.is_none()
-            && let Some(decided) = self.decide_companion(asked)
+            && let Host::Name(name) = &asked.host
+            && let Some(companion) = self.companion(name)
         {
-            let (rule, carriage) = decided?;
-            return Ok(Grant { companion: true, ..self.grant_by(asked, rule, carriage) });
+            let carriage = companion.decide(asked)?;
+            return Ok(Grant { companion: true, ..self.grant_by(asked, companion.rule(), carriage) });
         }
         let mut grant = self.decide_allowed(asked)?;
         let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
@@ -276,8 +266,8 @@ impl Policy {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{name} is denied"));
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
         }
-        if let Some((_, rule)) = self.companion_of(name) {
-            return Ok(rule);
+        if let Some(companion) = self.companion(name) {
+            return Ok(companion.rule());
         }
         if let Some(ceiling) = &self.ceiling {
             ceiling.decide_name(name).map_err(managed)?;

@@ -6,21 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::error::ConfigError;
-use crate::layer::{Layer, Origin};
+use crate::layer::Layer;
+use crate::origin::Origin;
 use crate::spec::RunSpec;
-
-/// `[env.variable.NAME]`: what is special about a variable of a provider's.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct VariableConfig {
-    /// Whether it holds the credential itself, in place of a placeholder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expose: Option<bool>,
-}
+use crate::written::VariableConfig;
 
 /// Whether a layer asks for a credential itself.
 pub(crate) fn is_asked(variables: &BTreeMap<String, VariableConfig>) -> bool {

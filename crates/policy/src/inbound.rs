@@ -3,31 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+use crate::at::At;
 use crate::error::ConfigError;
 use crate::pattern::Width;
-use crate::rule::At;
-use crate::spec::{Backend, RunSpec};
 use crate::target::Port;
-
-/// How many ports a run may open.
-const MOST: usize = 32;
-
-/// `[[inbound]]`: a port of the command's that may be reached from outside.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct InboundConfig {
-    /// The TCP port inside.
-    pub container_port: u16,
-    /// The TCP port of this machine; the same if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_port: Option<u16>,
-    /// Who may connect: addresses, or ranges as in `192.168.1.0/24`. This machine alone if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allowed_sources: Option<Vec<String>>,
-}
+use crate::written::InboundConfig;
 
 /// A port that may be reached from outside, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,27 +138,6 @@ fn number(address: IpAddr) -> u128 {
         IpAddr::V4(v4) => u32::from(v4).into(),
         IpAddr::V6(v6) => v6.into(),
     }
-}
-
-/// Once every layer has spoken: no port twice, and a backend that can.
-pub(crate) fn settle(spec: &RunSpec) -> Result<(), ConfigError> {
-    let refuse = |problem: String| ConfigError::new("the run", "inbound", problem);
-    if spec.inbound.is_empty() {
-        return Ok(());
-    }
-    if spec.inbound.len() > MOST {
-        return Err(refuse(format!("there are {}, and a run has {MOST} at most", spec.inbound.len())));
-    }
-    if spec.backend == Backend::Process {
-        let problem = format!("backend `{}` opens no ports of its own", spec.backend);
-        return Err(refuse(problem).with_hint("use `linux`, `container` or `docker`"));
-    }
-    for (index, inbound) in spec.inbound.iter().enumerate() {
-        if spec.inbound[..index].iter().any(|other| other.host_port == inbound.host_port) {
-            return Err(refuse(format!("port {} of this machine is asked for twice", inbound.host_port)));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 mod address;
 mod apply;
 mod asked;
+mod at;
+mod beside;
 mod companion;
-mod config;
+mod compile;
 mod decide;
 mod denial;
 mod error;
@@ -16,51 +18,62 @@ mod hostname;
 mod inbound;
 mod label;
 mod layer;
+mod limits;
 mod llm;
 mod organisation;
+mod origin;
 mod path;
 mod pattern;
 mod place;
 mod preset;
 mod provider;
-mod provider_config;
+mod provider_id;
 mod proxy;
 mod quantity;
 mod reach;
 mod rule;
+mod rules;
 mod run_id;
+mod settle;
 mod setup;
 mod spec;
 mod target;
 mod trust;
+mod written;
 
 pub use address::AddressClass;
 pub use asked::{Asked, Plane, View};
-pub use companion::{Companion, CompanionConfig, CompanionEgress, HealthConfig, ResourcesConfig};
-pub use config::{
-    AllowConfig, CopyConfig, DenyConfig, EgressConfig, EgressDefault, EnvConfig, LimitsConfig, MountConfig,
-    Number, RunConfig, TerminalConfig, WorkspaceConfig, WorkspaceTable,
-};
-pub use decide::{Carriage, Grant};
+pub use companion::Companion;
+pub use decide::Grant;
 pub use denial::{Denial, Guard};
 pub use error::ConfigError;
-pub use expose::VariableConfig;
 pub use hostname::{Host, Hostname};
-pub use inbound::{Inbound, InboundConfig};
+pub use inbound::Inbound;
 pub use label::Label;
-pub use layer::{Layer, Layers, Merged, Origin};
-pub use llm::{Budget, BudgetConfig, LlmConfig, MicroUsd, PriceConfig, Spending, Tokens};
+pub use layer::{Layer, Layers, Merged};
+pub use limits::{Enforcement, Limits};
+pub use llm::{Budget, MicroUsd, Spending, Tokens};
 pub use organisation::OrganisationName;
+pub use origin::Origin;
 pub use path::Path;
 pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{Preset, preset_names, provider_for, provider_names, provider_variables};
-pub use provider::{Injection, Place, Provider, ProviderId, Rate};
-pub use provider_config::{InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig};
-pub use proxy::{Proxies, Proxy, ProxyConfig, ProxyScheme};
+pub use provider::{Injection, Place, Provider, Rate};
+pub use provider_id::ProviderId;
+pub use proxy::{Proxies, Proxy, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};
-pub use rule::{Policy, RuleName, Scrub};
+pub use reach::Carriage;
+pub use rule::RuleName;
+pub use rules::Policy;
 pub use run_id::{RunId, RunIdError};
-pub use setup::{OnFailure, Setup, SetupConfig};
-pub use spec::{Backend, Enforcement, EnvSpec, Limits, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
+pub use setup::{OnFailure, Setup};
+pub use spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
 pub use target::{Authority, Method, Port, Scheme, Target};
+pub use written::{
+    AllowConfig, BudgetConfig, CompanionConfig, CompanionEgress, CopyConfig, DenyConfig, EgressConfig,
+    EgressDefault, EnvConfig, HealthConfig, InboundConfig, InjectConfig, LimitsConfig, LlmConfig, LlmFormat,
+    MountConfig, Number, OneOrMany, Placeholders, PriceConfig, ProviderConfig, ProxyConfig, RateConfig,
+    ResourcesConfig, RunConfig, Scrub, SetupConfig, TerminalConfig, VariableConfig, WorkspaceConfig,
+    WorkspaceTable,
+};

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::config::{AllowConfig, EgressDefault};
+use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::pattern::Width;
-use crate::provider::{Provider, ProviderId};
-use crate::provider_config::{OneOrMany, ProviderConfig};
-use crate::rule::At;
+use crate::provider::Provider;
+use crate::provider_id::ProviderId;
 use crate::target::Port;
+use crate::written::{AllowConfig, EgressDefault, OneOrMany, ProviderConfig};
 
 const DATA: &str = include_str!("../../../profiles/presets.toml");
 

@@ -4,28 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+use crate::ConfigError;
+use crate::at::At;
 use crate::hostname::Host;
 use crate::pattern::HostPattern;
-use crate::provider::ProviderId;
-use crate::rule::At;
+use crate::provider_id::ProviderId;
 use crate::target::{Authority, Port};
-use crate::{ConfigError, Policy};
-
-/// `[[proxy]]`: a proxy on the way out.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyConfig {
-    /// Its name, as in `egress.proxy`.
-    pub id: String,
-    /// Where it is: `http://`, `https://` or `socks5://`, a host and a port, and nothing else.
-    pub url: String,
-    /// The credential by which it knows us, as in `creds set NAME`: its fields `username` and `password`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credential: Option<String>,
-}
+use crate::written::ProxyConfig;
 
 /// How a proxy is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,24 +108,6 @@ impl Proxies {
     /// All of them.
     pub fn declared(&self) -> impl Iterator<Item = &Arc<Proxy>> {
         self.declared.iter()
-    }
-}
-
-impl Policy {
-    /// The proxies of the run.
-    #[must_use]
-    pub fn proxies(&self) -> &Proxies {
-        &self.proxies
-    }
-
-    /// Takes a proxy that the environment names, where nothing else chose one. S1.29
-    pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
-        if self.proxies.chosen.is_none() {
-            self.proxies.direct.extend(direct);
-            let proxy = Arc::new(proxy);
-            self.proxies.declared.push(Arc::clone(&proxy));
-            self.proxies.chosen = Some(proxy);
-        }
     }
 }
 

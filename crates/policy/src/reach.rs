@@ -3,14 +3,26 @@
 use std::fmt;
 
 use crate::asked::{Asked, View};
-use crate::decide::Carriage;
+use crate::at::At;
 use crate::denial::Guard;
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::HostPattern;
-use crate::rule::At;
 use crate::target::{Method, Port, Scheme, Target};
+
+/// What a granted connection may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carriage {
+    /// This one request.
+    Request,
+    /// Requests that are read and asked for one by one: over TLS, which is opened for it, or in the clear.
+    Opened,
+    /// TLS whose server name is the granted host, and nothing else.
+    Tls,
+    /// Any protocol; TLS only with the granted host as its server name.
+    Any,
+}
 
 /// What a rule covers.
 #[derive(Clone, Debug)]

@@ -1,13 +1,12 @@
 //! Set-up commands: what is run before the command, one after the other, in the same sandbox and under the same rules. How they
 //! are run is the sandbox's business.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::is_false;
 use crate::error::ConfigError;
-use crate::layer::Origin;
+use crate::origin::Origin;
 use crate::quantity::Span;
+use crate::written::SetupConfig;
 
 /// How many a run may have, and how long the words of one may be together, in octets.
 const MOST: usize = 16;
@@ -16,20 +15,6 @@ const LONGEST: usize = 64 << 10;
 const PATIENCE: Span = Span::from_secs(300);
 /// The longest text by which one is told of, in characters.
 const LONGEST_NAME: usize = 80;
-
-/// `[[setup]]`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct SetupConfig {
-    /// The command and its arguments.
-    pub command: Vec<String>,
-    /// Whether the run ends where it fails; else that is told, and the command runs all the same.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub required: bool,
-    /// How long it may take, as in `5m`, which is the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<String>,
-}
 
 /// What happens where a set-up command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +52,7 @@ impl Setup {
         }
         let timeout = match &config.timeout {
             None => PATIENCE,
-            Some(text) => crate::apply::parse(origin, &format!("{field}.timeout"), text)?,
+            Some(text) => crate::origin::parse(origin, &format!("{field}.timeout"), text)?,
         };
         let on_failure = if config.required { OnFailure::EndRun } else { OnFailure::GoOn };
         Ok(Self { command: config.command.clone(), on_failure, timeout })

@@ -7,11 +7,12 @@ use crate::companion::Companion;
 use crate::inbound::Inbound;
 use crate::label::Label;
 use crate::layer::Layers;
+use crate::limits::Limits;
 use crate::llm::Spending;
 use crate::organisation::OrganisationName;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
-use crate::quantity::{ByteSize, CpuCount, Span};
-use crate::rule::Policy;
+use crate::quantity::Span;
+use crate::rules::Policy;
 use crate::setup::Setup;
 
 /// The longest a run may take unless a managed policy says otherwise. S1.34.
@@ -73,42 +74,6 @@ impl Wiring {
 impl fmt::Display for Wiring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// What happens where a limit cannot be enforced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enforcement {
-    /// The run is refused.
-    Required,
-    /// The run goes on without, and says so.
-    BestEffort,
-}
-
-/// What a run may use up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Memory, swap included. S1.30.
-    pub memory: ByteSize,
-    /// Processors. S1.31.
-    pub cpus: CpuCount,
-    /// Processes and threads at once.
-    pub pids: u32,
-    /// Octets written to the private directories.
-    pub disk: ByteSize,
-    /// What happens where one cannot be enforced.
-    pub enforcement: Enforcement,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            memory: ByteSize::from_mib(1536),
-            cpus: CpuCount::whole(2),
-            pids: 512,
-            disk: ByteSize::from_mib(4096),
-            enforcement: Enforcement::Required,
-        }
     }
 }
 

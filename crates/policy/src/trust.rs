@@ -2,12 +2,14 @@
 //! policy, which nothing can widen.
 
 use crate::apply::{apply_limits, parse_backend, parse_wiring};
-use crate::config::{EgressDefault, RunConfig, WorkspaceConfig};
 use crate::error::ConfigError;
-use crate::layer::{Layer, Origin};
-use crate::llm::{LlmConfig, Spending};
-use crate::rule::{Policy, Scrub};
-use crate::spec::{Enforcement, RunSpec};
+use crate::layer::Layer;
+use crate::limits::Enforcement;
+use crate::llm::Spending;
+use crate::origin::Origin;
+use crate::rules::Policy;
+use crate::spec::RunSpec;
+use crate::written::{EgressDefault, LlmConfig, RunConfig, Scrub, WorkspaceConfig};
 
 /// Refuses a project's file that would widen anything before the person has approved it.
 pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), ConfigError> {

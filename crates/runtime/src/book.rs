@@ -9,8 +9,7 @@ use sandbox::{Ended, Plan, Taken, UndoLog};
 use crate::error::Error;
 use crate::live::{Alive, reap_dead};
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, now};
-use crate::report::End;
-use crate::report::{Finished, Lived, Report};
+use crate::report::{End, Finished, Lived, Report};
 use crate::state::StateDirectory;
 
 /// Exit codes beside the command's own. DESIGN §4

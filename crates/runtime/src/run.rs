@@ -12,23 +12,20 @@ use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, S
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
-use crate::builtin;
-use crate::changes;
 use crate::companion::{self, Common, Companions, Prepared};
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::images::{self, Images};
-use crate::inbound;
 use crate::minted::{new_run_id, placeholders};
 use crate::platform::{History, Sources};
-use crate::proxy_url;
 use crate::report::{End, Finished, Lived, Report};
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::vault::refuse_missing;
 use crate::watch::{SIGTERM, Seen, Watch};
 use crate::word::last_word;
+use crate::{builtin, changes, inbound, proxy_url};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: until it is the run's turn, and then.
 const MAKING: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));

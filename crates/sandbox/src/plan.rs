@@ -31,9 +31,8 @@ use crate::caller::Caller;
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
-use crate::protect;
 use crate::step::{Source, Step, Visible};
-use crate::tool;
+use crate::{protect, tool};
 
 /// Everything that will be done for a run, before any of it is.
 #[derive(Clone, Debug)]

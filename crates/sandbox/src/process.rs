@@ -20,15 +20,14 @@ use crate::event::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::launch::{Launch, Stdio};
-use crate::linux;
 use crate::plan::Plan;
 use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
-use crate::spawn;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::Step;
 use crate::supervise::{self, Ready};
 use crate::undo::{Undo, UndoLog};
 use crate::watch::Supervised;
+use crate::{linux, spawn};
 
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;

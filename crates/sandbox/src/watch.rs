@@ -9,10 +9,9 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use sys::signal::{self, Signals};
 
 use crate::event::Ended;
-use crate::handshake;
 use crate::inlet::Inlets;
 use crate::launch::{Launch, Stdio};
-use crate::spawn;
+use crate::{handshake, spawn};
 
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;

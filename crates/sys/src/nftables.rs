@@ -17,8 +17,9 @@ mod wall;
 
 use std::io;
 
-use self::transaction::{Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER};
-use self::transaction::{Table, remove};
+use self::transaction::{
+    Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table, remove,
+};
 use self::wall::DNS;
 pub use self::wall::{Wall, put_up};
 

@@ -9,9 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use super::processes::{self, Memory};
 use super::sample::{Better, Row, Section, Series};
-use super::starts;
 use super::subject::Subject;
-use super::{Bench, person::Person};
+use super::{Bench, person::Person, starts};
 use crate::bounded::Bounded;
 
 const COMMAND: &str = "sleep";

@@ -6,11 +6,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::Scrubber;
-use super::forms;
 use super::heads::Heads;
 use super::needle::{Edges, Needle};
 use super::samples::Samples;
+use super::{Scrubber, forms};
 use crate::secret::Secret;
 
 /// The fewest octets of a needle: shorter ones would mask ordinary text, and are no secrets.

@@ -10,11 +10,11 @@ use tokio::net::TcpStream;
 
 use super::carry::carry_both;
 use super::open;
-use super::sniff::{self};
+use super::sniff;
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::http::{After, Buffered};
-use crate::upstream::{self};
+use crate::upstream;
 
 /// The answer to a granted `CONNECT`.
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";

@@ -11,8 +11,7 @@ use credential::Secret;
 use super::Prepared;
 use super::bound::Bound;
 use super::judge::Judge;
-use super::table::Form;
-use super::table::{Entry, Tool, Whole};
+use super::table::{Entry, Form, Tool, Whole};
 
 /// The largest file that enters, and the most of them together.
 const LARGEST: usize = 1 << 20;

@@ -4,12 +4,11 @@
 use tokio::sync::oneshot::Receiver;
 
 use super::attached::Attached;
-use super::container;
 use super::engine::Engine;
 use super::given::{Given, agent_name};
 use super::network::RunNetwork;
-use super::overlay;
 use super::prepare::Own;
+use super::{container, overlay};
 use crate::event::Failure;
 use crate::plan::engine::Maker;
 

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::podman;
 use super::said::told;
-use super::{pool, prepare, socket};
+use super::{podman, pool, prepare, socket};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
 use crate::error::Error;

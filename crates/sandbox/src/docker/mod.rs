@@ -81,11 +81,10 @@ use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::{EngineRun, Maker};
-use crate::protect;
-use crate::source;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
+use crate::{protect, source};
 
 /// Where an engine's socket is if nobody says.
 const SOCKET: &str = "/var/run/docker.sock";

@@ -8,9 +8,8 @@ use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 use super::engine::{Engine, PAUSES};
 use super::names::{EGRESS, labels, network_name, own_label};
 use super::network::{NETWORKS, RunNetwork};
-use super::podman;
-use super::pool;
 use super::said::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
+use super::{podman, pool};
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
 

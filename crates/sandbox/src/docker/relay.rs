@@ -15,8 +15,7 @@ use sys::{cgroup, descriptor};
 
 use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::event::Event;
-use crate::handshake;
-use crate::inlet;
+use crate::{handshake, inlet};
 
 /// How long the keeper may say nothing: it says that it is there every few seconds.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };

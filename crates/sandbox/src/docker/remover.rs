@@ -18,11 +18,10 @@ use std::time::Duration;
 use policy::RunId;
 use sys::descriptor;
 
-use super::behind;
 use super::engine::Engine;
 use super::names::network_name;
 use super::said::told;
-use super::turn;
+use super::{behind, turn};
 use crate::plan::engine::EngineAt;
 use crate::undo;
 

@@ -14,12 +14,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::behind;
-use super::container;
 use super::engine::Engine;
 use super::pool::Member;
 use super::prepare::{self, Own};
-use super::turn;
+use super::{behind, container, turn};
 use crate::plan::engine::EngineAt;
 
 /// How long a run goes on before the pool is filled beside it.

@@ -15,10 +15,9 @@ use sys::{descriptor, landlock, mount};
 
 use super::handover::Laid;
 use super::image::Written;
-use super::link;
 use super::root::Root;
 use super::trust::Trust;
-use super::{Inherited, etc, handover, subordinate, wire};
+use super::{Inherited, etc, handover, link, subordinate, wire};
 use crate::event::Failure;
 use crate::launch::{Launch, Stdio};
 use crate::plan::Plan;

@@ -49,11 +49,10 @@ use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::ids::Identity;
 use crate::plan::limits::LimitsPlan;
-use crate::protect;
-use crate::source;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
+use crate::{protect, source};
 
 /// Everything init inherits from its parent.
 pub(crate) struct Inherited<'a> {

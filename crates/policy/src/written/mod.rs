@@ -1,19 +1,32 @@
 //! The policy file as it is written: raw, every field optional, unknown fields refused. [`crate::Layers`] compiles
 //! it into a [`crate::RunSpec`], which has neither property.
 
+mod companion;
+mod egress;
+mod inbound;
+mod limits;
+mod llm;
+mod provider;
+mod proxy;
+mod setup;
+mod value;
+mod variable;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::companion::CompanionConfig;
-use crate::expose::VariableConfig;
-use crate::inbound::InboundConfig;
-use crate::llm::LlmConfig;
-use crate::provider_config::ProviderConfig;
-use crate::proxy::ProxyConfig;
-use crate::rule::Scrub;
-use crate::setup::SetupConfig;
+pub use self::companion::{CompanionConfig, CompanionEgress, HealthConfig, ResourcesConfig};
+pub use self::egress::{AllowConfig, DenyConfig, EgressConfig, EgressDefault, Scrub};
+pub use self::inbound::InboundConfig;
+pub use self::limits::LimitsConfig;
+pub use self::llm::{BudgetConfig, LlmConfig, PriceConfig};
+pub use self::provider::{InjectConfig, LlmFormat, Placeholders, ProviderConfig, RateConfig};
+pub use self::proxy::ProxyConfig;
+pub use self::setup::SetupConfig;
+pub use self::value::{Number, OneOrMany};
+pub use self::variable::VariableConfig;
 
 /// One policy file: what a run is, and what it may do.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -131,55 +144,6 @@ pub enum TerminalConfig {
     Never,
 }
 
-/// `[limits]`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Memory, swap included, as in `1536MiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// Processors, as in `2` or `0.5`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Number>,
-    /// Processes and threads at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<u32>,
-    /// What may be written to the private directories, as in `4GiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
-    /// `required` (the default) refuses a run whose limits this host cannot enforce; `best-effort` says so and goes on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub enforce: Option<String>,
-}
-
-impl LimitsConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A number that may be written bare or as text.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(untagged)]
-pub enum Number {
-    /// `2`
-    Whole(u32),
-    /// `0.5`
-    Part(f64),
-    /// `"0.5"`
-    Text(String),
-}
-
-impl Number {
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Self::Whole(n) => n.to_string(),
-            Self::Part(n) => n.to_string(),
-            Self::Text(t) => t.clone(),
-        }
-    }
-}
-
 /// `[env]`: nothing of the caller's environment enters unless it is named here.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -223,102 +187,11 @@ pub struct CopyConfig {
     pub target: String,
 }
 
-/// `[egress]`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct EgressConfig {
-    /// What happens to a host that no rule names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default: Option<EgressDefault>,
-    /// The status of a denial on the explicit plane; 403 if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub denied_status: Option<u16>,
-    /// What happens to an answer that cannot be searched for a credential: `strict` (the default) refuses it,
-    /// `best-effort` lets it pass and says so in the audit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scrub: Option<Scrub>,
-    /// The proxy that everything goes through, by its id; `direct` for none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub proxy: Option<String>,
-    /// Hosts that are reached without the proxy.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub no_proxy: Vec<String>,
-    /// What is allowed. An empty list allows nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<AllowConfig>,
-    /// What is denied whatever is allowed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<DenyConfig>,
-}
-
-impl EgressConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
+impl CompanionEgress {
+    /// The same as the part of a policy file that is about a run's own requests.
+    pub(crate) fn as_of_a_run(&self) -> RunConfig {
+        let Self { presets, default, allow, deny } = self.clone();
+        let egress = EgressConfig { default, allow, deny, ..EgressConfig::default() };
+        RunConfig { presets, egress, ..RunConfig::default() }
     }
-}
-
-/// What happens to a host that no rule names.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum EgressDefault {
-    /// It is refused.
-    Deny,
-    /// It is allowed if every address it resolves to is public.
-    OpenInternet,
-}
-
-/// `[[egress.allow]]`: one `url`, or one `host` with its ports.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct AllowConfig {
-    /// Scheme, host, port and path in one: exact, or a prefix that ends in `*`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// A host pattern; any TCP protocol.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
-    /// The ports of `host`; 80 and 443 if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<u16>>,
-    /// With an exact `host`: everything below it as well.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub subdomains: bool,
-    /// The methods; all if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub methods: Option<Vec<String>>,
-    /// With a `url`: lets `%2F` stand inside a segment.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub encoded_slash: bool,
-    /// With one exact host: its addresses. It is then not resolved, and they may be private ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<String>>,
-}
-
-/// `[[egress.deny]]`: deny beats allow.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct DenyConfig {
-    /// Scheme, host, port and path in one: exact, or a prefix that ends in `*`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// A host pattern.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
-    /// The ports of `host`; all if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<u16>>,
-    /// With an exact `host`: everything below it as well.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub subdomains: bool,
-    /// The methods; all if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub methods: Option<Vec<String>>,
-    /// Told to the agent and to the person who hits it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-pub(crate) fn is_false(value: &bool) -> bool {
-    !value
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::is_false;
+use super::value::{OneOrMany, is_false};
 
 /// `[[provider]]`: an outside service with a credential.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -48,26 +48,6 @@ pub struct ProviderConfig {
     /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm: Option<LlmFormat>,
-}
-
-/// A value, or a list of them.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(untagged)]
-pub enum OneOrMany<T> {
-    /// One.
-    One(T),
-    /// A list.
-    Many(Vec<T>),
-}
-
-impl<T> OneOrMany<T> {
-    /// All of them.
-    pub fn as_slice(&self) -> &[T] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
 }
 
 /// `inject`: exactly one of `header`, `query` and `basic`.

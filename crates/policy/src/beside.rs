@@ -1,0 +1,36 @@
+//! What a policy knows of a companion: part of the sandbox, reached at its ports and nowhere else.
+
+use crate::asked::{Asked, View};
+use crate::denial::{Denial, Guard};
+use crate::hostname::Hostname;
+use crate::reach::Carriage;
+use crate::rule::RuleName;
+use crate::target::Port;
+
+/// What a policy knows of a companion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) name: Hostname,
+    pub(crate) ports: Vec<Port>,
+}
+
+impl Beside {
+    /// What its rule is called.
+    pub(crate) fn rule(&self) -> RuleName {
+        RuleName::new(format!("companion {}", self.name))
+    }
+
+    /// How far what is asked of it goes. Its ports alone decide: what it may do outside is for its own policy to say.
+    pub(crate) fn decide(&self, asked: &Asked) -> Result<Carriage, Denial> {
+        if !self.ports.contains(&asked.port) {
+            let list: Vec<String> = self.ports.iter().map(ToString::to_string).collect();
+            let reason = format!("port {} of the companion is not among {}", asked.port, list.join(", "));
+            let denial = Denial::new(Guard::Port, reason).with_rule(self.rule().as_str());
+            return Err(denial.with_hint("name it in the `ports` of that [[companion]]"));
+        }
+        Ok(match asked.view {
+            View::Request { .. } => Carriage::Request,
+            View::Tls | View::Opaque => Carriage::Any,
+        })
+    }
+}

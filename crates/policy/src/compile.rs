@@ -1,0 +1,111 @@
+//! Layers, compiled into one [`RunSpec`].
+
+use crate::apply::apply;
+use crate::error::ConfigError;
+use crate::layer::Layers;
+use crate::limits::Limits;
+use crate::llm::Spending;
+use crate::origin::{Origin, parse};
+use crate::place::WorkspaceMode;
+use crate::quantity::Span;
+use crate::rules::Policy;
+use crate::spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
+use crate::trust::{hold_to_managed, refuse_unapproved};
+use crate::written::RunConfig;
+use crate::{expose, settle};
+
+impl Layers {
+    /// Merges and compiles all layers.
+    ///
+    /// # Errors
+    /// The first value that is wrong, with the layer and the field it stands in.
+    pub fn compile(&self) -> Result<RunSpec, ConfigError> {
+        let mut spec = RunSpec {
+            backend: Backend::Linux,
+            wiring: Wiring::default(),
+            image: None,
+            directory: None,
+            workspace: None,
+            workspace_mode: WorkspaceMode::ReadWrite,
+            open: Vec::new(),
+            timeout: TIMEOUT_CEILING,
+            terminal: Terminal::Auto,
+            limits: Limits::default(),
+            limits_asked: false,
+            env: EnvSpec::default(),
+            mounts: Vec::new(),
+            copies: Vec::new(),
+            tools: Vec::new(),
+            builtin_tools: Vec::new(),
+            organisation: None,
+            labels: Vec::new(),
+            spending: Spending::default(),
+            policy: Policy::default(),
+            setup: Vec::new(),
+            companions: Vec::new(),
+            inbound: Vec::new(),
+            notices: Vec::new(),
+            layers: self.clone(),
+        };
+        for layer in &self.0 {
+            refuse_unapproved(layer, &spec)?;
+            apply(layer, &mut spec)?;
+        }
+        self.settle_backend(&mut spec)?;
+        for layer in &self.0 {
+            hold_to_managed(layer, &mut spec)?;
+        }
+        clamp_timeout(self.ceiling()?, &mut spec);
+        settle::companions(&mut spec)?;
+        expose::settle(&self.0, &mut spec)?;
+        settle::inbound(&spec)?;
+        Ok(spec)
+    }
+
+    /// An image asks for the backend that has one, and the other way round.
+    fn settle_backend(&self, spec: &mut RunSpec) -> Result<(), ConfigError> {
+        let last = |says: fn(&RunConfig) -> bool| {
+            self.0.iter().rfind(|layer| says(&layer.config)).map(|layer| layer.origin.to_string())
+        };
+        let named = last(|config| config.backend.is_some());
+        match (&spec.image, spec.backend, named) {
+            (Some(_), _, None) => spec.backend = Backend::Container,
+            (Some(_), Backend::Linux | Backend::Process, Some(origin)) => {
+                let problem =
+                    format!("`{}` has the files of this machine, and an image was named", spec.backend);
+                return Err(ConfigError::new(&origin, "backend", problem)
+                    .with_hint("say `container` or `docker`, or leave the image out"));
+            }
+            (None, Backend::Container | Backend::Docker, origin) => {
+                let problem = format!("`{}` needs an image", spec.backend);
+                let here =
+                    if spec.backend == Backend::Docker { "docker image ls" } else { "lockgate image ls" };
+                return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem).with_hint(
+                    format!("name one with --image or PI_IMAGE; `{here}` shows those that are here"),
+                ));
+            }
+            (Some(_), Backend::Container | Backend::Docker, Some(_))
+            | (None, Backend::Linux | Backend::Process, _) => {}
+        }
+        Ok(())
+    }
+
+    /// The managed timeout, or the product's own ceiling.
+    fn ceiling(&self) -> Result<Span, ConfigError> {
+        let managed = self.0.iter().find(|l| matches!(l.origin, Origin::Managed(_)));
+        match managed.and_then(|l| l.config.timeout.as_ref().map(|text| (l, text))) {
+            Some((layer, text)) => parse(&layer.origin, "timeout", text),
+            None => Ok(TIMEOUT_CEILING),
+        }
+    }
+}
+
+fn clamp_timeout(ceiling: Span, spec: &mut RunSpec) {
+    if spec.timeout > ceiling {
+        spec.notices.push(format!(
+            "timeout {} is longer than the ceiling; the run ends after {ceiling}",
+            spec.timeout
+        ));
+        spec.timeout = ceiling;
+    }
+}

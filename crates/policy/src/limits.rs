@@ -1,0 +1,100 @@
+//! What a run may use up.
+
+use crate::error::ConfigError;
+use crate::origin::{Origin, parse};
+use crate::quantity::{ByteSize, CpuCount};
+use crate::written::LimitsConfig;
+
+/// What happens where a limit cannot be enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// The run is refused.
+    Required,
+    /// The run goes on without, and says so.
+    BestEffort,
+}
+
+/// What a run may use up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory, swap included. S1.30.
+    pub memory: ByteSize,
+    /// Processors. S1.31.
+    pub cpus: CpuCount,
+    /// Processes and threads at once.
+    pub pids: u32,
+    /// Octets written to the private directories.
+    pub disk: ByteSize,
+    /// What happens where one cannot be enforced.
+    pub enforcement: Enforcement,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::from_mib(1536),
+            cpus: CpuCount::whole(2),
+            pids: 512,
+            disk: ByteSize::from_mib(4096),
+            enforcement: Enforcement::Required,
+        }
+    }
+}
+
+/// The limits of what is not the command itself: the defaults, and what `config` says.
+pub(crate) fn limits_of(origin: &Origin, field: &str, config: &LimitsConfig) -> Result<Limits, ConfigError> {
+    let mut limits = Limits::default();
+    set_limits(origin, field, config, &mut limits)?;
+    Ok(limits)
+}
+
+pub(crate) fn set_limits(
+    origin: &Origin,
+    field: &str,
+    config: &LimitsConfig,
+    limits: &mut Limits,
+) -> Result<(), ConfigError> {
+    if let Some(text) = &config.memory {
+        limits.memory = parse(origin, &format!("{field}.memory"), text)?;
+    }
+    if let Some(number) = &config.cpus {
+        limits.cpus = parse(origin, &format!("{field}.cpus"), &number.text())?;
+    }
+    if let Some(text) = &config.disk {
+        limits.disk = parse(origin, &format!("{field}.disk"), text)?;
+    }
+    if let Some(pids) = config.pids {
+        limits.pids = pids;
+    }
+    match config.enforce.as_deref() {
+        None => {}
+        Some("required") => limits.enforcement = Enforcement::Required,
+        Some("best-effort") => limits.enforcement = Enforcement::BestEffort,
+        Some(other) => {
+            let problem = format!("`{other}` is not `required` or `best-effort`");
+            return Err(ConfigError::new(&origin.to_string(), format!("{field}.enforce"), problem));
+        }
+    }
+    refuse_too_small(&origin.to_string(), field, limits)
+}
+
+/// A sandbox needs room for its own first processes.
+fn refuse_too_small(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
+    const LEAST_MEMORY: u64 = 4 << 20;
+    const LEAST_PIDS: u32 = 2;
+    const LEAST_DISK: u64 = 64 << 10;
+    let small = |part: &str, given: String, least: &str| {
+        let problem = format!("{given} is too small to start in; give at least {least}");
+        Err(ConfigError::new(origin, format!("{field}.{part}"), problem))
+    };
+    if limits.memory.bytes() < LEAST_MEMORY {
+        return small("memory", limits.memory.to_string(), "4MiB");
+    }
+    if limits.pids < LEAST_PIDS {
+        return small("pids", limits.pids.to_string(), "2");
+    }
+    if limits.disk.bytes() < LEAST_DISK {
+        return small("disk", limits.disk.to_string(), "64KiB");
+    }
+    Ok(())
+}

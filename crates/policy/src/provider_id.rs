@@ -1,0 +1,46 @@
+//! The name of a provider.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The name of a provider (REQUIREMENTS, literal behaviour): `gmail`, or `@vendor/gmail`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProviderId(Arc<str>);
+
+impl ProviderId {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ProviderId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const LONGEST: usize = 128;
+        let inner = |part: &str| part.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        let begins = |part: &str| part.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let name = match text.strip_prefix('@').map(|rest| rest.split_once('/')) {
+            None => Some(text),
+            Some(Some((scope, name))) if begins(scope) && inner(scope) => Some(name),
+            Some(_) => None,
+        };
+        match name {
+            Some(name) if begins(name) && inner(name) && !name.ends_with('-') && text.len() <= LONGEST => {
+                Ok(Self(text.into()))
+            }
+            _ => Err(
+                "a provider is named in lower-case letters, digits and hyphens, as `gmail` or `@vendor/gmail`",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ProviderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

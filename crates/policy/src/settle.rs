@@ -1,0 +1,62 @@
+//! Once every layer has spoken: what companions and open ports come to, and whether the backend has them.
+
+use crate::beside::Beside;
+use crate::error::ConfigError;
+use crate::rules::Policy;
+use crate::spec::{Backend, RunSpec};
+
+/// How many companions a run may have: each is a sandbox, a sidecar and their memory.
+const MOST_COMPANIONS: usize = 16;
+/// How many ports a run may open.
+const MOST_PORTS: usize = 32;
+
+/// A companion without rules of its own has the command's, and none has its credentials. Those
+/// before it are within its reach.
+pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
+    if spec.companions.is_empty() {
+        return Ok(());
+    }
+    let refuse = |problem: String| ConfigError::new("the run", "companion", problem);
+    if spec.backend == Backend::Process {
+        return Err(refuse(format!("backend `{}` has no companions", spec.backend))
+            .with_hint("use `linux`, `container` or `docker`"));
+    }
+    if spec.companions.len() > MOST_COMPANIONS {
+        return Err(refuse(format!(
+            "there are {}, and a run has {MOST_COMPANIONS} at most",
+            spec.companions.len()
+        )));
+    }
+    let mut beside = Vec::new();
+    for companion in &mut spec.companions {
+        let rules = match companion.own_rules {
+            true => Policy { ceiling: spec.policy.ceiling.clone(), ..companion.policy.clone() },
+            false => spec.policy.clone(),
+        };
+        companion.policy = Policy { providers: Vec::new(), companions: beside.clone(), ..rules };
+        beside.push(Beside { name: companion.name.clone(), ports: companion.ports.clone() });
+    }
+    spec.policy.companions = beside;
+    Ok(())
+}
+
+/// No port twice, and a backend that can.
+pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
+    let refuse = |problem: String| ConfigError::new("the run", "inbound", problem);
+    if spec.inbound.is_empty() {
+        return Ok(());
+    }
+    if spec.inbound.len() > MOST_PORTS {
+        return Err(refuse(format!("there are {}, and a run has {MOST_PORTS} at most", spec.inbound.len())));
+    }
+    if spec.backend == Backend::Process {
+        let problem = format!("backend `{}` opens no ports of its own", spec.backend);
+        return Err(refuse(problem).with_hint("use `linux`, `container` or `docker`"));
+    }
+    for (index, inbound) in spec.inbound.iter().enumerate() {
+        if spec.inbound[..index].iter().any(|other| other.host_port == inbound.host_port) {
+            return Err(refuse(format!("port {} of this machine is asked for twice", inbound.host_port)));
+        }
+    }
+    Ok(())
+}

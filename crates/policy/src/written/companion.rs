@@ -1,0 +1,96 @@
+//! `[[companion]]` as it is written.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::egress::{AllowConfig, DenyConfig, EgressDefault};
+use super::limits::LimitsConfig;
+use super::value::Number;
+
+/// `[[companion]]`: a service beside the command, from an image of its own.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct CompanionConfig {
+    /// The name by which the command reaches it: one label, as in `db`.
+    pub name: String,
+    /// The image, by its name in the store.
+    pub image: String,
+    /// Its command; the image's own if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Variables of its environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The TCP ports that may be reached. Others are refused.
+    pub ports: Vec<u16>,
+    /// When it counts as healthy; when every port accepts a connection if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthConfig>,
+    /// What it may use up, beside what the command may.
+    #[serde(default, skip_serializing_if = "ResourcesConfig::is_empty")]
+    pub resources: ResourcesConfig,
+    /// Where its own requests may go; where the command's may, without credentials, if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<CompanionEgress>,
+}
+
+/// `resources`: what a companion may use up.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ResourcesConfig {
+    /// Memory, swap included, as in `512MiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Processors, as in `2` or `0.5`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Number>,
+    /// Processes and threads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// What may be written over its image, as in `1GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}
+
+impl ResourcesConfig {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(crate) fn as_limits(&self) -> LimitsConfig {
+        let Self { memory, cpus, pids, disk } = self.clone();
+        LimitsConfig { memory, cpus, pids, disk, enforce: None }
+    }
+}
+
+/// `[companion.egress]`: the rules of a companion that has its own.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct CompanionEgress {
+    /// Named groups of rules that ship with the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub presets: Vec<String>,
+    /// What happens to a host that no rule names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<EgressDefault>,
+    /// What is allowed. An empty list allows nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<AllowConfig>,
+    /// What is denied whatever is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<DenyConfig>,
+}
+
+/// `health`: when a companion counts as healthy.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct HealthConfig {
+    /// A command that is run in the companion until it exits with 0; every port must accept a connection if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// How long it may take, as in `60s`, which is the default; `10m` at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+}

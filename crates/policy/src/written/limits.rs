@@ -1,0 +1,33 @@
+//! `[limits]` as it is written.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::value::Number;
+
+/// `[limits]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Memory, swap included, as in `1536MiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Processors, as in `2` or `0.5`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Number>,
+    /// Processes and threads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// What may be written to the private directories, as in `4GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// `required` (the default) refuses a run whose limits this host cannot enforce; `best-effort` says so and goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforce: Option<String>,
+}
+
+impl LimitsConfig {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

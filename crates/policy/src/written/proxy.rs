@@ -1,0 +1,17 @@
+//! `[[proxy]]` as it is written.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[[proxy]]`: a proxy on the way out.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyConfig {
+    /// Its name, as in `egress.proxy`.
+    pub id: String,
+    /// Where it is: `http://`, `https://` or `socks5://`, a host and a port, and nothing else.
+    pub url: String,
+    /// The credential by which it knows us, as in `creds set NAME`: its fields `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+}

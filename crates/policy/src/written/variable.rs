@@ -1,0 +1,13 @@
+//! `[env.variable]` as it is written.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[env.variable.NAME]`: what is special about a variable of a provider's.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct VariableConfig {
+    /// Whether it holds the credential itself, in place of a placeholder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expose: Option<bool>,
+}
