@@ -157,3 +157,17 @@ fn the_floor_holds_in_the_open_internet() {
         assert!(after.is_empty(), "{after:?}");
     }
 }
+
+#[test]
+fn the_sidecar_is_where_its_name_says() {
+    for site in Site::for_everyone(&[Need::Program("dig"), Need::Program("curl")]) {
+        let script = "dig +short sidecar A\ndig +short sidecar AAAA\n\
+                      for name in sidecar $(dig +short sidecar A); do\n\
+                      curl -sS --noproxy '*' --max-time 5 http://$name:8080/health\necho\ndone\n";
+        let ended = site.run().allow("api.example.com").bare().script(script);
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        // It has no address of IPv6 at which it would not answer.
+        assert_eq!(lines[..2], ["198.18.0.0", "{\"status\":\"ok\"}"], "{ended}");
+        assert_eq!(lines.iter().filter(|line| line.contains("\"ok\"")).count(), 2, "{ended}");
+    }
+}

@@ -19,15 +19,44 @@ enum Should {
     Fail,
 }
 
+/// What a request to the proxy came to.
+enum Answer {
+    Passed(String),
+    /// By the policy, which says so.
+    Denied(String),
+    /// Nobody decided: there was no answer, or none of the proxy's.
+    None(String),
+}
+
+impl Answer {
+    fn wanted(self, denied: bool) -> Result<String, String> {
+        match self {
+            Self::Passed(what) => Ok(what),
+            Self::Denied(why) => Err(why),
+            // Right for neither: what was not decided was not denied.
+            Self::None(why) if denied => Ok(format!("undecided: {why}")),
+            Self::None(why) => Err(why),
+        }
+    }
+}
+
 pub(crate) fn agent() -> Done {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let (port, canary, neighbour) = (var(PORT), var(CANARY), var(NEIGHBOUR));
     let attempts: Vec<(&str, Should, Result<String, String>)> = vec![
         ("write a file in the workspace", Should::Work, write("notes.txt")),
-        ("ask the allowed host", Should::Work, get(&format!("http://{HOST}:{port}/v1/hello"))),
-        ("ask it for a path that is not allowed", Should::Fail, get(&format!("http://{HOST}:{port}/admin"))),
-        ("ask a host that is not allowed", Should::Fail, get("http://example.org/")),
-        ("ask the metadata service", Should::Fail, get("http://169.254.169.254/latest/meta-data/")),
+        ("ask the allowed host", Should::Work, get(&format!("http://{HOST}:{port}/v1/hello")).wanted(false)),
+        (
+            "ask it for a path that is not allowed",
+            Should::Fail,
+            get(&format!("http://{HOST}:{port}/admin")).wanted(true),
+        ),
+        ("ask a host that is not allowed", Should::Fail, get("http://example.org/").wanted(true)),
+        (
+            "ask the metadata service",
+            Should::Fail,
+            get("http://169.254.169.254/latest/meta-data/").wanted(true),
+        ),
         ("dial the metadata service directly", Should::Fail, dial("169.254.169.254:80")),
         ("dial the upstream on your loopback", Should::Fail, dial(&format!("127.0.0.1:{port}"))),
         ("dial a machine of your network", Should::Fail, dial("192.168.1.1:22")),
@@ -84,16 +113,28 @@ fn plant_hook() -> Result<String, String> {
 }
 
 /// Asks through the proxy, as HTTP libraries do.
-fn get(target: &str) -> Result<String, String> {
-    let text = exchange(target).map_err(|e| e.to_string())?;
+fn get(target: &str) -> Answer {
+    let text = match exchange(target) {
+        Ok(text) => text,
+        Err(error) => return Answer::None(error.to_string()),
+    };
     let status: u16 = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).trim();
     if status == 200 {
-        return Ok(format!("200: {body}"));
+        return Answer::Passed(format!("200: {body}"));
     }
     let problem: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let part = |name: &str| problem[name].as_str().unwrap_or("").to_owned();
-    Err(format!("{status} {}: {}", part("guard"), part("detail")))
+    match (problem["guard"].as_str(), problem["detail"].as_str()) {
+        (Some(guard), Some(detail)) => Answer::Denied(format!("{status} {guard}: {detail}")),
+        _ => Answer::None(format!("{status}, and nobody says why")),
+    }
+}
+
+/// Where programs are told that the proxy is.
+fn proxy() -> std::io::Result<String> {
+    let told = std::env::var("HTTP_PROXY").unwrap_or_default();
+    let place = told.strip_prefix("http://").map(|rest| rest.trim_end_matches('/').to_owned());
+    place.ok_or_else(|| std::io::Error::other("HTTP_PROXY names no proxy"))
 }
 
 fn exchange(target: &str) -> std::io::Result<String> {
@@ -102,7 +143,7 @@ fn exchange(target: &str) -> std::io::Result<String> {
         clippy::disallowed_methods,
         reason = "this is the agent, inside: every connection it makes is checked"
     )]
-    let mut stream = TcpStream::connect("127.0.0.1:8081")?;
+    let mut stream = TcpStream::connect(proxy()?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();

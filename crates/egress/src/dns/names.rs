@@ -83,8 +83,8 @@ impl Names {
     /// The addresses of a name that means the sandbox itself.
     pub(crate) fn own(&self, name: &Hostname) -> Option<(Ipv4Addr, Option<Ipv6Addr>)> {
         match name.as_str() {
-            "sidecar" if !self.range.both => Some((self.range.first.into(), None)),
-            "localhost" | "sidecar" => Some((Ipv4Addr::LOCALHOST, Some(Ipv6Addr::LOCALHOST))),
+            "sidecar" => Some((self.range.first.into(), None)),
+            "localhost" => Some((Ipv4Addr::LOCALHOST, Some(Ipv6Addr::LOCALHOST))),
             _ => None,
         }
     }
