@@ -3,9 +3,11 @@
 //! The log is written to the run's directory before the thing is acquired, so that after a `kill -9` the next start
 //! finds the same list.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
@@ -31,32 +33,59 @@ pub enum Undo {
 impl Undo {
     pub(crate) fn line(&self) -> String {
         match self {
-            Self::Group(path) => format!("group {}\n", path.display()),
-            Self::Placeholder(path) => format!("placeholder {}\n", path.display()),
-            Self::Written(path) => format!("written {}\n", path.display()),
-            Self::Trusted(path) => format!("trusted {}\n", path.display()),
+            Self::Group(path) => format!("group {}\n", written(path)),
+            Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
+            Self::Written(path) => format!("written {}\n", written(path)),
+            Self::Trusted(path) => format!("trusted {}\n", written(path)),
             Self::Wall(run) => format!("wall {run}\n"),
             Self::Link(run) => format!("link {run}\n"),
-            Self::Engine(socket, run) => format!("engine {run} {}\n", socket.display()),
+            Self::Engine(socket, run) => format!("engine {run} {}\n", written(socket)),
         }
     }
 
     fn parse(line: &str) -> Option<Self> {
-        let (kind, path) = line.split_once(' ')?;
+        let (kind, rest) = line.split_once(' ')?;
         match kind {
-            "group" => Some(Self::Group(path.into())),
-            "placeholder" => Some(Self::Placeholder(path.into())),
-            "written" => Some(Self::Written(path.into())),
-            "trusted" => Some(Self::Trusted(path.into())),
-            "wall" => path.parse().ok().map(Self::Wall),
-            "link" => path.parse().ok().map(Self::Link),
+            "group" => read(rest).map(Self::Group),
+            "placeholder" => read(rest).map(Self::Placeholder),
+            "written" => read(rest).map(Self::Written),
+            "trusted" => read(rest).map(Self::Trusted),
+            "wall" => rest.parse().ok().map(Self::Wall),
+            "link" => rest.parse().ok().map(Self::Link),
             "engine" => {
-                let (run, socket) = path.split_once(' ')?;
-                Some(Self::Engine(socket.into(), run.parse().ok()?))
+                let (run, socket) = rest.split_once(' ')?;
+                Some(Self::Engine(read(socket)?, run.parse().ok()?))
             }
             _ => None,
         }
     }
+}
+
+/// A path as a log has it: whatever is in its name, it is one line and no other. A repository names its folders.
+fn written(path: &Path) -> String {
+    let octet = |octet: &u8| match octet {
+        b'%' | ..0x20 | 0x7f.. => format!("%{octet:02X}"),
+        plain => char::from(*plain).to_string(),
+    };
+    path.as_os_str().as_bytes().iter().map(octet).collect()
+}
+
+/// Reads one; nothing that is relative to whoever happens to read it.
+fn read(text: &str) -> Option<PathBuf> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((octet, after)) = rest.split_first() {
+        rest = after;
+        if *octet == b'%' {
+            let (digits, after) = rest.split_at_checked(2)?;
+            octets.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = after;
+        } else {
+            octets.push(*octet);
+        }
+    }
+    let path = PathBuf::from(OsString::from_vec(octets));
+    path.is_absolute().then_some(path)
 }
 
 /// A line of the log that says why something in it is still there: of whoever tried after the run was over.
@@ -132,6 +161,8 @@ impl UndoLog {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -144,6 +175,24 @@ mod tests {
         let others = [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written), engine];
         for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
+        }
+        // A name is one path, whatever is in it, and no path is read that depends on where it is read.
+        let hostile =
+            [&b"/w/x\nwritten /home/me"[..], b"/w/\xff 100%", b"/w/%2e%41\r\n"].map(OsStr::from_bytes);
+        for name in hostile.map(PathBuf::from) {
+            let line = Undo::Placeholder(name.clone()).line();
+            assert_eq!(line.trim_end().lines().count(), 1, "{line:?}");
+            assert_eq!(UndoLog::recover(&line).entries, [Undo::Placeholder(name)]);
+        }
+        for line in [
+            "written .",
+            "written ./.git",
+            "written %2e",
+            "group %",
+            "group /a%4",
+            "engine abcdefghjkmn e.sock",
+        ] {
+            assert_eq!(Undo::parse(line), None, "{line}");
         }
         let log = format!("engine {} /e.sock\n{}", run() as RunId, left("a\nb"));
         assert_eq!((UndoLog::recover(&log).entries.len(), why_left(&log)), (1, Some("a b")));

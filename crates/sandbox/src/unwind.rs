@@ -17,7 +17,25 @@ impl UndoLog {
 
     /// Gives everything back, last first, and says what could not be.
     pub fn unwind(&mut self) -> Vec<String> {
+        if self.whose == Whose::Dead
+            && let Err(problem) = self.await_processes()
+        {
+            return vec![problem];
+        }
         self.unwind_while(|_| true)
+    }
+
+    /// Whose process was killed may have others that outlive it for a while: its names are theirs to take once they are given back.
+    fn await_processes(&mut self) -> Result<(), String> {
+        let groups = self.entries.iter().filter(|undo| matches!(undo, Undo::Group(_)));
+        for group in groups {
+            let Undo::Group(path) = group else { continue };
+            // They end as fast as they are let: one that is held to a tenth of a processor takes ten times as long.
+            sys::cgroup::let_run(path);
+            remove_group(path, DYING).map_err(|error| format!("{}: {error}", group.line().trim_end()))?;
+        }
+        self.entries.retain(|undo| !matches!(undo, Undo::Group(_)));
+        Ok(())
     }
 
     fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
@@ -44,7 +62,7 @@ impl Undo {
     /// Gives the thing back. Doing it again is no error.
     fn perform(&self) -> io::Result<()> {
         match self {
-            Self::Group(path) => remove_group(path),
+            Self::Group(path) => remove_group(path, PATIENCE),
             Self::Placeholder(path) => protect::release(path),
             Self::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -60,9 +78,11 @@ impl Undo {
 
 /// How long the last processes of a group may take to be gone after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where nobody has told them yet.
+const DYING: Duration = Duration::from_secs(20);
 
-fn remove_group(directory: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn remove_group(directory: &Path, patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
     let mut pause = Duration::from_micros(100);
     loop {
         match sys::cgroup::remove(directory) {
@@ -77,6 +97,8 @@ fn remove_group(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::*;
 
     #[test]
@@ -84,5 +106,19 @@ mod tests {
         let mut log = UndoLog::recover("group /nowhere/at/all\nplaceholder /nowhere/.git\n");
         assert!(log.unwind().is_empty());
         assert!(log.unwind().is_empty()); // L09
+    }
+
+    #[test]
+    fn of_a_killed_run_names_are_given_back_after_its_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (group, name) = (folder.path().join("group"), folder.path().join(".envrc"));
+        std::fs::create_dir_all(group.join("somebody")).unwrap();
+        std::fs::DirBuilder::new().mode(0o500).create(&name).unwrap();
+        let log = format!("group {}\nplaceholder {}\n", group.display(), name.display());
+        let problems = UndoLog::recover(&log).unwind();
+        assert!(problems.len() == 1 && problems[0].starts_with("group ") && name.exists(), "{problems:?}");
+        std::fs::remove_dir(group.join("somebody")).unwrap();
+        assert_eq!(UndoLog::recover(&log).unwind(), Vec::<String>::new());
+        assert!(!group.exists() && !name.exists());
     }
 }

@@ -136,6 +136,13 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Takes the bound of a group's processors away, for processes that are to end: best effort, a directory that has none is left alone.
+pub fn let_run(directory: &Path) {
+    for (file, all) in [("cpu.cfs_quota_us", "-1"), ("cpu.max", "max")] {
+        let _ = write(directory, file, all);
+    }
+}
+
 /// Writes a value to a control file.
 fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     let path = directory.join(file);
