@@ -2,15 +2,31 @@
 //! readable without colour, and holds no control character that somebody else put in.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A line for the person, under the product's name. Raw terminals need the return as well.
 pub(crate) fn tell(text: &str) {
     let clean: String =
         text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
+    let _ = to_the_end(std::io::stderr().as_fd());
     // In one piece: the program that is run writes to the same place.
     let whole = format!("lockgate: {}{end}", clean.replace('\n', end));
     let _ = std::io::stderr().write_all(whole.as_bytes());
+}
+
+/// A line for programs that read what is told.
+pub(crate) fn report(line: &str) {
+    let _ = to_the_end(std::io::stderr().as_fd());
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// A file that takes what is told is shared with the program that is run, which may have gone anywhere in it. What is told comes last.
+fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(stderr)?.st_mode).is_file() {
+        rustix::fs::seek(stderr, rustix::fs::SeekFrom::End(0))?;
+    }
+    Ok(())
 }
 
 /// An error: what happened and why, then what to do.

@@ -108,6 +108,12 @@ pub enum Error {
     /// The sidecar ended before it was told to.
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
+    /// Somebody on this machine replaced what was protected.
+    #[error("keep `{}` of the workspace protected: it was replaced on this machine while the run went on, so the run was ended", path.display())]
+    Unprotected {
+        /// What, by its path in the workspace.
+        path: PathBuf,
+    },
     /// The sidecar could not begin to serve.
     #[error("{why}")]
     SidecarFailed {
@@ -157,6 +163,9 @@ impl Error {
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
             Self::Companion { remedy, .. } => remedy.clone(),
+            Self::Unprotected { .. } => Some(
+                "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
+            ),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider, organisation } => {
                 let whose = OrganisationName::flag(organisation.as_ref());

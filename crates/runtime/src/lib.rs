@@ -33,6 +33,7 @@ mod sidecar;
 mod standalone;
 mod stash;
 mod state;
+mod streams;
 mod system_keys;
 mod value_source;
 mod vault;

@@ -1,14 +1,13 @@
 //! One run, from what is asked to what became of it.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use credential::Vault;
-use policy::{Backend, Inbound, RunSpec, Terminal, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Stdio};
+use policy::{Backend, Inbound, RunSpec, WorkspaceMode};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
@@ -22,6 +21,7 @@ use crate::platform::{History, Sources};
 use crate::report::{End, Finished, Lived, Report};
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
+use crate::streams::stdio;
 use crate::vault::refuse_missing;
 use crate::watch::{SIGTERM, Seen, Watch};
 use crate::word::last_word;
@@ -237,7 +237,7 @@ fn live(
         platform: None,
         failed: None,
     };
-    let stdio = stdio(spec).map_err(plumbing("use the standard streams"))?;
+    let stdio = stdio(spec.terminal).map_err(plumbing("use the standard streams"))?;
     // The command's time begins with the command; an engine takes its own before that.
     let making = if plan.engine.is_some() { MAKING } else { Duration::ZERO };
     let deadline = Instant::now() + making + spec.timeout.duration();
@@ -284,6 +284,12 @@ fn live(
     match end {
         Ok(Seen { end, summary, used }) => {
             let usage = usage.or(used);
+            if let Some(path) = sandbox.unprotected() {
+                let path = path.display();
+                report(Report::Notice(&format!(
+                    "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
+                )));
+            }
             if matches!(end, End::Ended(_)) {
                 // Nobody is left inside, and the sidecar still writes.
                 sandbox.release();
@@ -301,29 +307,4 @@ fn live(
             Err(error)
         }
     }
-}
-
-/// A terminal of its own where the person has one; otherwise the caller's own streams.
-fn stdio(spec: &RunSpec) -> std::io::Result<Stdio> {
-    let both = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let own = match spec.terminal {
-        Terminal::Always => true,
-        Terminal::Auto => both,
-        Terminal::Never => false,
-    };
-    if own {
-        return Ok(Stdio::Terminal);
-    }
-    let copy = |fd: std::os::fd::BorrowedFd<'_>| {
-        // A directory would be a way to the host's files.
-        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-        if kind.is_dir() {
-            Err(std::io::Error::other("one of them is a directory"))
-        } else {
-            fd.try_clone_to_owned()
-        }
-    };
-    let list: [OwnedFd; 3] =
-        [copy(std::io::stdin().as_fd())?, copy(std::io::stdout().as_fd())?, copy(std::io::stderr().as_fd())?];
-    Ok(Stdio::Descriptors(list))
 }

@@ -62,6 +62,7 @@ enum Source {
     Questions,
     Companions,
     Signals,
+    Protection,
     Input,
     Output,
 }
@@ -118,6 +119,11 @@ impl Watch<'_> {
             {
                 self.platform = None;
             }
+            if ready.contains(&Source::Protection)
+                && let Some(path) = self.sandbox.unprotected()
+            {
+                return Err(Error::Unprotected { path: path.into() });
+            }
             if ready.contains(&Source::Sandbox)
                 && let Some(end) = self.take_event(&mut state)?
             {
@@ -137,6 +143,7 @@ impl Watch<'_> {
         let mut sources = vec![(Source::Sandbox, self.sandbox.events(), PollFlags::IN)];
         sources.push((Source::Notices, self.notices, PollFlags::IN));
         sources.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
+        sources.extend(self.sandbox.protection().map(|fd| (Source::Protection, fd, PollFlags::IN)));
         if let Some(platform) = &self.platform {
             sources.push((Source::Questions, platform.questions(), PollFlags::IN));
         }

@@ -34,6 +34,7 @@ mod supervise;
 mod tool;
 mod undo;
 mod unwind;
+mod vigil;
 mod watch;
 
 pub use apart::apart;

@@ -15,6 +15,7 @@ use sys::mount::{self, Depth, Flags};
 use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};
+use crate::vigil::Vigil;
 
 const DATA: &str = include_str!("../../../profiles/protected.txt");
 
@@ -82,11 +83,13 @@ fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
     rows().filter(move |row| !open.contains(&row.path))
 }
 
-/// The locks that keep this run's placeholders.
-#[derive(Debug, Default)]
-pub(crate) struct Held(
-    #[expect(dead_code, reason = "holding the descriptors is what they are for")] Vec<OwnedFd>,
-);
+/// What keeps this run's placeholders, and tells when what is protected is replaced.
+#[derive(Debug)]
+pub(crate) struct Held {
+    #[expect(dead_code, reason = "holding the descriptors is what they are for")]
+    locks: Vec<OwnedFd>,
+    pub(crate) vigil: Vigil,
+}
 
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Held, Error> {
@@ -110,7 +113,13 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         });
         held.extend(locked?);
     }
-    Ok(Held(held))
+    let paths: Vec<PathBuf> = rows_but(open).map(|row| row.path).collect();
+    let vigil = Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path));
+    let vigil = vigil.map_err(|error| Error::Refused {
+        what: format!("what is protected in {} cannot be watched: {error}", workspace.display()),
+        remedy: Some("switch fs.dir-notify-enable on, or use --workspace-mode overlay".into()),
+    })?;
+    Ok(Held { locks: held, vigil })
 }
 
 /// Whether a name is not there, or another run holds it.

@@ -199,6 +199,18 @@ impl Started {
         self.group.as_ref().map(Group::usage)
     }
 
+    /// Becomes readable when somebody on this machine may have replaced what is protected, where something is.
+    #[must_use]
+    pub fn protection(&self) -> Option<BorrowedFd<'_>> {
+        self.held.as_ref().map(|held| held.vigil.as_fd())
+    }
+
+    /// What is not protected any more, because somebody on this machine replaced it: by its path in the workspace.
+    #[must_use]
+    pub fn unprotected(&self) -> Option<&Path> {
+        self.held.as_ref().and_then(|held| held.vigil.broken())
+    }
+
     /// Lets go of the names that were held, so that undo can take the placeholders away.
     pub fn release(&mut self) {
         self.held = None;

@@ -18,6 +18,7 @@ pub mod mount;
 mod netlink;
 pub mod network;
 pub mod nftables;
+pub mod notify;
 pub mod peer;
 pub mod privilege;
 pub mod probe;

@@ -1,7 +1,8 @@
 //! Ends that nobody planned: the sidecar dies, the command line is killed, and nothing of the run goes on.
 //! DESIGN §4; E19, L01, L02.
 
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
@@ -72,5 +73,34 @@ fn a_killed_command_line_takes_everything_with_it() {
         );
         let ended = beside(&site, &script);
         assert!(ended.code == 0 && ended.stdout.contains("next=0\nlive-after=\n1\nend"), "{ended}");
+    }
+}
+
+/// What replaces a protected file here takes its protection off, so the command is not left alone with the new one.
+#[test]
+fn a_run_ends_when_what_it_has_protected_is_replaced() {
+    for site in Site::for_everyone(&[]) {
+        let git = site.workspace().join(".git");
+        std::fs::create_dir_all(&git).unwrap();
+        std::fs::write(git.join("config"), "[core]\n").unwrap();
+        let script = "echo begun > begun; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); sleep .01; done; echo over > over";
+        let run = site.run();
+        let mut started = run.command(&["sh", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while !site.workspace().join("begun").exists() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Written into, it is as protected as before.
+        std::fs::write(git.join("config"), "[core]\n\tbare = false\n").unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(started.try_wait().unwrap().is_none(), "it ended too early");
+        std::fs::write(git.join("config.lock"), "[core]\n").unwrap();
+        std::fs::rename(git.join("config.lock"), git.join("config")).unwrap();
+        let ended = started.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(125), "{said}");
+        assert!(said.contains("`.git/config`") && said.contains("replaced on this machine"), "{said}");
+        assert!(!site.workspace().join("over").exists());
+        assert!(!site.workspace().join(".vscode").exists(), "the names that were held are given back");
     }
 }

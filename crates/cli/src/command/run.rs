@@ -78,6 +78,6 @@ fn sum_up(finished: &Finished, denied: &[String]) {
 fn tell_json(finished: &Finished) -> Result<(), anyhow::Error> {
     let mut value = serde_json::to_value(&finished.outcome)?;
     value["run"] = finished.run.as_str().into();
-    eprintln!("{value}");
+    output::report(&value.to_string());
     Ok(())
 }

@@ -1,0 +1,166 @@
+//! Whether what is protected still is while a run goes on. A cover lies on one file or directory: where somebody on this machine
+//! replaces that, renames it or takes it away, as `git config` and many editors do by a rename, the kernel takes the cover off, and the
+//! name is the agent's.
+//!
+//! Inside nobody can do any of that to a name that is covered, so whatever happens to one was done outside.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
+use rustix::io::Errno;
+use sys::notify;
+use sys::signal::Signals;
+
+/// The names of one workspace that are covered, and what each of them was.
+#[derive(Debug)]
+pub(crate) struct Vigil {
+    changes: Signals,
+    directories: Vec<OwnedFd>,
+    names: Vec<Name>,
+}
+
+/// One name on the way to something that is covered.
+#[derive(Debug)]
+struct Name {
+    /// In which of the directories it is.
+    directory: usize,
+    name: OsString,
+    path: PathBuf,
+    was: Being,
+}
+
+/// What tells one file from another: also from one that was made later and got its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Being {
+    device: (u32, u32),
+    inode: u64,
+    born: (i64, u32),
+}
+
+impl Vigil {
+    /// Begins, with the paths of a workspace that are there by now. What is a link is not followed.
+    pub(crate) fn begin<'a>(
+        workspace: BorrowedFd<'_>,
+        paths: impl IntoIterator<Item = &'a Path>,
+    ) -> io::Result<Self> {
+        let changes = notify::changes()?;
+        let mut it = Self { changes, directories: Vec::new(), names: Vec::new() };
+        let mut known: Vec<PathBuf> = Vec::new();
+        for path in paths {
+            let above = path.ancestors().collect::<Vec<_>>();
+            for path in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+                it.add(workspace, &mut known, path)?;
+            }
+        }
+        Ok(it)
+    }
+
+    fn add(&mut self, workspace: BorrowedFd<'_>, known: &mut Vec<PathBuf>, path: &Path) -> io::Result<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        if self.names.iter().any(|known| known.path == path) {
+            return Ok(());
+        }
+        let directory = match known.iter().position(|known| known == parent) {
+            Some(directory) => directory,
+            None => {
+                let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+                let opened = match openat2(workspace, here, flags, Mode::empty(), beneath) {
+                    Ok(opened) => opened,
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+                    Err(errno) => return Err(errno.into()),
+                };
+                notify::watch(opened.as_fd(), &self.changes)?;
+                self.directories.push(opened);
+                known.push(parent.into());
+                known.len() - 1
+            }
+        };
+        // After the watch: what comes between is seen as a change.
+        if let Some(was) = being(self.directories[directory].as_fd(), name)? {
+            self.names.push(Name { directory, name: name.into(), path: path.into(), was });
+        }
+        Ok(())
+    }
+
+    /// The first name that is not any more what it was.
+    pub(crate) fn broken(&self) -> Option<&Path> {
+        while let Ok(Some(_)) = self.changes.next() {}
+        let is_other = |it: &&Name| {
+            being(self.directories[it.directory].as_fd(), &it.name).ok().flatten() != Some(it.was)
+        };
+        self.names.iter().find(is_other).map(|it| it.path.as_path())
+    }
+}
+
+impl AsFd for Vigil {
+    /// Becomes readable when there may be something to look at.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+}
+
+/// What a name is; nothing where it is not there.
+fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Being>> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+        Ok(stat) => Ok(Some(Being {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            born: (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
+        })),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::event::{PollFd, PollFlags, Timespec};
+
+    use super::*;
+
+    fn stirred(vigil: &Vigil) -> bool {
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        matches!(rustix::event::poll(&mut [PollFd::new(vigil, PollFlags::IN)], Some(&second)), Ok(1))
+    }
+
+    #[test]
+    fn whatever_is_done_to_a_name_is_seen_and_what_is_written_into_it_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at(".git/hooks")).unwrap();
+        for file in [".git/config", ".envrc"] {
+            fs::write(at(file), "x").unwrap();
+        }
+        let acts: [(&str, &dyn Fn()); 5] = [
+            (".git/config", &|| {
+                fs::write(at(".git/config.lock"), "x").unwrap();
+                fs::rename(at(".git/config.lock"), at(".git/config")).unwrap();
+            }),
+            (".envrc", &|| {
+                fs::remove_file(at(".envrc")).unwrap();
+                fs::write(at(".envrc"), "x").unwrap();
+            }),
+            (".git/hooks", &|| fs::rename(at(".git/hooks"), at(".git/other")).unwrap()),
+            (".envrc", &|| fs::remove_file(at(".envrc")).unwrap()),
+            (".git", &|| fs::rename(at(".git"), at("git")).unwrap()),
+        ];
+        let names = [".git/hooks", ".git/config", ".envrc", ".vscode", "a/b"].map(Path::new);
+        for (name, act) in acts {
+            let vigil = Vigil::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
+            fs::write(at("other"), "x").unwrap();
+            fs::write(at(".envrc"), "y").unwrap();
+            assert!(vigil.broken().is_none() || !at(".envrc").exists(), "before {name}");
+            act();
+            assert!(stirred(&vigil), "{name}");
+            assert_eq!(vigil.broken(), Some(Path::new(name)));
+        }
+    }
+}
