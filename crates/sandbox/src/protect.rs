@@ -29,6 +29,7 @@ struct Row {
 enum WhenAbsent {
     HoldByDirectory,
     HoldByFile,
+    HoldByEmptyFile,
     Leave,
 }
 
@@ -44,6 +45,7 @@ fn rows() -> impl Iterator<Item = Row> {
         let when_absent = match words.next()? {
             "hold" => WhenAbsent::HoldByDirectory,
             "file" => WhenAbsent::HoldByFile,
+            "void" => WhenAbsent::HoldByEmptyFile,
             _ => WhenAbsent::Leave,
         };
         Some(Row { path: words.next()?.into(), when_absent })
@@ -137,7 +139,8 @@ const TRIES: usize = 64;
 fn hold(root: BorrowedFd<'_>, row: &Row, owner: Option<(Uid, Gid)>) -> rustix::io::Result<Option<OwnedFd>> {
     for _ in 0..TRIES {
         let made = match row.when_absent {
-            WhenAbsent::HoldByFile => make_dot(root, &row.path),
+            WhenAbsent::HoldByFile => make_file(root, &row.path, DOT),
+            WhenAbsent::HoldByEmptyFile => make_file(root, &row.path, b""),
             _ => rustix::fs::mkdirat(root, &row.path, Mode::from_raw_mode(DIRECTORY_MODE)),
         };
         let locked = match made {
@@ -173,10 +176,10 @@ fn give(root: BorrowedFd<'_>, path: &Path, owner: Option<(Uid, Gid)>) -> rustix:
 }
 
 /// Makes the file that holds a name.
-fn make_dot(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
+fn make_file(root: BorrowedFd<'_>, path: &Path, content: &[u8]) -> rustix::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
-    rustix::io::write(&file, DOT).map(drop)
+    if content.is_empty() { Ok(()) } else { rustix::io::write(&file, content).map(drop) }
 }
 
 /// What can be opened to be looked at: never a device or a pipe that would wait.
@@ -186,7 +189,7 @@ fn is_placeholder(root: BorrowedFd<'_>, path: &Path) -> bool {
     rustix::fs::openat(root, path, LOOK, Mode::empty()).is_ok_and(|opened| is_ours(&opened))
 }
 
-/// An empty directory that nobody can write into, or a file that nobody can write and that holds a dot, is one of ours.
+/// An empty directory that nobody can write into, or a file that nobody can write and that holds a dot or nothing, is one of ours.
 fn is_ours(opened: &OwnedFd) -> bool {
     let Ok(stat) = rustix::fs::fstat(opened) else { return false };
     match (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o777) {
@@ -194,7 +197,7 @@ fn is_ours(opened: &OwnedFd) -> bool {
             .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b".."))),
         (FileType::RegularFile, FILE_MODE) => {
             let mut content = [0; 8];
-            rustix::io::pread(opened, &mut content, 0).is_ok_and(|read| content[..read] == *DOT)
+            rustix::io::pread(opened, &mut content, 0).is_ok_and(|read| read == 0 || content[..read] == *DOT)
         }
         _ => false,
     }
@@ -323,6 +326,14 @@ mod tests {
         let held = hold_absent(folder.path(), &[], &mut undo).unwrap();
         assert!(folder.path().join(".git").is_dir() && folder.path().join("lockgate.toml").is_dir());
         assert!(!folder.path().join(".git/hooks").exists());
+        let repository = tempfile::tempdir().unwrap();
+        std::fs::create_dir(repository.path().join(".git")).unwrap();
+        let mut third = UndoLog::in_memory();
+        let kept = hold_absent(repository.path(), &[], &mut third).unwrap();
+        let of_worktree = repository.path().join(".git/config.worktree");
+        assert_eq!(std::fs::read(&of_worktree).unwrap(), b"");
+        drop(kept);
+        assert_eq!((third.unwind(), of_worktree.exists()), (Vec::new(), false));
         let mut second = UndoLog::in_memory();
         let other = hold_absent(folder.path(), &[], &mut second).unwrap();
         drop(held);
