@@ -327,7 +327,7 @@ pub(crate) enum Runs {
 pub(crate) enum Audit {
     /// Show the records of a run
     Show {
-        /// The run [default: the latest]
+        /// The run
         #[arg(default_value = "latest")]
         run: String,
         /// The records as they are written, JSON Lines
@@ -336,7 +336,7 @@ pub(crate) enum Audit {
     },
     /// Show records as they are written, until the run ends
     Follow {
-        /// The run [default: the latest]
+        /// The run
         #[arg(default_value = "latest")]
         run: String,
         /// The records as they are written, JSON Lines

@@ -42,7 +42,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+/// The exit code of an error, and what would help.
+pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
         let code = match error {
             runtime::Error::ReadSettings { .. }

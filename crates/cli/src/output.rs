@@ -31,16 +31,21 @@ fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// An error: what happened and why, then what to do.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
-    let mut text = match error.downcast_ref::<runtime::Error>() {
-        Some(runtime::Error::Settings(error)) => error.to_string(),
-        Some(error) => format!("failed to {error}{}", causes(error)),
-        None => format!("{error:#}"),
-    };
+    let mut text = said(error);
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);
     }
     tell(&text);
+}
+
+/// An error in a sentence.
+pub(crate) fn said(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<runtime::Error>() {
+        Some(runtime::Error::Settings(error)) => error.to_string(),
+        Some(error) => format!("failed to {error}{}", causes(error)),
+        None => format!("{error:#}"),
+    }
 }
 
 /// What is behind an error, and not in its own words.

@@ -6,7 +6,7 @@ use sandbox::{Ahead, Caller};
 
 use super::spec;
 use crate::arguments::Run;
-use crate::exit::{Done, Usage};
+use crate::exit::{self, Done, Usage};
 use crate::output;
 
 /// How many denials are told as they happen.
@@ -45,7 +45,12 @@ pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
                 notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
             output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));
         }
-    })?;
+    });
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(error) if json => return Ok(tell_failure(&error.into())),
+        Err(error) => return Err(error.into()),
+    };
     if json {
         tell_json(&finished)?;
     } else {
@@ -73,6 +78,14 @@ fn sum_up(finished: &Finished, denied: &[String]) {
             outcome.denied, finished.run
         ));
     }
+}
+
+/// A run that could not be made or kept, for whoever reads JSON: its exit code.
+fn tell_failure(error: &anyhow::Error) -> u8 {
+    let (code, hint) = exit::judge(error);
+    let value = serde_json::json!({"exit_code": code, "error": output::said(error), "hint": hint});
+    output::report(&value.to_string());
+    code
 }
 
 fn tell_json(finished: &Finished) -> Result<(), anyhow::Error> {
