@@ -66,6 +66,9 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     }
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
+    if !inherited.plan.identity.own {
+        leave_watches();
+    }
     // The plan says each mode; the command gets the caller's mask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let mut maker = Maker {
@@ -114,6 +117,13 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     }
     let pair = |(inside, outside)| IdMap::one(inside, outside);
     privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid)).map(|()| alone)
+}
+
+/// Of the watches of files that a person may have at once, 128 by most kernels' own choice, those of a sandbox are a part: its ids are
+/// the caller's, and who used up all of them would leave none to the caller's own programs. A kernel that cannot leaves it so.
+fn leave_watches() {
+    const INSIDE: &str = "48";
+    let _ = std::fs::write("/proc/sys/user/max_inotify_instances", INSIDE);
 }
 
 /// Whether a step needs what the parent makes meanwhile.
