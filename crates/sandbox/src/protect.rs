@@ -4,6 +4,7 @@
 //! locked by its run, so that of several runs in one workspace the last takes it away. Git does not see empty
 //! directories, so nothing of this enters a commit.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -52,18 +53,34 @@ fn rows() -> impl Iterator<Item = Row> {
     })
 }
 
-/// Whether this machine would execute or trust a path of a workspace, or something below it.
+/// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 pub(crate) fn is_protected(path: &Path) -> bool {
     // A repository as a whole is not: what matters of it has rows of its own.
-    let listed = |path: &Path| rows().any(|row| row.path != Path::new(".git") && path.starts_with(&row.path));
+    let listed = |path: &Path| rows().any(|row| row.path != Path::new(".git") && lies_in(path, &row.path));
     listed(path) || repositories(path).any(|(_, within)| listed(&within))
 }
 
 /// Every repository on the way to a path: where it is, and the path as it would be if that were the workspace's own.
 pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let parts: Vec<_> = path.components().collect();
-    let found = (0..parts.len()).filter(|at| parts[*at].as_os_str() == ".git").collect::<Vec<_>>();
+    let found = (0..parts.len()).filter(|at| is_git(parts[*at].as_os_str())).collect::<Vec<_>>();
     found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
+}
+
+/// Whether a name is that of a repository. There are file systems to which capital letters are the same.
+pub(crate) fn is_git(name: &OsStr) -> bool {
+    name.eq_ignore_ascii_case(".git")
+}
+
+/// Whether a path is a row's, or below it; in a repository capital letters are the same, as they are in its name.
+fn lies_in(path: &Path, row: &Path) -> bool {
+    let within_git = row.components().next().is_some_and(|first| is_git(first.as_os_str()));
+    let mut parts = path.components();
+    row.components().all(|of_row| {
+        parts.next().is_some_and(|part| {
+            part == of_row || within_git && part.as_os_str().eq_ignore_ascii_case(of_row.as_os_str())
+        })
+    })
 }
 
 /// Refuses to open what is not protected: a name that is written wrong would be believed to be open.
@@ -317,6 +334,19 @@ fn cover(found: BorrowedFd<'_>, flags: Flags) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_is_one_whatever_its_letters() {
+        for (path, expected) in [
+            (".git/config", true),
+            (".GIT/Config", true),
+            ("sub/.Git/hooks/x", true),
+            (".git/objects/x", false),
+            ("head", false),
+        ] {
+            assert_eq!(is_protected(Path::new(path)), expected, "{path}");
+        }
+    }
 
     #[test]
     fn absent_names_are_held_and_released() {

@@ -13,6 +13,7 @@ mod apply;
 mod binary;
 mod parked;
 mod patch;
+mod trust;
 mod walk;
 
 use std::fs::{File, OpenOptions};
@@ -79,7 +80,8 @@ impl Changes {
             Mode::empty(),
         )?;
         let since = (since.mtime(), since.mtime_nsec());
-        let (list, left_out) = walk::walk(above.as_fd(), below.as_fd(), since)?;
+        let (mut list, left_out) = walk::walk(above.as_fd(), below.as_fd(), since)?;
+        trust::mark(&mut list, below.as_fd());
         Ok(Self { above, below, since, list, left_out })
     }
 

@@ -12,6 +12,7 @@ use similar::TextDiff;
 
 use super::walk::{file_name, open_parent};
 use super::{Change, Changes, What, binary};
+use crate::protect;
 
 /// The largest file whose content is shown.
 const LARGEST: u64 = 64 << 20;
@@ -173,7 +174,7 @@ impl Changes {
 
 /// Whether a path is a repository's own, which no patch may touch.
 fn is_git_own(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == ".git")
+    path.components().any(|part| protect::is_git(part.as_os_str()))
 }
 
 const FILE: u32 = 0o100_000;

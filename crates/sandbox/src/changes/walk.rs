@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 
-use crate::protect;
-
 /// How deep a directory may lie, and how many entries are looked at.
 pub(super) const DEEPEST: usize = 256;
 const MOST: usize = 1_000_000;
@@ -240,13 +238,7 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
-        // A repository that was not there is none that anybody here has set up.
-        let new_repository = || {
-            protect::repositories(path)
-                .any(|(at, _)| !stat(self.below, &at).is_ok_and(|found| found.is_some()))
-        };
-        let protected = protect::is_protected(path) || new_repository();
-        self.list.push(Change { path: path.into(), what, conflict, protected });
+        self.list.push(Change { path: path.into(), what, conflict, protected: false });
     }
 
     fn leave_out(&mut self, path: &Path, why: &'static str) {

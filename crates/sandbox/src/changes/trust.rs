@@ -1,0 +1,173 @@
+//! What of the changes this machine would execute or trust: decided over the workspace as it is and as it would be, since a
+//! change that is harmless alone may be what makes another one count. It reads names alone, and never what a file holds.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::walk::{Change, What, file_name, stat};
+use crate::protect;
+
+/// What a directory may be to git.
+#[derive(Clone, Copy)]
+struct Place {
+    /// It has a repository, so what programs look for at the top of a workspace they look for here.
+    has_git: bool,
+    bare: Bare,
+}
+
+/// Whether git takes the directory itself for a repository.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    No,
+    /// It does already.
+    Is,
+    /// It would, with the changes.
+    Becomes,
+}
+
+struct Trust<'a> {
+    below: BorrowedFd<'a>,
+    /// What is new, or of another kind than before.
+    made: HashSet<PathBuf>,
+    /// Each `.git` that is new, another or gone; not one that is the same directory as before.
+    repositories: HashSet<PathBuf>,
+    /// The directories that those lie in.
+    homes: HashSet<PathBuf>,
+    places: HashMap<PathBuf, Place>,
+}
+
+/// Marks every change that is to be named before it is taken over.
+pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
+    let made = list.iter().filter(|change| matches!(change.what, What::Made { .. }));
+    let same = |change: &Change| matches!(change.what, What::Changed { to, .. } if is_directory(to));
+    let repositories = list.iter().filter(|change| protect::is_git(file_name(&change.path)) && !same(change));
+    let repositories: HashSet<_> = repositories.map(|change| change.path.clone()).collect();
+    let mut trust = Trust {
+        below,
+        made: made.map(|change| change.path.clone()).collect(),
+        homes: repositories.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect(),
+        repositories,
+        places: HashMap::new(),
+    };
+    for change in list {
+        change.protected = trust.is_protected(&change.path);
+    }
+}
+
+impl Trust<'_> {
+    fn is_protected(&mut self, path: &Path) -> bool {
+        // A repository that was not there is none that anybody here has set up, and a file leads to one anywhere.
+        protect::is_protected(path)
+            || protect::repositories(path).any(|(at, _)| self.repositories.contains(&at))
+            || path.ancestors().any(|directory| self.counts_in(directory, path))
+    }
+
+    /// Whether a path is protected for a directory on the way to it, or for itself as a directory.
+    fn counts_in(&mut self, directory: &Path, path: &Path) -> bool {
+        let Ok(within) = path.strip_prefix(directory) else { return false };
+        let place = self.place(directory);
+        let top = directory.as_os_str().is_empty();
+        let of_git = || {
+            // The names that make it a repository, and those that a repository's own rows have.
+            within.iter().next().is_some_and(|first| MARKS.iter().any(|mark| first == *mark))
+                || protect::is_protected(&Path::new(".git").join(within))
+        };
+        let for_bare = match place.bare {
+            Bare::No => false,
+            Bare::Is => protect::is_protected(&Path::new(".git").join(within)),
+            // Of the workspace as a whole no more than what makes it one: the rest is what the run was for.
+            Bare::Becomes => !top || of_git(),
+        };
+        for_bare || place.has_git && protect::is_protected(within)
+    }
+
+    fn place(&mut self, directory: &Path) -> Place {
+        if let Some(known) = self.places.get(directory) {
+            return *known;
+        }
+        let names = |has: &dyn Fn(&str) -> bool| {
+            // With `commondir`, objects and refs are looked for where that leads.
+            has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+        };
+        let is = |name: &str| stat(self.below, &directory.join(name)).is_ok_and(|found| found.is_some());
+        let may_be = |name: &str| self.made.contains(&directory.join(name)) || is(name);
+        let bare = match (names(&is), names(&may_be)) {
+            (true, _) => Bare::Is,
+            (false, true) => Bare::Becomes,
+            (false, false) => Bare::No,
+        };
+        let place = Place { has_git: is(".git") || self.homes.contains(directory), bare };
+        self.places.insert(directory.into(), place);
+        place
+    }
+}
+
+/// What git looks for in a directory before it takes it for a repository.
+const MARKS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
+
+fn is_directory(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Directory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Changes;
+
+    /// The paths that are protected, of those that a run changed by making files with the path itself as content.
+    fn protected(there: &[&str], written: &[&str]) -> Vec<String> {
+        let state = tempfile::tempdir().unwrap();
+        let (kept, workspace) = (state.path().join("kept"), state.path().join("workspace"));
+        std::fs::create_dir(&workspace).unwrap();
+        Changes::prepare(&kept).unwrap();
+        for (side, paths) in [(&workspace, there), (&kept.join("written"), written)] {
+            for path in paths {
+                let at = side.join(path.trim_end_matches('/'));
+                std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+                if path.ends_with('/') {
+                    std::fs::create_dir_all(&at).unwrap();
+                } else {
+                    std::fs::write(&at, format!("{}{path}", side.display())).unwrap();
+                }
+            }
+        }
+        let changes = Changes::read(&kept, &workspace).unwrap();
+        let marked = changes.list.iter().filter(|change| change.protected);
+        marked.map(|change| change.path.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_that_leads_to_a_repository_is_to_be_named() {
+        assert_eq!(protected(&[".git"], &[".git", "plain"]), [".git"]);
+        assert_eq!(protected(&["sub/.git"], &["sub/.git", "sub/plain"]), ["sub/.git"]);
+        assert_eq!(protected(&[], &["sub/.GIT", "plain"]), ["sub/.GIT"]);
+        assert_eq!(protected(&[".git"], &[".git/x"]), [".git", ".git", ".git/x"]);
+        // A repository that is there takes commits, and no more.
+        assert_eq!(protected(&[".git/"], &[".git/objects/x", ".git/config", "plain"]), [".git/config"]);
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_repository_is_to_be_named() {
+        let bare = ["a/g/HEAD", "a/g/objects/", "a/g/refs/", "a/g/config", "a/plain"];
+        let named = ["a/g", "a/g/HEAD", "a/g/config", "a/g/objects", "a/g/refs"];
+        assert_eq!(protected(&[], &bare), named);
+        assert_eq!(protected(&["a/g/objects/", "a/g/refs/"], &["a/g/HEAD", "a/x"]), ["a/g/HEAD"]);
+        assert_eq!(protected(&bare[..3], &["a/g/config", "a/g/objects/x"]), ["a/g/config"]);
+        assert_eq!(protected(&[], &["g/HEAD", "g/commondir", "x"]), ["g", "g/HEAD", "g/commondir"]);
+        assert_eq!(protected(&["HEAD", "refs/"], &["objects/", "config", "x"]), ["config", "objects"]);
+        assert!(protected(&[], &["a/g/HEAD", "a/g/objects/"]).is_empty());
+    }
+
+    #[test]
+    fn below_a_repository_the_rows_hold_as_at_the_top() {
+        for there in ["sub/.git/", "sub/.git"] {
+            let written = ["sub/.envrc", "sub/.vscode/tasks.json", "sub/x", "other/.envrc"];
+            let named = ["sub/.envrc", "sub/.vscode", "sub/.vscode/tasks.json"];
+            assert_eq!(protected(&[there], &written), named, "{there}");
+        }
+        let made = protected(&[], &["sub/.git/x", "sub/deep/y", "sub/.envrc"]);
+        assert_eq!(made, ["sub/.envrc", "sub/.git", "sub/.git/x"]);
+    }
+}
