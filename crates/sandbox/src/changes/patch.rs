@@ -111,12 +111,21 @@ impl Changes {
             What::Gone { mode } => (self.below_side(path, mode)?, None),
             What::Changed { from, to } => (self.below_side(path, from)?, self.above_side(path, to)?),
         };
+        // As a remark alone: git would take a head without the content for all there is.
+        let too_large = match change.what {
+            What::Made { .. } => new.is_none(),
+            What::Gone { .. } => old.is_none(),
+            What::Changed { .. } => old.is_none() || new.is_none(),
+        };
+        if too_large {
+            return write_too_large(to, change);
+        }
         write_head(to, path, path)?;
         match (&old, &new) {
             (None, Some(new)) => writeln!(to, "new file mode {}", git_mode(new.mode))?,
             (Some(old), None) => writeln!(to, "deleted file mode {}", git_mode(old.mode))?,
             (Some(old), Some(new)) => write_modes(to, old.mode, new.mode)?,
-            (None, None) => return writeln!(to, "# too large to be shown"),
+            (None, None) => {}
         }
         let name = |side: &Option<Side>| side.as_ref().map_or(NOTHING, |s| s.name.as_str()).to_owned();
         let content = |side: &Option<Side>| side.as_ref().map(|s| s.content.clone()).unwrap_or_default();
@@ -224,6 +233,18 @@ fn write_head(to: &mut dyn Write, from: &Path, path: &Path) -> io::Result<()> {
     writeln!(to, "diff --git {} {}", quoted("a/", from), quoted("b/", path))
 }
 
+/// What is to be known of a file whose content is not shown.
+fn write_too_large(to: &mut dyn Write, change: &Change) -> io::Result<()> {
+    let path = quoted("", &change.path);
+    let how = match change.what {
+        What::Made { mode } => format!("new file of mode {}", git_mode(mode)),
+        What::Gone { .. } => "deleted".into(),
+        What::Changed { from, to } if git_mode(from) == git_mode(to) => "changed".into(),
+        What::Changed { from, to } => format!("changed, of mode {}, now {}", git_mode(from), git_mode(to)),
+    };
+    writeln!(to, "# {path}: {how}; too large to be shown")
+}
+
 fn write_modes(to: &mut dyn Write, old: u32, new: u32) -> io::Result<()> {
     if git_mode(old) == git_mode(new) {
         return Ok(());
@@ -250,4 +271,72 @@ fn quoted(prefix: &str, path: &Path) -> String {
     }
     text.push('"');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A workspace and what was written over it, in a directory of their own.
+    struct Kept(tempfile::TempDir);
+
+    impl Kept {
+        fn new() -> Self {
+            let kept = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(kept.workspace()).unwrap();
+            Changes::prepare(&kept.0.path().join("kept")).unwrap();
+            kept
+        }
+
+        fn workspace(&self) -> PathBuf {
+            self.0.path().join("workspace")
+        }
+
+        fn written(&self) -> PathBuf {
+            self.0.path().join("kept/written")
+        }
+
+        fn patch(&self) -> Vec<u8> {
+            let changes = Changes::read(&self.0.path().join("kept"), &self.workspace()).unwrap();
+            let mut patch = Vec::new();
+            changes.write_patch(&mut patch).unwrap();
+            patch
+        }
+
+        /// Has git take the workspace to where the patch leads.
+        #[expect(clippy::disallowed_methods, reason = "git itself is to judge")]
+        fn git_apply(&self, patch: &[u8]) {
+            let at = self.0.path().join("patch");
+            std::fs::write(&at, patch).unwrap();
+            let mut git = std::process::Command::new("git");
+            // Not in a repository that may be around the directory of the test.
+            git.env("GIT_CEILING_DIRECTORIES", self.0.path()).current_dir(self.workspace());
+            let ended = git.args(["apply", "--whitespace=nowarn"]).arg(&at).output().unwrap();
+            let (said, shown) = (String::from_utf8_lossy(&ended.stderr), String::from_utf8_lossy(patch));
+            assert!(ended.status.success(), "{said}\n{shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_said_to_be() {
+        let kept = Kept::new();
+        let large = |path: PathBuf| std::fs::File::create(path).unwrap().set_len(LARGEST + 1).unwrap();
+        std::fs::write(kept.workspace().join("grown"), "shown\n").unwrap();
+        large(kept.workspace().join("shrunk"));
+        large(kept.written().join("grown"));
+        large(kept.written().join("made"));
+        std::fs::write(kept.written().join("plain"), "x\n").unwrap();
+        std::fs::write(kept.written().join("shrunk"), "y\n").unwrap();
+        let patch = kept.patch();
+        let text = String::from_utf8(patch.clone()).unwrap();
+        assert!(!text.contains("deleted") && !text.contains("shown\n-"), "{text}");
+        for said in ["grown: changed", "shrunk: changed", "made: new file of mode 100644"] {
+            assert!(text.contains(&format!("# {said}; too large to be shown\n")), "{said}: {text}");
+        }
+        kept.git_apply(&patch);
+        assert_eq!(std::fs::read(kept.workspace().join("grown")).unwrap(), b"shown\n");
+        assert!(kept.workspace().join("plain").exists() && !kept.workspace().join("made").exists());
+    }
 }
