@@ -153,11 +153,7 @@ impl Changes {
             None => "/dev/null".into(),
         };
         writeln!(to, "--- {}\n+++ {}", label(&old, "a/"), label(&new, "b/"))?;
-        let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before.as_slice(), after.as_slice());
-        for hunk in diff.unified_diff().context_radius(3).missing_newline_hint(true).iter_hunks() {
-            hunk.to_writer(&mut *to)?;
-        }
-        Ok(())
+        write_hunks(to, &before, &after)
     }
 
     fn above_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
@@ -179,6 +175,24 @@ impl Changes {
     fn above_parent(&self, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
         Ok(open_parent(std::os::fd::AsFd::as_fd(&self.above), path)?)
     }
+}
+
+/// Text against text. A line ends where git ends it, and nowhere else: a carriage return alone is part of one.
+fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8]) -> io::Result<()> {
+    let lines = |content| <[u8]>::split_inclusive(content, |octet| *octet == b'\n').collect::<Vec<_>>();
+    let (before, after) = (lines(before), lines(after));
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_slices(&before, &after);
+    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
+        writeln!(to, "{}", hunk.header())?;
+        for change in hunk.iter_changes() {
+            write!(to, "{}", change.tag())?;
+            to.write_all(change.value())?;
+            if !change.value().ends_with(b"\n") {
+                to.write_all(b"\n\\ No newline at end of file\n")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a path is a repository's own, which no patch may touch.
@@ -338,5 +352,30 @@ mod tests {
         kept.git_apply(&patch);
         assert_eq!(std::fs::read(kept.workspace().join("grown")).unwrap(), b"shown\n");
         assert!(kept.workspace().join("plain").exists() && !kept.workspace().join("made").exists());
+    }
+
+    #[test]
+    fn a_carriage_return_alone_ends_no_line() {
+        let kept = Kept::new();
+        let contents: [(&str, Option<&str>, &str); 7] = [
+            ("a", None, "one\r"),
+            ("b", None, "one\rtwo\r\nthree\r"),
+            ("c", Some("one\r"), "one\r\n"),
+            ("d", Some("one\ntwo\r"), "one\ntwo"),
+            ("e", Some("1\n2\n3\n4\n5\r6\n"), "1\n2\n3\n4\n5\r\r6\n"),
+            ("f", Some("\r"), "\r\r"),
+            ("g", Some("last\n"), "+++ b/last\r--- a/last"),
+        ];
+        for (name, before, after) in contents {
+            if let Some(before) = before {
+                std::fs::write(kept.workspace().join(name), before).unwrap();
+            }
+            std::fs::write(kept.written().join(name), after).unwrap();
+        }
+        let patch = kept.patch();
+        kept.git_apply(&patch);
+        for (name, _, after) in contents {
+            assert_eq!(std::fs::read_to_string(kept.workspace().join(name)).unwrap(), after, "{name}");
+        }
     }
 }
