@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::walk::{Change, What, file_name, open, open_parent, stat};
-use super::{Changes, LeftOut};
+use super::walk::{Change, What, file_name, open_parent, stat};
+use super::{Changes, LeftOut, mode};
 use crate::source;
 
 /// What an apply came to.
@@ -63,11 +63,8 @@ impl Changes {
         match change.what {
             What::Gone { mode } => self.remove(path, mode),
             What::Made { mode } if kind(mode) == DIRECTORY => self.make_directory(path, mode),
-            What::Changed { to, .. } if kind(to) == DIRECTORY => {
-                let directory = open(self.below.as_fd(), path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-                Ok(rustix::fs::fchmod(&directory, permissions(to))?)
-            }
-            What::Made { mode } | What::Changed { to: mode, .. } => self.replace(path, mode),
+            What::Made { mode } => self.replace(path, mode, None),
+            What::Changed { from, to } => self.replace(path, to, Some(from)),
         }
     }
 
@@ -96,27 +93,25 @@ impl Changes {
 
     fn make_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = self.parent(path)?;
-        match rustix::fs::mkdirat(&parent, file_name(path), Mode::RWXU) {
+        match rustix::fs::mkdirat(&parent, file_name(path), mode::of_new_directory(mode)) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
-        let made = rustix::fs::openat(
-            &parent,
-            file_name(path),
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        self.give(&made)?;
-        Ok(rustix::fs::fchmod(&made, permissions(mode))?)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
+        self.give(&made)
     }
 
-    /// Writes the new file or link beside, and renames it into its place.
-    fn replace(&self, path: &Path, mode: u32) -> io::Result<()> {
+    /// Writes the new file or link beside, and renames it into its place. A file that replaces another has that one's mode.
+    fn replace(&self, path: &Path, mode: u32, from: Option<u32>) -> io::Result<()> {
         let parent = self.parent(path)?;
         let _ = rustix::fs::unlinkat(&parent, BESIDE, AtFlags::empty());
-        let made =
-            if kind(mode) == FILE { self.copy(path, mode, &parent) } else { self.copy_link(path, &parent) };
+        let made = if kind(mode) == FILE {
+            self.copy(path, mode, from, &parent)
+        } else {
+            self.copy_link(path, &parent)
+        };
         let placed = made
             .and_then(|()| self.refuse_changed(path))
             .and_then(|()| Ok(rustix::fs::renameat(&parent, BESIDE, &parent, file_name(path))?));
@@ -126,13 +121,17 @@ impl Changes {
         placed
     }
 
-    fn copy(&self, path: &Path, mode: u32, parent: &OwnedFd) -> io::Result<()> {
-        let mut from = self.read_above(path)?;
+    fn copy(&self, path: &Path, mode: u32, from: Option<u32>, parent: &OwnedFd) -> io::Result<()> {
+        let mut content = self.read_above(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut to = std::fs::File::from(rustix::fs::openat(parent, BESIDE, flags, Mode::RUSR | Mode::WUSR)?);
-        io::copy(&mut from, &mut to)?;
+        // The kernel masks what is new; what was there already stays as its owner had it.
+        let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
+        let mut to = std::fs::File::from(rustix::fs::openat(parent, BESIDE, flags, at_first)?);
+        io::copy(&mut content, &mut to)?;
         self.give(&to)?;
-        rustix::fs::fchmod(&to, permissions(mode))?;
+        if let Some(from) = from {
+            rustix::fs::fchmod(&to, mode::of_changed(from, mode))?;
+        }
         to.sync_all()
     }
 
@@ -184,6 +183,80 @@ fn kind(mode: u32) -> u32 {
     mode & 0o170_000
 }
 
-fn permissions(mode: u32) -> Mode {
-    Mode::from_raw_mode(mode & 0o777)
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+
+    use super::*;
+
+    /// A workspace and what was written over it, in a directory of their own.
+    struct Kept(tempfile::TempDir);
+
+    impl Kept {
+        fn new() -> Self {
+            let kept = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(kept.workspace("")).unwrap();
+            Changes::prepare(&kept.0.path().join("kept")).unwrap();
+            kept
+        }
+
+        fn workspace(&self, path: &str) -> PathBuf {
+            self.0.path().join("workspace").join(path)
+        }
+
+        fn written(&self, path: &str) -> PathBuf {
+            self.0.path().join("kept/written").join(path)
+        }
+
+        fn changes(&self) -> Changes {
+            let mut changes = Changes::read(&self.0.path().join("kept"), &self.workspace("")).unwrap();
+            // The files of a test are made after what stands for the begin of the run.
+            changes.since = (i64::MAX, 0);
+            changes
+        }
+    }
+
+    fn write(path: &Path, content: &str, mode: u32) {
+        std::fs::write(path, content).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn nobody_else_may_read_or_write_more_than_before() {
+        let kept = Kept::new();
+        for (name, mode) in [("key", 0o600), ("tool", 0o640), ("same", 0o600)] {
+            write(&kept.workspace(name), "before", mode);
+        }
+        for (name, content, mode) in [
+            ("key", "after", 0o666),
+            ("tool", "before", 0o777),
+            ("same", "before", 0o666),
+            ("new", "after", 0o666),
+            ("run", "after", 0o777),
+        ] {
+            write(&kept.written(name), content, mode);
+        }
+        std::fs::create_dir(kept.written("folder")).unwrap();
+        std::fs::set_permissions(kept.written("folder"), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let changes = kept.changes();
+        assert!(!changes.list.iter().any(|change| change.path == Path::new("same")), "{:?}", changes.list);
+        assert!(changes.apply(&[]).unwrap().left_out.is_empty());
+        let probe = kept.0.path().join("probe");
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o777).open(&probe).unwrap();
+        let masked = |mode| mode & mode_of(&probe);
+        for (name, expected) in [
+            ("key", 0o600),
+            ("tool", 0o750),
+            ("same", 0o600),
+            ("new", masked(0o644)),
+            ("run", masked(0o755)),
+            ("folder", masked(0o755)),
+        ] {
+            assert_eq!(mode_of(&kept.workspace(name)), expected, "{name}");
+        }
+    }
 }

@@ -11,6 +11,7 @@
 
 mod apply;
 mod binary;
+mod mode;
 mod parked;
 mod patch;
 mod trust;

@@ -103,10 +103,6 @@ impl Changes {
             What::Gone { mode } if is_directory(mode) => {
                 return writeln!(to, "# directory gone {}", quoted("", path));
             }
-            What::Changed { from, to: mode } if is_directory(mode) => {
-                let (from, mode) = (from & 0o777, mode & 0o777);
-                return writeln!(to, "# mode of {}: {from:03o}, now {mode:03o}", quoted("", path));
-            }
             What::Made { mode } => (None, self.above_side(path, mode)?),
             What::Gone { mode } => (self.below_side(path, mode)?, None),
             What::Changed { from, to } => (self.below_side(path, from)?, self.above_side(path, to)?),
@@ -119,6 +115,11 @@ impl Changes {
         };
         if too_large {
             return write_too_large(to, change);
+        }
+        if let (Some(old), Some(new)) = (&old, &new)
+            && (git_mode(old.mode), &old.name) == (git_mode(new.mode), &new.name)
+        {
+            return Ok(()); // it is what it was, by now
         }
         write_head(to, path, path)?;
         match (&old, &new) {

@@ -5,8 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
-
 use super::walk::{Change, What, file_name, stat};
 use crate::protect;
 
@@ -32,7 +30,7 @@ struct Trust<'a> {
     below: BorrowedFd<'a>,
     /// What is new, or of another kind than before.
     made: HashSet<PathBuf>,
-    /// Each `.git` that is new, another or gone; not one that is the same directory as before.
+    /// Each `.git` that is new, another or gone. A directory that is one still is no change.
     repositories: HashSet<PathBuf>,
     /// The directories that those lie in.
     homes: HashSet<PathBuf>,
@@ -42,8 +40,7 @@ struct Trust<'a> {
 /// Marks every change that is to be named before it is taken over.
 pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
     let made = list.iter().filter(|change| matches!(change.what, What::Made { .. }));
-    let same = |change: &Change| matches!(change.what, What::Changed { to, .. } if is_directory(to));
-    let repositories = list.iter().filter(|change| protect::is_git(file_name(&change.path)) && !same(change));
+    let repositories = list.iter().filter(|change| protect::is_git(file_name(&change.path)));
     let repositories: HashSet<_> = repositories.map(|change| change.path.clone()).collect();
     let mut trust = Trust {
         below,
@@ -107,10 +104,6 @@ impl Trust<'_> {
 
 /// What git looks for in a directory before it takes it for a repository.
 const MARKS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
-
-fn is_directory(mode: u32) -> bool {
-    FileType::from_raw_mode(mode) == FileType::Directory
-}
 
 #[cfg(test)]
 mod tests {

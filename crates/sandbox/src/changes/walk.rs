@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 
+use super::mode;
+
 /// How deep a directory may lie, and how many entries are looked at.
 pub(super) const DEEPEST: usize = 256;
 const MOST: usize = 1_000_000;
@@ -40,7 +42,7 @@ pub enum What {
         /// Its mode.
         mode: u32,
     },
-    /// Its content or its mode is another.
+    /// Its content is another, or it may be executed where it might not before, or the other way round.
     Changed {
         /// The mode it had.
         from: u32,
@@ -135,11 +137,8 @@ impl Walk<'_> {
             },
             FileType::Directory => {
                 match &old {
-                    Some(old) if is(old, FileType::Directory) => {
-                        if permissions(old) != permissions(&new) {
-                            self.push(path, What::Changed { from: old.st_mode, to: new.st_mode }, None);
-                        }
-                    }
+                    // Git knows no modes of directories, and here they stay what they are.
+                    Some(old) if is(old, FileType::Directory) => {}
                     Some(old) => {
                         self.gone(path, old, depth)?;
                         self.push(path, What::Made { mode: new.st_mode }, None);
@@ -175,7 +174,7 @@ impl Walk<'_> {
             target(self.above)? == target(self.below)?
         } else {
             match same_content(self.above, self.below, path, new, &old) {
-                Ok(same) => same && permissions(&old) == permissions(new),
+                Ok(same) => same && mode::is_same(old.st_mode, new.st_mode),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     self.leave_out(path, "it cannot be read");
                     return Ok(());
@@ -304,10 +303,6 @@ fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
 
 fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
-}
-
-fn permissions(stat: &Stat) -> u32 {
-    stat.st_mode & 0o777
 }
 
 fn same_content(
