@@ -1,11 +1,13 @@
 //! Changes taken over into the workspace: checked as a whole first, then done file by file, each at once or not at all.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
 
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
@@ -20,8 +22,11 @@ pub struct Applied {
     pub left_out: Vec<LeftOut>,
 }
 
-/// A name beside a file, until it takes the file's place. What a killed apply left of it is replaced by the next.
-const BESIDE: &str = ".lockgate-apply";
+/// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
+/// cannot be told from somebody's own.
+const BESIDE: &str = ".lockgate-apply-";
+/// How many names are tried.
+const TRIES: usize = 16;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
@@ -106,43 +111,46 @@ impl Changes {
     /// Writes the new file or link beside, and renames it into its place. A file that replaces another has that one's mode.
     fn replace(&self, path: &Path, mode: u32, from: Option<u32>) -> io::Result<()> {
         let parent = self.parent(path)?;
-        let _ = rustix::fs::unlinkat(&parent, BESIDE, AtFlags::empty());
-        let made = if kind(mode) == FILE {
-            self.copy(path, mode, from, &parent)
+        let beside = if kind(mode) == FILE {
+            self.copy(path, mode, from, &parent)?
         } else {
-            self.copy_link(path, &parent)
+            self.copy_link(path, &parent)?
         };
-        let placed = made
-            .and_then(|()| self.refuse_changed(path))
-            .and_then(|()| Ok(rustix::fs::renameat(&parent, BESIDE, &parent, file_name(path))?));
-        if placed.is_err() {
-            let _ = rustix::fs::unlinkat(&parent, BESIDE, AtFlags::empty());
-        }
-        placed
+        self.refuse_changed(path)?;
+        beside.place(file_name(path))
     }
 
-    fn copy(&self, path: &Path, mode: u32, from: Option<u32>, parent: &OwnedFd) -> io::Result<()> {
+    fn copy<'a>(
+        &self,
+        path: &Path,
+        mode: u32,
+        from: Option<u32>,
+        parent: &'a OwnedFd,
+    ) -> io::Result<Beside<'a>> {
         let mut content = self.read_above(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // The kernel masks what is new; what was there already stays as its owner had it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
-        let mut to = std::fs::File::from(rustix::fs::openat(parent, BESIDE, flags, at_first)?);
+        let (beside, to) = Beside::make(parent, |name| rustix::fs::openat(parent, name, flags, at_first))?;
+        let mut to = std::fs::File::from(to);
         io::copy(&mut content, &mut to)?;
         self.give(&to)?;
         if let Some(from) = from {
             rustix::fs::fchmod(&to, mode::of_changed(from, mode))?;
         }
-        to.sync_all()
+        to.sync_all()?;
+        Ok(beside)
     }
 
-    fn copy_link(&self, path: &Path, parent: &OwnedFd) -> io::Result<()> {
+    fn copy_link<'a>(&self, path: &Path, parent: &'a OwnedFd) -> io::Result<Beside<'a>> {
         let above = open_parent(self.above.as_fd(), path)?;
         let target = rustix::fs::readlinkat(&above, file_name(path), Vec::new())?;
-        rustix::fs::symlinkat(target, parent, BESIDE)?;
+        let (beside, ()) =
+            Beside::make(parent, |name| rustix::fs::symlinkat(target.as_c_str(), parent, name))?;
         if let Some((uid, gid)) = self.owner()? {
-            rustix::fs::chownat(parent, BESIDE, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::chownat(parent, &*beside.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        Ok(())
+        Ok(beside)
     }
 
     /// The directory of a path in the workspace, made if it is new.
@@ -172,6 +180,43 @@ impl Changes {
             rustix::fs::fchown(made, Some(uid), Some(gid))?;
         }
         Ok(())
+    }
+}
+
+/// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
+struct Beside<'a> {
+    parent: &'a OwnedFd,
+    name: String,
+}
+
+impl<'a> Beside<'a> {
+    /// Makes it; what has its name already is somebody's, and another name is tried.
+    fn make<T>(parent: &'a OwnedFd, make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(Self, T)> {
+        for _ in 0..TRIES {
+            let mut number = [0; 8];
+            rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
+            let name = format!("{BESIDE}{:016x}", u64::from_ne_bytes(number));
+            match make(&name) {
+                Ok(made) => return Ok((Self { parent, name }, made)),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    fn place(mut self, name: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(self.parent, &*self.name, self.parent, name)?;
+        self.name.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            let _ = rustix::fs::unlinkat(self.parent, &*self.name, AtFlags::empty());
+        }
     }
 }
 
@@ -258,5 +303,36 @@ mod tests {
         ] {
             assert_eq!(mode_of(&kept.workspace(name)), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn what_stands_beside_is_nobody_elses() {
+        let kept = Kept::new();
+        write(&kept.workspace(".lockgate-apply"), "mine", 0o644);
+        std::fs::create_dir_all(kept.workspace("blocked/.lockgate-apply")).unwrap();
+        std::fs::create_dir(kept.written("blocked")).unwrap();
+        for name in ["new", "blocked/new"] {
+            write(&kept.written(name), "content", 0o644);
+        }
+        std::os::unix::fs::symlink("new", kept.written("blocked/link")).unwrap();
+        kept.changes().apply(&[]).unwrap();
+        assert_eq!(std::fs::read_to_string(kept.workspace(".lockgate-apply")).unwrap(), "mine");
+        let names = |path: &str| {
+            let mut names: Vec<_> = std::fs::read_dir(kept.workspace(path))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(""), [".lockgate-apply", "blocked", "new"]);
+        assert_eq!(names("blocked"), [".lockgate-apply", "link", "new"]);
+        // What cannot take its place goes away again.
+        std::fs::remove_file(kept.workspace("new")).unwrap();
+        write(&kept.written("over"), "content", 0o644);
+        let changes = kept.changes();
+        std::fs::create_dir(kept.workspace("over")).unwrap();
+        assert!(changes.apply(&[]).is_err());
+        assert_eq!(names(""), [".lockgate-apply", "blocked", "new", "over"]);
     }
 }
