@@ -3,11 +3,13 @@
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A line for the person, under the product's name. Raw terminals need the return as well.
 pub(crate) fn tell(text: &str) {
     let clean: String =
-        text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+        text.chars().map(|c| if is_hidden(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
     let _ = to_the_end(std::io::stderr().as_fd());
     // In one piece: the program that is run writes to the same place.
@@ -78,7 +80,32 @@ impl Form {
 
 /// Text that somebody else wrote, without what a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// A path that somebody else chose, on one line and to be told from every other: what is not shown as itself is written out.
+pub(crate) fn path(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                _ if is_hidden(c) => text.extend(c.escape_default()),
+                _ => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|octet| text.push_str(&format!("\\x{octet:02x}")));
+    }
+    text
+}
+
+/// Whether a character is obeyed and not shown: it controls a terminal, ends a line, turns the direction of what stands beside it
+/// (UAX #9, section 2), or takes no room.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A line of data.
@@ -103,4 +130,24 @@ pub(crate) fn models(used: &egress::ModelUse) -> String {
         used.output_tokens,
         unpriced.unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_line_and_says_what_it_is() {
+        for (given, expected) in [
+            (&b"p\nlockgate: verified"[..], "p\\nlockgate: verified"),
+            ("a\u{202e}txt.exe\u{2066}".as_bytes(), "a\\u{202e}txt.exe\\u{2066}"),
+            (b"\x1b[2J\r\t", "\\u{1b}[2J\\r\\t"),
+            (b"\xff\\n", "\\xff\\\\n"),
+            ("\u{9b}\u{200b}\u{2028}".as_bytes(), "\\u{9b}\\u{200b}\\u{2028}"),
+            ("src/näme 名.rs".as_bytes(), "src/näme 名.rs"),
+        ] {
+            assert_eq!(path(Path::new(std::ffi::OsStr::from_bytes(given))), expected);
+        }
+        assert_eq!(plain("a\u{202e}b\nc"), "a\u{fffd}b\u{fffd}c");
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use policy::RunId;
 use runtime::StateDirectory;
-use sandbox::{Caller, Change, What};
+use sandbox::{Caller, Change, LeftOut, What};
 
 use super::run_name;
 use crate::exit::{Done, Usage};
@@ -23,16 +23,15 @@ pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
         let mut patch = Vec::new();
         changes.write_patch(&mut patch)?;
         for line in String::from_utf8_lossy(&patch).lines() {
-            output::data(&line.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))?;
+            let parts: Vec<_> = line.split('\t').map(output::plain).collect();
+            output::data(&parts.join("\t"))?;
         }
     } else {
         let mut out = BufWriter::new(std::io::stdout().lock());
         changes.write_patch(&mut out)?;
         out.flush()?;
     }
-    for left in &changes.left_out {
-        output::tell(&format!("left out: {}: {}", left.path.display(), left.why));
-    }
+    changes.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     changes.list.iter().filter(|change| change.conflict.is_some()).for_each(tell_conflict);
     Ok(0)
 }
@@ -43,7 +42,7 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     let changes = runtime::finished_changes_of(&state, &run)?;
     for path in paths {
         if !changes.list.iter().any(|change| change.path.starts_with(path)) {
-            let what = format!("`{}` is no path that the run changed", path.display());
+            let what = format!("`{}` is no path that the run changed", output::path(path));
             return Err(Usage::error(what, format!("lockgate diff --stat {run} names them")));
         }
     }
@@ -55,11 +54,9 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     }
     let applied = changes.apply(paths).map_err(|(path, error)| {
         let hint = "what was done before it stays; mend that and apply again";
-        anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", path.display())
+        anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", output::path(&path))
     })?;
-    for left in &applied.left_out {
-        output::tell(&format!("left out: {}: {}", left.path.display(), left.why));
-    }
+    applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     output::tell(&format!("{} paths were taken over", applied.done.len()));
     if paths.is_empty() && applied.left_out.is_empty() {
         runtime::discard_changes(&state, &run)?;
@@ -101,10 +98,33 @@ fn line(change: &Change) -> String {
         What::Gone { .. } => 'D',
     };
     let note = if change.protected { "  (this machine would execute or trust it)" } else { "" };
-    format!("{letter} {}{note}", output::plain(&change.path.to_string_lossy()))
+    format!("{letter} {}{note}", output::path(&change.path))
+}
+
+fn left_out(left: &LeftOut) -> String {
+    format!("left out: {}: {}", output::path(&left.path), left.why)
 }
 
 fn tell_conflict(change: &Change) {
-    let why = change.conflict.unwrap_or_default();
-    output::tell(&format!("conflict: {}: {why}", change.path.display()));
+    output::tell(&conflict(change));
+}
+
+fn conflict(change: &Change) -> String {
+    format!("conflict: {}: {}", output::path(&change.path), change.conflict.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_adds_a_line() {
+        let path = PathBuf::from("p\nlockgate: verified\u{202e}");
+        let told = "p\\nlockgate: verified\\u{202e}";
+        let what = What::Made { mode: 0o100_644 };
+        let change = Change { path: path.clone(), what, conflict: Some("why"), protected: false };
+        assert_eq!(line(&change), format!("A {told}"));
+        assert_eq!(conflict(&change), format!("conflict: {told}: why"));
+        assert_eq!(left_out(&LeftOut { path, why: "why" }), format!("left out: {told}: why"));
+    }
 }

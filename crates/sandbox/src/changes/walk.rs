@@ -203,7 +203,7 @@ impl Walk<'_> {
     /// Everything of a directory of the workspace but some names.
     fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
         if depth > DEEPEST {
-            return Err(io::Error::other(format!("{} lies too deep", path.display())));
+            return Err(io::Error::other(format!("{path:?} lies too deep")));
         }
         let directory = match open(self.below, path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
