@@ -24,7 +24,8 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
             false
         }
         Ok(false) => true,
-        Err(_) => false,
+        // What cannot be looked into is there all the same.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
 }
 

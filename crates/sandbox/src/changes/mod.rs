@@ -14,13 +14,14 @@ mod binary;
 mod mode;
 mod parked;
 mod patch;
+mod remove;
 mod trust;
 mod walk;
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -72,7 +73,9 @@ impl Changes {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             Ok::<_, io::Error>(rustix::fs::open(path, flags, Mode::empty())?)
         };
-        let above = open(&directory.join(WRITTEN))?;
+        let written = directory.join(WRITTEN);
+        open_up(&written);
+        let above = open(&written)?;
         let found = source::open(workspace).map_err(|e| io::Error::other(e.to_string()))?;
         let below = rustix::fs::openat(
             &found,
@@ -91,17 +94,16 @@ impl Changes {
     /// # Errors
     /// When something of it cannot be removed.
     pub fn discard(directory: &Path) -> io::Result<()> {
-        open_up(directory, 0);
-        let removed = match std::fs::remove_dir_all(directory) {
+        let removed = match remove::remove(directory) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                parked::put_aside(directory).and_then(|()| std::fs::remove_dir_all(directory))
+                parked::put_aside(directory).and_then(|()| remove::remove(directory))
             }
             removed => removed,
         };
         match removed {
             // What was written over files of others may be in their directories.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                crate::linux::subordinate::remove(directory).map_err(|_| error)
+                crate::linux::subordinate::remove(directory, remove::remove).map_err(|_| error)
             }
             removed => removed,
         }
@@ -112,7 +114,9 @@ impl Changes {
     /// # Errors
     /// When it cannot be read.
     pub fn is_empty(directory: &Path) -> io::Result<bool> {
-        Ok(std::fs::read_dir(directory.join(WRITTEN))?.next().is_none())
+        let written = directory.join(WRITTEN);
+        open_up(&written);
+        Ok(std::fs::read_dir(written)?.next().is_none())
     }
 
     fn read_above(&self, path: &Path) -> io::Result<File> {
@@ -124,19 +128,72 @@ impl Changes {
     }
 }
 
-/// Gives directories that were shut back to their owner, so that they can be emptied.
-fn open_up(directory: &Path, depth: usize) {
-    use std::os::unix::fs::PermissionsExt;
-    let Ok(metadata) = std::fs::symlink_metadata(directory) else { return };
-    if !metadata.is_dir() || depth > walk::DEEPEST {
-        return;
+/// Gives the directory in which a run wrote back to its owner, whatever the run made of its mode. Whose it is not tells the reading.
+fn open_up(written: &Path) {
+    let Ok(metadata) = std::fs::symlink_metadata(written) else { return };
+    if metadata.is_dir() && metadata.mode() & 0o700 != 0o700 {
+        let _ = std::fs::set_permissions(written, std::fs::Permissions::from_mode(0o700));
     }
-    if metadata.mode() & 0o700 != 0o700 {
-        let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
+}
+
+/// Runs a test in a directory of its own as somebody who is not root: who is root reads everything.
+#[cfg(test)]
+fn unprivileged(test: impl FnOnce(&Path) + Send) {
+    /// Whom nothing belongs to.
+    const NOBODY: u32 = 65534;
+    let state = tempfile::tempdir().unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(state.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path(), depth + 1);
-        }
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            if is_root {
+                let nobody = rustix::process::Uid::from_raw(NOBODY);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            test(state.path());
+        });
+        ended.join().unwrap();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_left_out_and_the_rest_is_not() {
+        unprivileged(|state| {
+            let (kept, workspace) = (state.join("kept"), state.join("workspace"));
+            let written = kept.join(WRITTEN);
+            std::fs::create_dir(&workspace).unwrap();
+            Changes::prepare(&kept).unwrap();
+            std::fs::write(workspace.join("other"), "x").unwrap();
+            for name in ["new", "other", "plain"] {
+                std::fs::write(written.join(name), "written").unwrap();
+            }
+            for name in ["list", "shut"] {
+                std::fs::create_dir(written.join(name)).unwrap();
+                std::fs::write(written.join(name).join("file"), "written").unwrap();
+            }
+            for (name, mode) in [("new", 0), ("other", 0), ("list", 0o400), ("shut", 0), ("", 0)] {
+                let mode = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(written.join(name), mode).unwrap();
+            }
+            assert!(!Changes::is_empty(&kept).unwrap());
+            std::fs::set_permissions(&written, std::fs::Permissions::from_mode(0o0)).unwrap();
+            let mut changes = Changes::read(&kept, &workspace).unwrap();
+            let left: Vec<_> = changes.left_out.iter().map(|left| left.path.to_str().unwrap()).collect();
+            assert_eq!(left, ["list", "new", "other", "shut"]);
+            let mut patch = Vec::new();
+            changes.write_patch(&mut patch).unwrap();
+            assert!(String::from_utf8(patch).unwrap().contains("b/plain"));
+            changes.since = (i64::MAX, 0);
+            changes.apply(&[]).unwrap();
+            assert_eq!(std::fs::read_to_string(workspace.join("plain")).unwrap(), "written");
+            assert_eq!(std::fs::read_to_string(workspace.join("other")).unwrap(), "x");
+            Changes::discard(&kept).unwrap();
+        });
     }
 }

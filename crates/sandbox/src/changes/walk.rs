@@ -18,6 +18,8 @@ const MOST: usize = 1_000_000;
 /// The attributes by which overlayfs knows a directory that hides what is below, and a file that came from below.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
+/// Why something is left out that the caller may not open.
+const UNREADABLE: &str = "it cannot be read";
 /// What of a file is compared at once.
 const BUFFER: usize = 64 << 10;
 
@@ -106,7 +108,7 @@ impl Walk<'_> {
         let directory = match open(self.above, path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
             Err(Errno::ACCESS) => {
-                self.leave_out(path, "it cannot be read");
+                self.leave_out(path, UNREADABLE);
                 return Ok(());
             }
             Err(errno) => return Err(errno.into()),
@@ -124,7 +126,20 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// One that cannot be read is left out, and is no reason not to look at the others.
     fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
+        let so_far = self.list.len();
+        match self.look(path, directory, depth) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.list.truncate(so_far);
+                self.leave_out(path, UNREADABLE);
+                Ok(())
+            }
+            looked => looked,
+        }
+    }
+
+    fn look(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
         self.count()?;
         let name = path.file_name().unwrap_or_default();
         let new = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -157,6 +172,9 @@ impl Walk<'_> {
 
     fn file(&mut self, path: &Path, new: &Stat, old: Option<Stat>, depth: usize) -> io::Result<()> {
         let kind = FileType::from_raw_mode(new.st_mode);
+        if kind == FileType::RegularFile {
+            refuse_unreadable(self.above, path)?;
+        }
         let Some(old) = old else {
             // It came from below, and its place there is another since: by a rename of the run's own that stays as it was.
             let removed = kind == FileType::RegularFile && self.has_origin(path) && self.parent_changed(path);
@@ -173,14 +191,8 @@ impl Walk<'_> {
             let target = |side| rustix::fs::readlinkat(open_parent(side, path)?, file_name(path), Vec::new());
             target(self.above)? == target(self.below)?
         } else {
-            match same_content(self.above, self.below, path, new, &old) {
-                Ok(same) => same && mode::is_same(old.st_mode, new.st_mode),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.leave_out(path, "it cannot be read");
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
+            refuse_unreadable(self.below, path)?;
+            same_content(self.above, self.below, path, new, &old)? && mode::is_same(old.st_mode, new.st_mode)
         };
         if !same {
             let conflict = self.changed_since(&old);
@@ -194,6 +206,9 @@ impl Walk<'_> {
         if is(old, FileType::Directory) {
             self.gone_below(path, depth, &[])?;
             self.push(path, What::Gone { mode: old.st_mode }, None);
+        } else if is(old, FileType::RegularFile) && refuse_unreadable(self.below, path).is_err() {
+            // What is lost by it could not be shown.
+            self.leave_out(path, UNREADABLE);
         } else {
             self.push(path, What::Gone { mode: old.st_mode }, self.changed_since(old));
         }
@@ -289,7 +304,15 @@ pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>
     }
 }
 
-fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
+/// What cannot be opened for reading can neither be shown nor taken over.
+fn refuse_unreadable(side: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    match open(side, path, OFlags::RDONLY | OFlags::NONBLOCK) {
+        Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(errno.into()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;

@@ -92,11 +92,11 @@ pub fn within_subordinate_ids(ids: SubordinateIds, work: impl FnOnce() -> i32) -
     child.wait()
 }
 
-/// Removes a directory in which things belong to subordinate ids.
-pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+/// Removes a directory in which things belong to subordinate ids, in the way that is given.
+pub(crate) fn remove(directory: &Path, remove: fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let ids = Caller::current().map(|caller| SubordinateIds::of(&caller));
     let Ok(Ok(ids)) = ids else { return Err(io::ErrorKind::PermissionDenied.into()) };
-    let removed = within_subordinate_ids(ids, || i32::from(std::fs::remove_dir_all(directory).is_err()))?;
+    let removed = within_subordinate_ids(ids, || i32::from(remove(directory).is_err()))?;
     if removed == Exit::Code(0) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
