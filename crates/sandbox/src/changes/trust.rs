@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::walk::{Change, What, file_name, stat};
 use crate::protect;
 
@@ -50,16 +52,19 @@ pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
         places: HashMap::new(),
     };
     for change in list {
-        change.protected = trust.is_protected(&change.path);
+        change.protected = trust.is_protected(change);
     }
 }
 
 impl Trust<'_> {
-    fn is_protected(&mut self, path: &Path) -> bool {
+    fn is_protected(&mut self, change: &Change) -> bool {
+        let path = &change.path;
+        // What is no directory holds nothing that would have to be looked at.
+        let beneath = usize::from(FileType::from_raw_mode(change.what.mode()) != FileType::Directory);
         // A repository that was not there is none that anybody here has set up, and a file leads to one anywhere.
         protect::is_protected(path)
             || protect::repositories(path).any(|(at, _)| self.repositories.contains(&at))
-            || path.ancestors().any(|directory| self.counts_in(directory, path))
+            || path.ancestors().skip(beneath).any(|directory| self.counts_in(directory, path))
     }
 
     /// Whether a path is protected for a directory on the way to it, or for itself as a directory.
