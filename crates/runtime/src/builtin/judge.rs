@@ -26,6 +26,8 @@ pub(super) struct Judge<'a> {
     /// What was kept of the tool's files so far, by the names of the entries.
     kept: &'a mut BTreeMap<String, String>,
     left_out: LeftOut,
+    /// Whether an entry was a credential, whatever became of it.
+    has_credential: bool,
 }
 
 impl<'a> Judge<'a> {
@@ -34,11 +36,21 @@ impl<'a> Judge<'a> {
         entry: &'a Entry,
         kept: &'a mut BTreeMap<String, String>,
     ) -> Self {
-        Self { bound, entry, kept, left_out: LeftOut::default() }
+        Self { bound, entry, kept, left_out: LeftOut::default(), has_credential: false }
     }
 
     pub(super) fn left_out(self) -> LeftOut {
         self.left_out
+    }
+
+    /// Whether any entry was a credential, or names where one is.
+    pub(super) fn has_credential(&self) -> bool {
+        self.has_credential
+    }
+
+    /// Takes note that a credential is used that stands elsewhere, as in `${TOKEN}`.
+    pub(super) fn refers(&mut self) {
+        self.has_credential = true;
     }
 
     /// The providers of the run.
@@ -48,6 +60,7 @@ impl<'a> Judge<'a> {
 
     /// Notes that a part of an entry, which is a credential, did not enter.
     pub(super) fn lacks(&mut self, name: &str, remedy: Option<String>) {
+        self.has_credential = true;
         self.left_out.note(name, Why::Credential(remedy));
     }
 
@@ -67,15 +80,16 @@ impl<'a> Judge<'a> {
 
     /// An entry that is not understood as anything else is like a credential: it is left out, and noted.
     pub(super) fn leave_out(&mut self, name: &str) -> Fate {
-        self.left_out.note(name, Why::Credential(None));
+        self.lacks(name, None);
         Fate::LeaveOut
     }
 
     /// The placeholder for the credential in an entry that is good at an address. `None` is noted.
     pub(super) fn credential_at(&mut self, name: &str, url: &str) -> Option<&'a str> {
+        self.has_credential = true;
         let placeholder = self.bound.at(url);
         if placeholder.is_none() {
-            self.left_out.note(name, Why::Credential(self.bound.remedy_at(url)));
+            self.lacks(name, self.bound.remedy_at(url));
         }
         placeholder
     }
@@ -97,6 +111,7 @@ impl<'a> Judge<'a> {
 
     fn fate(&mut self, path: &[&str], name: &str, key: &str, value: &str) -> Fate {
         if value.is_empty() || is_reference(value) {
+            self.has_credential |= !value.is_empty() && telling::is_sensitive(key);
             return Fate::Keep;
         }
         if let Some(url) = self.known(path) {
@@ -104,10 +119,11 @@ impl<'a> Judge<'a> {
             return placeholder.map_or(Fate::LeaveOut, |placeholder| Fate::Become(placeholder.into()));
         }
         if let Some(placeholder) = self.bound.variable(key) {
+            self.has_credential = true;
             return Fate::Become(placeholder.into());
         }
         if telling::is_sensitive(key) && !telling::is_count(key, value) && !names_variable(path, value) {
-            self.left_out.note(name, Why::Credential(self.bound.remedy_of_variable(key)));
+            self.lacks(name, self.bound.remedy_of_variable(key));
             return Fate::LeaveOut;
         }
         if telling::is_telling(key) {
@@ -120,8 +136,9 @@ impl<'a> Judge<'a> {
             Told::Nothing => Fate::Keep,
             Told::Anew(anew, _) if telling::is_telling(&anew) => self.leave_out(name),
             Told::Anew(anew, missing) => {
+                self.has_credential = true;
                 for url in missing {
-                    self.left_out.note(name, Why::Credential(bound.remedy_at(&url)));
+                    self.lacks(name, bound.remedy_at(&url));
                 }
                 Fate::Become(anew)
             }

@@ -8,6 +8,7 @@
 //! sandbox is cloned from; no value that was left out is ever part of a notice.
 
 mod bound;
+mod cache;
 mod form;
 mod judge;
 mod left_out;

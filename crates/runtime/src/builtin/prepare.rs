@@ -10,8 +10,9 @@ use credential::Secret;
 
 use super::Prepared;
 use super::bound::Bound;
+use super::cache;
 use super::judge::Judge;
-use super::table::{Entry, Form, Tool, Whole};
+use super::table::{Cache, Entry, Form, Tool, Whole};
 
 /// The largest file that enters, and the most of them together.
 const LARGEST: usize = 1 << 20;
@@ -19,14 +20,15 @@ const MOST: usize = 8 << 20;
 
 /// What the tools bring from this home.
 pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepared {
-    let mut work = Work { home, bound, prepared: Prepared::default(), total: 0 };
+    let mut work = Work { home, bound, prepared: Prepared::default(), total: 0, uncertain: false };
     for tool in tools {
         let mut kept = BTreeMap::new();
+        work.uncertain = false;
         for entry in &tool.file {
             work.entry(entry, &mut kept);
         }
         tool.whole.iter().for_each(|whole| work.whole(whole));
-        tool.cache.iter().for_each(|cache| work.cache(cache));
+        tool.cache.iter().for_each(|cache| work.cache(&tool.name, cache));
     }
     work.prepared
 }
@@ -36,6 +38,8 @@ struct Work<'a> {
     bound: &'a Bound<'a>,
     prepared: Prepared,
     total: usize,
+    /// Whether what is read of the tool at hand holds a credential, or may.
+    uncertain: bool,
 }
 
 impl Work<'_> {
@@ -45,7 +49,7 @@ impl Work<'_> {
         }
         match sandbox::regular_below(&self.home.join(&entry.path)) {
             Ok(files) => files.iter().for_each(|file| self.file(entry, &entry.path.join(file), kept)),
-            Err(error) => self.stays(&entry.path, &why(error)),
+            Err(error) => self.unread(&entry.path, &why(error)),
         }
     }
 
@@ -53,18 +57,19 @@ impl Work<'_> {
         let held = match read(&self.home.join(path)) {
             Ok(Some(held)) => held,
             Ok(None) => return,
-            Err(why) => return self.stays(path, &why),
+            Err(why) => return self.unread(path, &why),
         };
-        let Ok(text) = std::str::from_utf8(held.expose()) else { return self.stays(path, "it is no text") };
+        let Ok(text) = std::str::from_utf8(held.expose()) else { return self.unread(path, "it is no text") };
         let mut judge = Judge::new(self.bound, entry, kept);
         let anew = entry.form.anew(text, &mut judge);
+        self.uncertain |= judge.has_credential();
         let sentences = judge.left_out().sentences(path);
         match anew {
             Ok(anew) => {
                 self.prepared.notices.extend(sentences);
                 self.put(path, anew);
             }
-            Err(not) => self.stays(path, &not.to_string()),
+            Err(not) => self.unread(path, &not.to_string()),
         }
     }
 
@@ -73,8 +78,9 @@ impl Work<'_> {
         match sandbox::is_there(&self.home.join(&whole.path)) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => return self.stays(&whole.path, &why(error)),
+            Err(error) => return self.unread(&whole.path, &why(error)),
         }
+        self.uncertain = true;
         match (self.bound.at(&whole.at), &whole.instead) {
             (Some(placeholder), Some(instead)) => {
                 self.put(&whole.path, instead.replace("{placeholder}", placeholder));
@@ -87,12 +93,32 @@ impl Work<'_> {
         }
     }
 
-    fn cache(&mut self, cache: &Path) {
-        match sandbox::is_folder(&self.home.join(cache)) {
-            Ok(true) => self.prepared.caches.push(cache.into()),
-            Ok(false) => {}
-            Err(error) => self.stays(cache, &why(error)),
+    /// A tool that fetches with a credential may keep it beside what it fetched.
+    fn cache(&mut self, tool: &str, cache: &Cache) {
+        let path = &cache.path;
+        match sandbox::is_folder(&self.home.join(path)) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.stays(path, &why(error)),
         }
+        let with = "it may hold what packages were fetched with";
+        if self.uncertain {
+            let why = format!(
+                "{with}, as {tool}'s configuration holds a credential or was not understood. What is missing is fetched \
+                 anew; to bring the cache, remove that from the configuration and clear the cache once"
+            );
+            return self.stays(path, &why);
+        }
+        match cache::objection(self.home, cache) {
+            Some(why) => self.stays(path, &format!("{with}: {why}")),
+            None => self.prepared.caches.push(path.clone()),
+        }
+    }
+
+    /// What is not read may hold anything.
+    fn unread(&mut self, path: &Path, why: &str) {
+        self.uncertain = true;
+        self.stays(path, why);
     }
 
     fn put(&mut self, path: &Path, content: String) {
@@ -127,5 +153,96 @@ fn why(error: sandbox::Error) -> String {
     match error {
         sandbox::Error::Source { why, .. } => why.split(';').next().unwrap_or_default().to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::Layers;
+
+    use super::*;
+    use crate::builtin::table;
+
+    fn brought(tool: &str, files: &[(&str, &str)]) -> Prepared {
+        let home = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = home.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        let policy = Layers::default().compile().unwrap().policy;
+        prepare(home.path(), &table::named(&[tool.into()]).unwrap(), &Bound::new(&policy, &[], None))
+    }
+
+    const NPM: (&str, &str) = (".npm/_cacache/index-v5/aa/bb", "{}");
+    const CARGO: (&str, &str) = (".cargo/registry/cache/i/x.crate", "");
+
+    #[test]
+    fn a_cache_stays_outside_where_the_configuration_has_a_credential() {
+        for (tool, cache, path, config) in [
+            ("npm", NPM, ".npmrc", "//h.example/:_authToken=hush"),
+            ("npm", NPM, ".npmrc", "//h.example/:_authToken=${NPM_TOKEN}"),
+            ("npm", NPM, ".npmrc", "_auth=hush"),
+            ("npm", NPM, ".npmrc", "[hush]"),
+            (
+                "pip",
+                (".cache/pip/wheels/x", ""),
+                ".pip/pip.conf",
+                "[global]\nindex-url = https://me:hush@h.example/",
+            ),
+            (
+                "pip",
+                (".cache/pip/wheels/x", ""),
+                ".pip/pip.conf",
+                "[global]\nindex-url = https://$A:$B@h.example/",
+            ),
+            ("uv", (".cache/uv/x", ""), ".config/uv/uv.toml", "index-url = 'https://hush@h.example/'"),
+            ("cargo", CARGO, ".cargo/credentials.toml", "[registries.x]\ntoken = 'hush'"),
+        ] {
+            let brought = brought(tool, &[cache, (path, config)]);
+            assert!(brought.caches.is_empty(), "{tool} {config}");
+            let notices = brought.notices.join("\n");
+            let told = notices.contains("fetched with") && notices.contains("clear the cache once");
+            assert!(told && !notices.contains("hush"), "{notices}");
+        }
+    }
+
+    #[test]
+    fn a_cache_enters_where_there_is_none() {
+        for (tool, files, caches) in [
+            ("npm", vec![NPM, (".npmrc", "registry=https://h.example/\nfund=false")], vec![".npm/_cacache"]),
+            ("pip", vec![(".cache/pip/http-v2/a", "x")], vec![".cache/pip"]),
+            (
+                "cargo",
+                vec![CARGO, (".cargo/registry/index/a-1/config.json", "{}")],
+                vec![".cargo/registry/index", ".cargo/registry/cache"],
+            ),
+            (
+                "cargo",
+                vec![CARGO, (".cargo/registry/index/a-1/.git/logs/HEAD", "x")],
+                vec![".cargo/registry/cache"],
+            ),
+        ] {
+            let brought = brought(tool, &files);
+            assert_eq!(
+                brought.caches,
+                caches.iter().map(std::path::PathBuf::from).collect::<Vec<_>>(),
+                "{tool}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cache_that_kept_a_header_stays_outside() {
+        for (tool, path) in [
+            ("npm", ".npm/_cacache/index-v5/aa/bb"),
+            ("pip", ".cache/pip/http/a/b"),
+            ("pip", ".cache/pip/http-v2/a/b"),
+            ("uv", ".cache/uv/simple-v15/index/a/x.rkyv"),
+        ] {
+            let brought = brought(tool, &[(path, "\u{1}Authorization\u{2}Basic hush")]);
+            assert!(brought.caches.is_empty() && brought.notices.len() == 1, "{path}");
+            assert!(brought.notices[0].contains("`authorization`") && !brought.notices[0].contains("hush"));
+        }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Tool {
     #[serde(default)]
     pub(super) whole: Vec<Whole>,
     #[serde(default)]
-    pub(super) cache: Vec<PathBuf>,
+    pub(super) cache: Vec<Cache>,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
 }
@@ -83,6 +83,19 @@ pub(super) struct Whole {
     pub(super) instead: Option<String>,
 }
 
+/// A folder of what was fetched, by its path from the home.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cache {
+    pub(super) path: PathBuf,
+    /// Places in it where the whole stays outside if there is anything; `*` is any part of a name.
+    #[serde(default)]
+    pub(super) unless: Vec<String>,
+    /// Places in it that are looked through for the header of a request that held a credential.
+    #[serde(default)]
+    pub(super) search: Vec<String>,
+}
+
 /// The named tools, each once.
 pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
     let refused = |what: String, remedy| Error::Sandbox(sandbox::Error::Refused { what, remedy });
@@ -107,7 +120,9 @@ mod tests {
         assert_eq!(tools.len(), all.len());
         for tool in &tools {
             let paths = tool.file.iter().map(|entry| &entry.path);
-            let paths = paths.chain(tool.whole.iter().map(|whole| &whole.path)).chain(&tool.cache);
+            let paths = paths
+                .chain(tool.whole.iter().map(|whole| &whole.path))
+                .chain(tool.cache.iter().map(|cache| &cache.path));
             for path in paths {
                 let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
                 assert!(plain, "{} of {}", path.display(), tool.name);

@@ -59,7 +59,10 @@ fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Ju
     let reference = whole.is_some_and(|inner| inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
     let url = format!("https://{place}");
     match field {
-        "_auth" | "_authToken" | "_password" if reference => Some(value.to_owned()),
+        "_auth" | "_authToken" | "_password" if reference => {
+            judge.refers();
+            Some(value.to_owned())
+        }
         "_authToken" => judge.credential_at(name, &url).map(str::to_owned),
         "_auth" => judge.credential_at(name, &url).map(|placeholder| userinfo::basic(value, placeholder)),
         // The password is kept in base64.

@@ -1,0 +1,161 @@
+//! Whether a cache may enter: what programs fetched may lie beside what they asked with.
+//!
+//! It is looked at and never changed. What it finds is a reason for the person, and never a part of what was read.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use credential::Secret;
+
+use super::table::Cache;
+
+/// How many files of a cache are looked into, and for how long: a run waits for it. A registry that has credentials kept has
+/// them kept with most of its answers, so that the first files tell.
+const MOST: usize = 4096;
+const LONGEST: Duration = Duration::from_millis(300);
+/// How much of a file is looked at: headers are before the content, and pip of old has what varies behind it.
+const HEAD: usize = 16 << 10;
+const TAIL: usize = 4 << 10;
+/// The header that presents a credential, RFC 9110, section 11.6.2.
+const PRESENTS: &[u8] = b"authorization";
+
+/// Why a cache whose tool has no credential stays outside all the same.
+pub(super) fn objection(home: &Path, cache: &Cache) -> Option<String> {
+    let folder = home.join(&cache.path);
+    if cache.unless.iter().any(|pattern| !fitting(&folder, pattern).is_empty()) {
+        return Some(
+            "git's records lie in it, and may hold addresses with credentials. What is missing is fetched anew; the cache \
+             enters once those folders are removed"
+                .into(),
+        );
+    }
+    let until = Instant::now() + LONGEST;
+    let mut left = MOST;
+    let found = cache
+        .search
+        .iter()
+        .flat_map(|pattern| fitting(&folder, pattern))
+        .any(|place| presents_below(&place, until, &mut left));
+    found.then(|| {
+        "it holds an `authorization` that packages were asked for with, or the word alone. What is missing is fetched anew; \
+         the cache enters once it has been cleared"
+            .into()
+    })
+}
+
+/// What of a folder is at a path in which `*` stands for any part of a name.
+fn fitting(folder: &Path, pattern: &str) -> Vec<PathBuf> {
+    pattern.split('/').fold(vec![folder.to_owned()], |places, part| {
+        let Some((before, after)) = part.split_once('*') else {
+            let there =
+                |place: PathBuf| Some(place.join(part)).filter(|path| path.symlink_metadata().is_ok());
+            return places.into_iter().filter_map(there).collect();
+        };
+        let fits = |entry: &fs::DirEntry| {
+            let (name, least) = (entry.file_name(), before.len() + after.len());
+            let name = name.to_string_lossy();
+            name.len() >= least && name.starts_with(before) && name.ends_with(after)
+        };
+        let below =
+            |place: PathBuf| fs::read_dir(place).into_iter().flatten().flatten().filter(fits).take(MOST);
+        places.into_iter().flat_map(below).map(|entry| entry.path()).collect()
+    })
+}
+
+/// Whether one of the files below a folder has the header. No link is followed.
+fn presents_below(folder: &Path, until: Instant, left: &mut usize) -> bool {
+    fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let Ok(kind) = entry.file_type() else { return false };
+        if kind.is_dir() {
+            return presents_below(&entry.path(), until, left);
+        }
+        // The content of an answer stands by itself in pip's newer form.
+        if !kind.is_file() || entry.path().extension().is_some_and(|extension| extension == "body") {
+            return false;
+        }
+        if *left == 0 || Instant::now() > until {
+            return false;
+        }
+        *left -= 1;
+        sandbox::open_regular(&entry.path()).is_ok_and(|file| file.is_some_and(presents))
+    })
+}
+
+fn presents(file: File) -> bool {
+    let holds = |length: usize| {
+        // With all the room there may be, so that nothing is left behind where it grew.
+        let mut content = Vec::with_capacity(length + 1);
+        let read = (&file).take(length as u64).read_to_end(&mut content);
+        let content = Secret::new(content);
+        let is = |octets: &[u8]| octets.eq_ignore_ascii_case(PRESENTS);
+        read.is_ok() && content.expose().windows(PRESENTS.len()).any(is)
+    };
+    if holds(HEAD) {
+        return true;
+    }
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let behind = length > HEAD as u64;
+    // The end begins where the head ended, at the earliest, and a little before it: a word may lie across.
+    let from = length.saturating_sub(TAIL as u64).max(HEAD as u64 - PRESENTS.len() as u64);
+    behind && (&file).seek(SeekFrom::Start(from)).is_ok() && holds(TAIL + PRESENTS.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(text: &str) -> Cache {
+        toml::from_str(&format!("path = \"c\"\n{text}")).unwrap()
+    }
+
+    fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = home.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        home
+    }
+
+    #[test]
+    fn a_header_kept_beside_the_content_is_found() {
+        let npm = cache("search = [\"index-v*\"]");
+        let entry =
+            "5f\t{\"key\":\"pacote:x\",\"metadata\":{\"reqHeaders\":{\"Authorization\":\"Bearer hush\"}}}";
+        let long = format!("{}{entry}", "x".repeat(100_000));
+        for (path, content) in [("c/index-v5/aa/bb/cc", entry), ("c/index-v5/aa/dd", long.as_str())] {
+            let told = objection(home(&[("c/index-v5/00/11", "{}"), (path, content)]).path(), &npm);
+            assert!(told.is_some_and(|told| !told.contains("hush")), "{path}");
+        }
+        // The controls: the content of packages, and an index without the word.
+        for path in ["c/content-v2/sha512/aa/bb", "c/index-v5/aa/cc.body"] {
+            assert_eq!(objection(home(&[("c/index-v5/00/11", "{}"), (path, entry)]).path(), &npm), None);
+        }
+    }
+
+    #[test]
+    fn no_link_is_followed_and_the_search_ends() {
+        let home = home(&[("other/x", "authorization"), ("c/index-v5/a", "{}")]);
+        std::os::unix::fs::symlink(home.path().join("other"), home.path().join("c/index-v5/way")).unwrap();
+        assert_eq!(objection(home.path(), &cache("search = [\"index-v*\"]")), None);
+        let until = Instant::now() + LONGEST;
+        assert!(presents_below(&home.path().join("other"), until, &mut 1));
+        assert!(!presents_below(&home.path().join("other"), until, &mut 0));
+        assert!(!presents_below(&home.path().join("other"), Instant::now() - LONGEST, &mut 1));
+    }
+
+    #[test]
+    fn what_git_keeps_is_found_wherever_it_lies() {
+        let cargo = cache("unless = [\"*/.git\"]");
+        let told = objection(home(&[("c/a-1/config.json", "{}"), ("c/b-2/.git/logs/x", "x")]).path(), &cargo);
+        assert!(told.is_some_and(|told| told.contains("git")));
+        assert_eq!(objection(home(&[("c/a-1/config.json", "{}")]).path(), &cargo), None);
+        assert_eq!(objection(home(&[]).path(), &cargo), None);
+        assert!(
+            objection(home(&[("c/git-v0/db/x", "")]).path(), &cache("unless = [\"git-v*/db\"]")).is_some()
+        );
+    }
+}
