@@ -122,7 +122,13 @@ impl<'a> Judge<'a> {
             self.has_credential = true;
             return Fate::Become(placeholder.into());
         }
-        if telling::is_sensitive(key) && !telling::is_count(key, value) && !names_variable(path, value) {
+        let parent = path.len().checked_sub(2).map_or("", |at| path[at]);
+        let plain =
+            telling::is_count(key, value) || telling::is_chord(key, value) || names_variable(path, value);
+        let sensitive = telling::is_sensitive(key)
+            || telling::is_sensitive_under(parent, key, value)
+            || telling::holds_headers(key, value);
+        if sensitive && !plain {
             self.lacks(name, self.bound.remedy_of_variable(key));
             return Fate::LeaveOut;
         }
@@ -170,7 +176,9 @@ fn is_reference(value: &str) -> bool {
 
 /// Whether an entry that speaks of the environment holds the name of a variable, as `bearer_token_env_var` does.
 fn names_variable(path: &[&str], value: &str) -> bool {
-    let of_environment = path.iter().any(|part| *part != "env" && part.to_lowercase().contains("env"));
+    let of_environment = path
+        .iter()
+        .any(|part| !matches!(*part, "env" | "environment") && part.to_lowercase().contains("env"));
     let name = value.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     of_environment && name && value.contains('_')
 }

@@ -9,10 +9,12 @@
 
 mod bound;
 mod cache;
+mod command;
 mod form;
 mod judge;
 mod left_out;
 mod prepare;
+mod shape;
 mod table;
 mod telling;
 mod userinfo;

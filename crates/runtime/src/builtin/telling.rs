@@ -1,5 +1,8 @@
 //! What looks like a credential: by the name of an entry, or by the value itself. Wrong towards leaving out.
 
+use super::command;
+use super::shape::{has_short, is_in_address, is_mixed, is_random, without_commits};
+
 /// Words in names of credentials, in lower case and without anything between letters.
 const WORDS: &[&str] = &[
     "token",
@@ -16,6 +19,71 @@ const WORDS: &[&str] = &[
     "cookie",
     "session",
     "signingkey",
+    "encryptionkey",
+    "passcode",
+    "mnemonic",
+    "jwt",
+    "honeycombteam",
+];
+/// How names of credentials end, written together: `MYSQL_PWD`, `SMTP_PW`, `X-Goog-Key`.
+const ENDS: &[&str] = &["pwd", "pswd", "pw", "psk", "key"];
+/// What is said of a credential's form behind its name.
+const FORMS: &[&str] = &["base64", "b64", "hex", "value"];
+/// Names that end in the same way and hold none.
+const NO_ENDS: &[&str] = &[
+    "bypass",
+    "publickey",
+    "pubkey",
+    "envkey",
+    "hotkey",
+    "primarykey",
+    "foreignkey",
+    "sortkey",
+    "cachekey",
+    "prefixkey",
+    "leaderkey",
+    "shortcutkey",
+    "togglekey",
+    "monkey",
+    "turkey",
+    "donkey",
+    "hockey",
+    "whiskey",
+];
+/// Parts of a name that are a credential by themselves and nothing within a longer one: `JIRA_PAT`, and no pattern.
+const PARTS: &[&str] = &["pat", "pw", "pwd", "key", "otp", "pin"];
+/// Parameters of addresses that let in whoever has them.
+const PARAMETERS: &[&str] = &["sig", "signature", "code", "hmac"];
+/// What a chord of keys is made of, beside letters, digits and `f1`.
+const CHORDS: &[&str] = &[
+    "ctrl",
+    "control",
+    "alt",
+    "option",
+    "opt",
+    "shift",
+    "cmd",
+    "command",
+    "meta",
+    "super",
+    "win",
+    "mod",
+    "escape",
+    "esc",
+    "enter",
+    "return",
+    "tab",
+    "space",
+    "backspace",
+    "delete",
+    "up",
+    "down",
+    "left",
+    "right",
+    "home",
+    "end",
+    "pageup",
+    "pagedown",
 ];
 /// Words of names that count tokens and do not hold one.
 const COUNTS: &[&str] = &["tokens", "limit", "max", "min", "budget", "count", "timeout", "ttl"];
@@ -54,8 +122,6 @@ const BEGINNINGS: &[&str] = &[
 ];
 /// How much follows such a beginning at least.
 const LEAST: usize = 16;
-/// So many letters and digits in a row, both among them, are nobody's word.
-const RANDOM: usize = 24;
 /// How a private key begins, RFC 7468.
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
 /// How a placeholder begins.
@@ -67,27 +133,80 @@ pub(super) fn is_sensitive(name: &str) -> bool {
     let word: String = letters.collect();
     // An author is nobody's credential; an authorization is.
     let word = word.replace("authori", "auth!").replace("author", "");
-    let password = word.ends_with("pass") && !word.ends_with("bypass");
-    password
-        || WORDS.iter().any(|known| word.contains(known))
-        || matches!(word.as_str(), "key" | "otp" | "pin")
+    let bare = bare(&word);
+    let ends = bare.ends_with("pass") || ENDS.iter().any(|known| bare.ends_with(known));
+    WORDS.iter().any(|known| word.contains(known))
+        || PARTS.contains(&bare)
+        || (ends && !NO_ENDS.iter().any(|known| bare.ends_with(known)))
+        || last(name).is_some_and(|part| part == "pat")
+}
+
+/// A name without its number and what says in which form it is: `STORAGE_KEY_1`, `KEY_BASE64`.
+fn bare(word: &str) -> &str {
+    let short = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    FORMS.iter().find_map(|form| word.strip_suffix(form)).unwrap_or(short)
+}
+
+/// The last part of a name, as `_`, `-` or a capital begins it; what is alone is whole.
+fn last(name: &str) -> Option<String> {
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || !c.is_alphanumeric());
+    let part = name.rsplit(|c: char| !c.is_alphanumeric()).next()?;
+    // `jiraPat`, and not `PAT`.
+    let hump = part.rfind(|c: char| c.is_uppercase()).filter(|at| part[..*at].ends_with(char::is_lowercase));
+    Some(part[hump.unwrap_or(0)..].to_lowercase())
+}
+
+/// Whether an entry is a credential by what it stands under: a parameter of an address, or a header whose value is random.
+pub(super) fn is_sensitive_under(parent: &str, name: &str, value: &str) -> bool {
+    let (parent, name) = (parent.to_lowercase(), name.to_lowercase());
+    let parameter = parent.contains("param") || parent.contains("query");
+    (parameter && PARAMETERS.contains(&name.as_str())) || (parent.ends_with("headers") && has_short(value))
+}
+
+/// Whether a text under a name of headers holds any: `x-team=VALUE,x-other=VALUE`.
+pub(super) fn holds_headers(name: &str, value: &str) -> bool {
+    let named = ["headers", "header"].iter().any(|known| name.to_lowercase().ends_with(known));
+    let mut pairs = value.split([',', '\n']).filter_map(|pair| pair.split_once(['=', ':']));
+    named && pairs.any(|(_, held)| !is_reference(held.trim()))
+}
+
+/// Whether a value under a name of keys is one to press: `ctrl+p`.
+pub(super) fn is_chord(name: &str, value: &str) -> bool {
+    let key = |part: &str| {
+        let function = part.strip_prefix('f').is_some_and(|n| n.parse().is_ok_and(|n: u8| n <= 24));
+        function || part.chars().count() == 1 || CHORDS.contains(&part)
+    };
+    let value = value.to_lowercase();
+    let mut parts = value.split(['+', '-', ' ']).filter(|part| !part.is_empty());
+    name.to_lowercase().ends_with("key")
+        && value.split(['+', '-', ' ']).any(|part| part.len() > 1)
+        && parts.all(key)
 }
 
 /// Whether a number, or a text of digits, under a sensitive name counts something.
 pub(super) fn is_count(name: &str, value: &str) -> bool {
     let word: String = name.to_lowercase();
     let digits = !value.is_empty() && value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
-    let secret = ["pass", "secret", "key", "pin"].iter().any(|known| word.contains(known));
+    let secret =
+        ["pass", "secret", "key", "pin", "pwd", "pat", "pw"].iter().any(|known| word.contains(known));
     digits && !secret && COUNTS.iter().any(|known| word.contains(known))
 }
 
 /// Whether a value is itself like a credential, or holds one.
 pub(super) fn is_telling(value: &str) -> bool {
+    let rest = &without_commits(value);
     is_known_form(value)
         || has_password(value, "")
         || presents(value)
         || assigns(value)
-        || runs(value).any(|run| run.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random))
+        || command::gives_password(value)
+        || is_in_address(rest)
+        || runs(rest).any(|run| run.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random))
+}
+
+/// The same for the words of a command, given to a program each by itself.
+pub(super) fn is_telling_to(program: &str, words: &[&str]) -> bool {
+    is_telling(&words.join(" ")) || command::gives_password_to(program, words)
 }
 
 /// The same for a text in a human language, in which names and hashes of all kinds stand.
@@ -107,20 +226,13 @@ fn begins(run: &str) -> bool {
         .any(|known| run.strip_prefix(known).is_some_and(|rest| rest.len() >= LEAST && is_mixed(rest)))
 }
 
-fn is_random(part: &str) -> bool {
-    part.len() >= RANDOM && is_mixed(part)
-}
-
-/// Letters and digits, or as many capitals as no word has.
-fn is_mixed(part: &str) -> bool {
-    let count = |is: fn(&u8) -> bool| part.as_bytes().iter().filter(|b| is(b)).count();
-    let (digits, large, small) =
-        (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase), count(u8::is_ascii_lowercase));
-    (digits > 0 && large + small > 0) || large.min(small) >= part.len() / 4
-}
-
-/// `USER:PASSWORD@` right after `before`.
+/// `USER:PASSWORD@` right after `before`, or who asks in the address of a database, where a password may hold anything.
 fn has_password(text: &str, before: &str) -> bool {
+    /// How the place of a database begins, as drivers of MySQL and Oracle write it.
+    const PLACES: &[&str] = &["@tcp(", "@tcp6(", "@unix(", "@//", "@(DESCRIPTION"];
+    if PLACES.iter().any(|known| text.contains(known)) {
+        return true;
+    }
     /// What stands before a colon and is no user.
     const NOBODY: &[&str] = &["mailto", "npm", "acct", "sip", "xmpp"];
     text.match_indices('@').any(|(at, _)| {
@@ -152,7 +264,7 @@ fn assigns(text: &str) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         let (name, value) = match word.split_once(['=', ':']) {
             Some((name, value)) => (name, value),
-            None if word.starts_with("--") => (*word, ""),
+            None if word.starts_with('-') && word.len() > 2 => (*word, ""),
             None => return false,
         };
         let value = if value.is_empty() {
@@ -160,13 +272,23 @@ fn assigns(text: &str) -> bool {
         } else {
             value
         };
-        let reference = value.is_empty()
-            || value.starts_with(['$', '-', '{', '%', '/'])
-            || value.starts_with(PLACEHOLDER);
+        let reference = is_reference(value) || value.starts_with(['-', '/', '*']);
+        let parameter = text.contains("://")
+            && PARAMETERS.contains(&name.to_lowercase().as_str())
+            && !value.starts_with(['$', '{'])
+            && !value.is_empty();
+        if parameter {
+            return true;
+        }
         let scheme = matches!(value.to_lowercase().as_str(), "bearer" | "basic" | "token");
         !reference && !scheme && is_sensitive(name) && !is_count(name, value)
             || scheme && is_sensitive(name) && !text.contains(PLACEHOLDER)
     })
+}
+
+/// What stands for a value: a variable, a placeholder, nothing.
+fn is_reference(value: &str) -> bool {
+    value.is_empty() || value.starts_with(['$', '{', '%']) || value.starts_with(PLACEHOLDER)
 }
 
 #[cfg(test)]
@@ -191,12 +313,52 @@ mod tests {
             "AUTHORIZATION",
             "apiKeyHelper",
             "oauth_token",
+            "MYSQL_PWD",
+            "DB_PWD",
+            "pwd",
+            "SMTP_PW",
+            "JIRA_PAT",
+            "jiraPat",
+            "pat",
+            "PAT",
+            "--pat",
+            "ENCRYPTION_KEY",
+            "ENCRYPTION_KEYS",
+            "AZURE_STORAGE_KEY",
+            "AZURE_STORAGE_KEY_1",
+            "STORAGE_KEY_BASE64",
+            "HEROKU_KEY",
+            "AccountKey",
+            "X-Key",
+            "X-Goog-Key",
+            "Ocp-Apim-Subscription-Key",
+            "x-honeycomb-team",
         ] {
             assert!(is_sensitive(name), "{name}");
         }
-        for name in
-            ["author", "init-author-name", "registry", "editor", "model", "keybindings", "env_key", "name"]
-        {
+        for name in [
+            "author",
+            "init-author-name",
+            "registry",
+            "editor",
+            "model",
+            "keybindings",
+            "env_key",
+            "name",
+            "public_key",
+            "public_key_path",
+            "KEYBOARD_LAYOUT",
+            "hotkey",
+            "monkey",
+            "pattern",
+            "path",
+            "compat",
+            "patch",
+            "cwd",
+            "bypass",
+            "value",
+            "keymap",
+        ] {
             assert!(!is_sensitive(name), "{name}");
         }
     }
@@ -212,6 +374,31 @@ mod tests {
                 && !is_count("password", "1234")
                 && !is_count("max_password", "1")
         );
+    }
+
+    #[test]
+    fn what_an_entry_stands_under_counts() {
+        assert!(is_sensitive_under("query_params", "code", "x") && is_sensitive_under("params", "sig", "x"));
+        assert!(is_sensitive_under("headers", "X-Own", "q7Fh2Kd93LmXz81P"));
+        assert!(!is_sensitive_under("query_params", "api-version", "2025-04-01"));
+        assert!(!is_sensitive_under("diagnostics", "code", "x"));
+        assert!(!is_sensitive_under("headers", "anthropic-beta", "interleaved-thinking-2025-05-14"));
+        assert!(holds_headers("OTEL_EXPORTER_OTLP_HEADERS", "x-honeycomb-team=hush"));
+        assert!(holds_headers("ANTHROPIC_CUSTOM_HEADERS", "x-team: $A\nx-other: hush"));
+        assert!(!holds_headers("OTEL_EXPORTER_OTLP_HEADERS", "x-honeycomb-team=${TEAM}"));
+        assert!(!holds_headers("X", "x-honeycomb-team=hush"));
+    }
+
+    #[test]
+    fn keys_to_press_are_no_credentials() {
+        for value in ["ctrl+p", "cmd+k cmd+s", "Shift-Tab", "escape", "f12", "alt+shift+f5"] {
+            assert!(is_chord("key", value), "{value}");
+        }
+        for (name, value) in
+            [("key", "hush"), ("key", "p"), ("password", "ctrl+p"), ("key", "ctrl+hush"), ("key", "a-b")]
+        {
+            assert!(!is_chord(name, value), "{value}");
+        }
     }
 
     #[test]
@@ -231,6 +418,25 @@ mod tests {
             "https://host/?access_token=abc",
             "-----BEGIN OPENSSH PRIVATE KEY-----\nx",
             "q7Fh2Kd93LmXz81PwRtYbN4c",
+            "Server=h;User Id=me;Pwd=hush;Database=d",
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hush;EndpointSuffix=core.windows.net",
+            "me:hush@tcp(h)/db",
+            "me:hu/sh@tcp(h:3306)/db",
+            "me/hush@tcp(h)",
+            "https://h/c?sv=2024&sig=hush",
+            "https://h/c?sig=%2Fhush%3D",
+            "https://h/api/f?code=hush",
+            "https://host/0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f/sse",
+            "https://dl.packages.example/basic/q7Fh2Kd93LmXz81P/o/r/",
+            "https://npm.packages.example/q7Fh2Kd93LmXz81P/",
+            "x --pat hush",
+            "x --pwd hush",
+            "x -pw hush",
+            "!curl -u admin:hush https://h/",
+            "!sshpass -p hush ssh h",
+            "!mysql -phush db",
+            "PAT: hush",
+            "x --header X-Key:hush",
         ] {
             assert!(is_telling(value), "{value}");
         }
@@ -252,6 +458,23 @@ mod tests {
             "https://me:lgph_0123456789abcdefABCDEF0123456789@host/",
             "a: b",
             "--token $TOKEN",
+            "ctrl+p",
+            "mkdir -p dir",
+            "-p 8080",
+            "Bash(pwd:*)",
+            "Bash(mkdir -p:*)",
+            "Bash(pass:*)",
+            "WebFetch(domain:docs.github.com)",
+            "log --pretty=format:%h --abbrev-commit",
+            "diff --word-diff-regex=. -w",
+            "https://github.com/o/r/archive/3fae0c1d2b4e5f60718293a4b5c6d7e8f9012345.tar.gz",
+            "git+https://github.com/o/r/tree/3fae0c1d2b4e5f60718293a4b5c6d7e8f9012345",
+            "https://index.example/simple",
+            "sparse+https://index.rust.example/",
+            "https://host/api?api-version=2025-04-01",
+            "npx -y @modelcontextprotocol/server-filesystem /tmp",
+            "actions/checkout@v4",
+            "0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f",
             "Authorization: Bearer lgph_0123456789abcdefABCDEF0123456789",
         ] {
             assert!(!is_telling(value), "{value}");

@@ -372,4 +372,16 @@ mod tests {
         assert_eq!(tried(Form::GitConfig, "", "").unwrap().0, "");
         assert_eq!(tried(Form::GitConfig, "", "[a]b=c").unwrap().0, "[a]\n\tb = \"c\"\n");
     }
+
+    #[test]
+    fn credentials_in_commands_and_headers_go() {
+        let text = "[alias]\n\ta = !curl -u admin:hush https://h/\n\tb = !sshpass -p hush ssh h\n\tc = !mysql -phush db\n\
+             \td = !mkdir -p dir\n\te = add -p\n[http]\n\textraHeader = \"PAT: hush\"\n[own]\n\tpwd = hush\n\tdir = x\n\
+             [url \"https://h/0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f/hush\"]\n\tinsteadOf = h:\n";
+        let (anew, left_out) = tried(Form::GitConfig, "", text).unwrap();
+        assert_eq!(anew, "[alias]\n\td = \"!mkdir -p dir\"\n\te = \"add -p\"\n[own]\n\tdir = \"x\"\n");
+        let expected =
+            ["`alias.a`", "`alias.b`", "`alias.c`", "`http.extraheader`", "`own.pwd`", "`url.h.insteadof`"];
+        assert_eq!(left_out, expected);
+    }
 }

@@ -91,4 +91,13 @@ mod tests {
             assert!(tried(Form::Ini, "", text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn a_token_in_the_path_of_an_index_goes() {
+        let text = "[global]\nindex-url = https://dl.packages.example/basic/q7Fh2Kd93LmXz81P/o/r/python/simple/\n\
+            extra-index-url = https://index.example/simple\n";
+        let (anew, left_out) = tried(Form::Ini, "", text).unwrap();
+        assert_eq!(anew, "[global]\nextra-index-url = https://index.example/simple\n");
+        assert_eq!(left_out, ["`global.index-url`"]);
+    }
 }

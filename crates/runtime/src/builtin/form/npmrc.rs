@@ -58,6 +58,10 @@ fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Ju
     let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let reference = whole.is_some_and(|inner| inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
     let url = format!("https://{place}");
+    if telling::is_telling(&url) {
+        judge.leave_out(name);
+        return None;
+    }
     match field {
         "_auth" | "_authToken" | "_password" if reference => {
             judge.refers();
@@ -161,5 +165,14 @@ mod tests {
             anew.is_empty() && left_out.len() == 2 && !left_out.concat().contains(pasted),
             "{anew} {left_out:?}"
         );
+    }
+
+    #[test]
+    fn a_token_in_the_path_of_a_registry_goes() {
+        let text = "registry=https://npm.packages.example/q7Fh2Kd93LmXz81P/\n//npm.packages.example/q7Fh2Kd93LmXz81P/:always-auth=true\n\
+            //bound.example/q7Fh2Kd93LmXz81P/:_authToken=hush\n@own:registry=https://npm.pkg.github.com/\n";
+        let (anew, left_out) = tried(Form::Npmrc, "", text).unwrap();
+        assert_eq!(anew, "@own:registry=https://npm.pkg.github.com/\n");
+        assert!(left_out.len() == 3 && !left_out.concat().contains("q7Fh2"), "{left_out:?}");
     }
 }

@@ -34,15 +34,17 @@ pub(super) fn judged(tree: Value, judge: &mut Judge<'_>) -> Result<Value, NotUnd
 }
 
 fn each(judge: &mut Judge<'_>, path: &mut Vec<String>, object: &mut Map<String, Value>) {
+    // Whose words a list beside it holds.
+    let program = object.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();
     object.retain(|key, value| {
         path.push(key.clone());
-        let kept = keeps(judge, path, value);
+        let kept = keeps(judge, path, &program, value);
         path.pop();
         kept
     });
 }
 
-fn keeps(judge: &mut Judge<'_>, path: &mut Vec<String>, value: &mut Value) -> bool {
+fn keeps(judge: &mut Judge<'_>, path: &mut Vec<String>, program: &str, value: &mut Value) -> bool {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let (name, key) = (parts.join("."), parts.last().copied().unwrap_or_default());
     let sensitive = telling::is_sensitive(key);
@@ -80,10 +82,10 @@ fn keeps(judge: &mut Judge<'_>, path: &mut Vec<String>, value: &mut Value) -> bo
             }
             // `["--api-key", "…"]`: the words of a command are judged together.
             let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
-            if words.iter().any(|word| word.starts_with('-')) && telling::is_telling(&words.join(" ")) {
+            if words.iter().any(|word| word.starts_with('-')) && telling::is_telling_to(program, &words) {
                 return leave_out(judge);
             }
-            list.retain_mut(|value| keeps(judge, path, value));
+            list.retain_mut(|value| keeps(judge, path, program, value));
             true
         }
     }
@@ -189,5 +191,56 @@ mod tests {
         let deep = format!("{}1{}", "{\"a\":".repeat(100), "}".repeat(100));
         assert_eq!(tried(Form::Json, "", &deep).unwrap().1.len(), 1);
         assert!(tried(Form::Json, "", &format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000))).is_err());
+    }
+
+    /// Each entry of an object is left out, in JSON and, where it can be written so, in TOML.
+    fn each_is_left_out(entries: &serde_json::Value) {
+        for (name, value) in entries.as_object().unwrap() {
+            let tree = serde_json::json!({"of": {name: value}});
+            let (anew, left_out) = tried(Form::Json, "", &tree.to_string()).unwrap();
+            let held = format!("{anew}{}", left_out.concat());
+            assert!(
+                !left_out.is_empty() && !held.contains("0b5c7f0e") && !held.contains("q7Fh2"),
+                "{name}: {anew}"
+            );
+            let (_, left_out) = tried(Form::Toml, "", &toml::to_string(&tree).unwrap()).unwrap();
+            assert!(!left_out.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_left_out_by_every_name_and_shape() {
+        each_is_left_out(&serde_json::json!({
+            "MYSQL_PWD": "hush", "DB_PWD": "hush", "SMTP_PW": "hush", "JIRA_PAT": "hush", "ENCRYPTION_KEY": "hush",
+            "AZURE_STORAGE_KEY": "hush", "HEROKU_KEY": "0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f",
+            "OWN_PAT": {"value": "hush", "force": true},
+            "CONNECTION": "Server=h;Uid=me;Pwd=hush;", "DSN": "me:hush@tcp(h)/db", "OTHER": "me/hush@tcp(h)",
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-honeycomb-team=hush", "BLOB": "https://h.example/c?sv=1&sig=hush",
+            "url": "https://host/0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f/sse",
+            "index": "sparse+https://dl.packages.example/q7Fh2Kd93LmXz81P/o/r/cargo/index.git",
+            "headers": {"X-Key": "hush"}, "http_headers": {"X-Goog-Key": "hush"},
+            "more": {"Ocp-Apim-Subscription-Key": "hush"}, "query_params": {"code": "hush"},
+            "a": {"command": "db-mcp", "args": ["-p", "hush"]}, "b": {"args": ["--pat", "hush"]},
+            "c": {"args": ["--pwd", "hush"]}, "d": {"command": ["mysql", "-phush"]},
+            "e": {"command": "npx", "args": ["-y", "mysql-mcp", "-p", "hush"]},
+            "environment": {"DB_PWD": "HUSH_HUSH"},
+        }));
+    }
+
+    #[test]
+    fn ordinary_settings_enter() {
+        let text = serde_json::json!({
+            "keybindings": {"submit": "enter"}, "bind": [{"key": "ctrl+p", "command": "find"}],
+            "public_key_path": "/home/me/.ssh/id.pub", "env": {"KEYBOARD_LAYOUT": "de", "EDITOR": "vim -f"},
+            "permissions": {"allow": ["Bash(mkdir -p:*)", "Bash(pwd:*)", "Bash(git add -p)", "WebFetch(domain:docs.rs)"]},
+            "a": {"command": "serve", "args": ["-p", "8080"]}, "b": {"command": "mkdir", "args": ["-p", "dir"]},
+            "c": {"command": "npx", "args": ["-y", "-p", "@scope/pkg", "cmd"]}, "env_key": "OWN_KEY",
+            "d": {"command": "uvx", "args": ["--from", "git+https://github.com/o/r", "x"], "url": "https://mcp.example.org/v1/sse"},
+            "env_http_headers": {"X-Key": "OWN_KEY"}, "query_params": {"api-version": "2025-04-01-preview"},
+            "from": "https://github.com/o/r/archive/3fae0c1d2b4e5f60718293a4b5c6d7e8f9012345.tar.gz",
+        });
+        let (anew, left_out) = tried(Form::Json, "", &text.to_string()).unwrap();
+        assert!(left_out.is_empty(), "{left_out:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&anew).unwrap(), text);
     }
 }

@@ -189,4 +189,11 @@ mod tests {
             assert!(tried(Form::Yaml, "", text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn a_token_under_another_name_goes() {
+        let (anew, left_out) = tried(Form::Yaml, REST, "h:\n  user: me\n  pat: hush\n").unwrap();
+        assert!(anew.contains("user: me") && !anew.contains("pat"), "{anew}");
+        assert_eq!(left_out, ["`h.pat`"]);
+    }
 }
