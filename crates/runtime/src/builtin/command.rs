@@ -60,7 +60,8 @@ pub(super) fn gives_password_to(program: &str, words: &[&str]) -> bool {
         || words.iter().enumerate().any(|(at, word)| {
             let other = OTHERS.contains(&program) || (RUNNERS.contains(&program) && options(&words[..at]));
             let next = words.get(at + 1).copied().unwrap_or_default();
-            *word == "-p" && !other && is_held(next) && !is_plain(next)
+            let held = if *word == "-p" { Some(next) } else { word.strip_prefix("-p=") };
+            held.is_some_and(|held| !other && is_held(held) && !is_plain(held))
         })
 }
 
@@ -72,12 +73,15 @@ fn is_pair(word: &str, next: &str) -> bool {
         _ => attached.or_else(|| word.strip_prefix("--user=")).or_else(|| word.strip_prefix("--proxy-user=")),
     };
     let Some((_, password)) = given.and_then(|pair| pair.split_once(':')) else { return false };
-    is_held(password) && password != "*" && !password.bytes().all(|b| b.is_ascii_digit())
+    is_held(password) && !password.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A value, and no reference to one, flag or wildcard.
 fn is_held(value: &str) -> bool {
-    !value.is_empty() && !value.starts_with(['$', '-', '{', '*', '<', ':']) && !value.contains("lgph_")
+    !value.is_empty()
+        && !value.starts_with(['$', '-', '{', '<'])
+        && !matches!(value, "*" | ":*")
+        && !value.contains("lgph_")
 }
 
 /// A port, a path or the name of a package.
@@ -111,6 +115,7 @@ mod tests {
             "Bash(mysql -u root -phush:*)",
             "ls | redis-cli -a hush",
             "docker login -u me -p hush h",
+            "mysql -p:hush",
         ] {
             assert!(gives_password(line), "{line}");
         }
@@ -138,6 +143,7 @@ mod tests {
     fn a_password_in_a_list_is_seen() {
         for (program, words) in [
             ("db-mcp", &["-p", "hush"][..]),
+            ("db-mcp", &["-p=hush"]),
             ("", &["mysql", "-p", "hush"]),
             ("npx", &["-y", "mysql-mcp", "-p", "hush"]),
             ("curl", &["-u", "me:hush"]),
@@ -157,6 +163,7 @@ mod tests {
             ("server", &["-p", "$PW"]),
             ("server", &["-p", "-v"]),
             ("server", &["-p"]),
+            ("server", &["-p=8080"]),
         ] {
             assert!(!gives_password_to(program, words), "{words:?}");
         }

@@ -272,7 +272,8 @@ fn assigns(text: &str) -> bool {
         } else {
             value
         };
-        let reference = is_reference(value) || value.starts_with(['-', '/', '*']);
+        let reference =
+            is_reference(value) || value.starts_with(['-', '/']) || value.trim_end_matches(')') == "*";
         let parameter = text.contains("://")
             && PARAMETERS.contains(&name.to_lowercase().as_str())
             && !value.starts_with(['$', '{'])
@@ -436,6 +437,7 @@ mod tests {
             "!sshpass -p hush ssh h",
             "!mysql -phush db",
             "PAT: hush",
+            "--token *hush",
             "x --header X-Key:hush",
         ] {
             assert!(is_telling(value), "{value}");
