@@ -67,15 +67,15 @@ fn fitting(folder: &Path, pattern: &str) -> Vec<PathBuf> {
 /// Whether one of the files below a folder has the header. No link is followed.
 fn presents_below(folder: &Path, until: Instant, left: &mut usize) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        if *left == 0 || Instant::now() > until {
+            return false;
+        }
         let Ok(kind) = entry.file_type() else { return false };
         if kind.is_dir() {
             return presents_below(&entry.path(), until, left);
         }
         // The content of an answer stands by itself in pip's newer form.
         if !kind.is_file() || entry.path().extension().is_some_and(|extension| extension == "body") {
-            return false;
-        }
-        if *left == 0 || Instant::now() > until {
             return false;
         }
         *left -= 1;

@@ -11,7 +11,8 @@ const PROGRAMS: &[(&[&str], &[&str])] = &[
 /// Programs for whom `-p` means something else: a path, a port, a package, a prompt.
 const OTHERS: &[&str] = &[
     "mkdir", "cargo", "ssh", "git", "claude", "tmux", "make", "python", "python3", "cp", "tar", "kubectl",
-    "install",
+    "install", // An alias of cargo's begins with what cargo is asked to do.
+    "run", "build", "test", "check", "clippy", "doc",
 ];
 /// Programs that start another, for whom it does before that one is named.
 const RUNNERS: &[&str] = &["npx", "bunx", "pnpm", "npm", "yarn", "bun", "uvx", "uv", "pipx"];
@@ -156,6 +157,7 @@ mod tests {
             ("docker", &["run", "-p", "127.0.0.1:8080:80/tcp", "image"]),
             ("mkdir", &["-p", "dir"]),
             ("", &["mkdir", "-p", "dir"]),
+            ("", &["run", "-p", "xtask", "--"]),
             ("npx", &["-y", "-p", "pkg", "cmd"]),
             ("npx", &["-y", "-p", "@scope/pkg", "cmd"]),
             ("uvx", &["-p", "python3", "x"]),

@@ -274,7 +274,7 @@ fn assigns(text: &str) -> bool {
         };
         let reference =
             is_reference(value) || value.starts_with(['-', '/']) || value.trim_end_matches(')') == "*";
-        let parameter = text.contains("://")
+        let parameter = (text.contains("://") || text.contains('&'))
             && PARAMETERS.contains(&name.to_lowercase().as_str())
             && !value.starts_with(['$', '{'])
             && !value.is_empty();
@@ -427,6 +427,7 @@ mod tests {
             "https://h/c?sv=2024&sig=hush",
             "https://h/c?sig=%2Fhush%3D",
             "https://h/api/f?code=hush",
+            "sv=2022-11-02&ss=b&sig=hush",
             "https://host/0b5c7f0e-4f5a-4f0e-9d0a-2f1b3c4d5e6f/sse",
             "https://dl.packages.example/basic/q7Fh2Kd93LmXz81P/o/r/",
             "https://npm.packages.example/q7Fh2Kd93LmXz81P/",
