@@ -21,8 +21,19 @@ const TAIL: usize = 4 << 10;
 /// The header that presents a credential, RFC 9110, section 11.6.2.
 const PRESENTS: &[u8] = b"authorization";
 
-/// Why a cache whose tool has no credential stays outside all the same.
-pub(super) fn objection(home: &Path, cache: &Cache) -> Option<String> {
+/// What looking through a cache came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// Nothing was found, in all of it.
+    Clean,
+    /// Nothing was found in as much of it as there was time for.
+    Unfinished,
+    Found,
+}
+
+/// Why a cache stays outside. Of one that could not be looked through whole it depends on whether its tool asks with a credential:
+/// what would be kept of that may lie where nobody looked.
+pub(super) fn objection(home: &Path, cache: &Cache, asks_with_credential: bool) -> Option<String> {
     let folder = home.join(&cache.path);
     if cache.unless.iter().any(|pattern| !fitting(&folder, pattern).is_empty()) {
         return Some(
@@ -33,16 +44,30 @@ pub(super) fn objection(home: &Path, cache: &Cache) -> Option<String> {
     }
     let until = Instant::now() + LONGEST;
     let mut left = MOST;
-    let found = cache
-        .search
-        .iter()
-        .flat_map(|pattern| fitting(&folder, pattern))
-        .any(|place| presents_below(&place, until, &mut left));
-    found.then(|| {
-        "it holds an `authorization` that packages were asked for with, or the word alone. What is missing is fetched anew; \
-         the cache enters once it has been cleared"
-            .into()
-    })
+    let places = cache.search.iter().flat_map(|pattern| fitting(&folder, pattern));
+    let mut look = Look::Clean;
+    for place in places {
+        match look_below(&place, until, &mut left) {
+            Look::Clean => {}
+            other => look = other,
+        }
+        if look == Look::Found {
+            break;
+        }
+    }
+    match look {
+        Look::Found => Some(
+            "it holds an `authorization` that packages were asked for with, an address with a user, or what looks so. What is missing \
+             is fetched anew; the cache enters once it has been cleared"
+                .into(),
+        ),
+        Look::Unfinished if asks_with_credential => Some(
+            "it is too large to be looked through, and the configuration holds a credential or was not understood. What is missing is \
+             fetched anew; the cache enters once it has been cleared"
+                .into(),
+        ),
+        Look::Unfinished | Look::Clean => None,
+    }
 }
 
 /// What of a folder is at a path in which `*` stands for any part of a name.
@@ -64,33 +89,44 @@ fn fitting(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     })
 }
 
-/// Whether one of the files below a folder has the header. No link is followed.
-fn presents_below(folder: &Path, until: Instant, left: &mut usize) -> bool {
-    fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+/// Whether one of the files below a folder has the header, or an address with a user. No link is followed.
+fn look_below(folder: &Path, until: Instant, left: &mut usize) -> Look {
+    let mut look = Look::Clean;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if *left == 0 || Instant::now() > until {
-            return false;
+            return Look::Unfinished;
         }
-        let Ok(kind) = entry.file_type() else { return false };
+        let Ok(kind) = entry.file_type() else { return Look::Unfinished };
         if kind.is_dir() {
-            return presents_below(&entry.path(), until, left);
+            match look_below(&entry.path(), until, left) {
+                Look::Clean => {}
+                Look::Unfinished => look = Look::Unfinished,
+                Look::Found => return Look::Found,
+            }
+            continue;
         }
         // The content of an answer stands by itself in pip's newer form.
         if !kind.is_file() || entry.path().extension().is_some_and(|extension| extension == "body") {
-            return false;
+            continue;
         }
         *left -= 1;
-        sandbox::open_regular(&entry.path()).is_ok_and(|file| file.is_some_and(presents))
-    })
+        match sandbox::open_regular(&entry.path()) {
+            Ok(Some(file)) if presents(&file) => return Look::Found,
+            Ok(_) => {}
+            Err(_) => look = Look::Unfinished,
+        }
+    }
+    look
 }
 
-fn presents(file: File) -> bool {
+fn presents(mut file: &File) -> bool {
     let holds = |length: usize| {
         // With all the room there may be, so that nothing is left behind where it grew.
         let mut content = Vec::with_capacity(length + 1);
-        let read = (&file).take(length as u64).read_to_end(&mut content);
+        let read = file.take(length as u64).read_to_end(&mut content);
         let content = Secret::new(content);
         let is = |octets: &[u8]| octets.eq_ignore_ascii_case(PRESENTS);
-        read.is_ok() && content.expose().windows(PRESENTS.len()).any(is)
+        read.is_ok() && (content.expose().windows(PRESENTS.len()).any(is) || names_user(content.expose()))
     };
     if holds(HEAD) {
         return true;
@@ -99,7 +135,16 @@ fn presents(file: File) -> bool {
     let behind = length > HEAD as u64;
     // The end begins where the head ended, at the earliest, and a little before it: a word may lie across.
     let from = length.saturating_sub(TAIL as u64).max(HEAD as u64 - PRESENTS.len() as u64);
-    behind && (&file).seek(SeekFrom::Start(from)).is_ok() && holds(TAIL + PRESENTS.len())
+    behind && file.seek(SeekFrom::Start(from)).is_ok() && holds(TAIL + PRESENTS.len())
+}
+
+/// Whether an address in a text has a user, who may come with a password: RFC 3986, section 3.2.1.
+fn names_user(text: &[u8]) -> bool {
+    let ends = |octet: &u8| *octet <= b' ' || matches!(octet, b'/' | b'"' | b'\'' | b'\\' | b'<' | b'>');
+    let after =
+        text.windows(3).enumerate().filter(|(_, octets)| octets == b"://").map(|(at, _)| &text[at + 3..]);
+    let mut authorities = after.filter_map(|rest| rest.split(|octet| ends(octet)).next());
+    authorities.any(|authority| authority.contains(&b'@'))
 }
 
 #[cfg(test)]
@@ -127,12 +172,15 @@ mod tests {
             "5f\t{\"key\":\"pacote:x\",\"metadata\":{\"reqHeaders\":{\"Authorization\":\"Bearer hush\"}}}";
         let long = format!("{}{entry}", "x".repeat(100_000));
         for (path, content) in [("c/index-v5/aa/bb/cc", entry), ("c/index-v5/aa/dd", long.as_str())] {
-            let told = objection(home(&[("c/index-v5/00/11", "{}"), (path, content)]).path(), &npm);
+            let told = objection(home(&[("c/index-v5/00/11", "{}"), (path, content)]).path(), &npm, false);
             assert!(told.is_some_and(|told| !told.contains("hush")), "{path}");
         }
         // The controls: the content of packages, and an index without the word.
         for path in ["c/content-v2/sha512/aa/bb", "c/index-v5/aa/cc.body"] {
-            assert_eq!(objection(home(&[("c/index-v5/00/11", "{}"), (path, entry)]).path(), &npm), None);
+            assert_eq!(
+                objection(home(&[("c/index-v5/00/11", "{}"), (path, entry)]).path(), &npm, false),
+                None
+            );
         }
     }
 
@@ -140,22 +188,48 @@ mod tests {
     fn no_link_is_followed_and_the_search_ends() {
         let home = home(&[("other/x", "authorization"), ("c/index-v5/a", "{}")]);
         std::os::unix::fs::symlink(home.path().join("other"), home.path().join("c/index-v5/way")).unwrap();
-        assert_eq!(objection(home.path(), &cache("search = [\"index-v*\"]")), None);
+        assert_eq!(objection(home.path(), &cache("search = [\"index-v*\"]"), true), None);
         let until = Instant::now() + LONGEST;
-        assert!(presents_below(&home.path().join("other"), until, &mut 1));
-        assert!(!presents_below(&home.path().join("other"), until, &mut 0));
-        assert!(!presents_below(&home.path().join("other"), Instant::now() - LONGEST, &mut 1));
+        let look = |until, mut left| look_below(&home.path().join("other"), until, &mut left);
+        assert_eq!(look(until, 1), Look::Found);
+        assert_eq!(look(until, 0), Look::Unfinished);
+        assert_eq!(look(Instant::now() - LONGEST, 1), Look::Unfinished);
+    }
+
+    #[test]
+    fn one_that_cannot_be_looked_through_enters_only_where_nothing_is_asked_with() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("c/index-v5");
+        fs::create_dir_all(&folder).unwrap();
+        (0..=MOST).for_each(|n| fs::write(folder.join(n.to_string()), "{}").unwrap());
+        let npm = cache("search = [\"index-v*\"]");
+        assert!(objection(home.path(), &npm, true).is_some_and(|told| told.contains("too large")));
+        assert_eq!(objection(home.path(), &npm, false), None);
+    }
+
+    #[test]
+    fn an_address_with_a_user_is_found() {
+        for text in ["x https://me:hush@h.example/a", "{\"key\":\"k:http://hush@h.example\"}"] {
+            assert!(names_user(text.as_bytes()), "{text}");
+        }
+        for text in
+            ["https://h.example/@scope/x", "git://h.example", "me@h.example", "https://h.example \"a@b\""]
+        {
+            assert!(!names_user(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]
     fn what_git_keeps_is_found_wherever_it_lies() {
         let cargo = cache("unless = [\"*/.git\"]");
-        let told = objection(home(&[("c/a-1/config.json", "{}"), ("c/b-2/.git/logs/x", "x")]).path(), &cargo);
+        let told =
+            objection(home(&[("c/a-1/config.json", "{}"), ("c/b-2/.git/logs/x", "x")]).path(), &cargo, true);
         assert!(told.is_some_and(|told| told.contains("git")));
-        assert_eq!(objection(home(&[("c/a-1/config.json", "{}")]).path(), &cargo), None);
-        assert_eq!(objection(home(&[]).path(), &cargo), None);
+        assert_eq!(objection(home(&[("c/a-1/config.json", "{}")]).path(), &cargo, true), None);
+        assert_eq!(objection(home(&[]).path(), &cargo, true), None);
         assert!(
-            objection(home(&[("c/git-v0/db/x", "")]).path(), &cache("unless = [\"git-v*/db\"]")).is_some()
+            objection(home(&[("c/git-v0/db/x", "")]).path(), &cache("unless = [\"git-v*/db\"]"), false)
+                .is_some()
         );
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepare
             work.entry(entry, &mut kept);
         }
         tool.whole.iter().for_each(|whole| work.whole(whole));
-        tool.cache.iter().for_each(|cache| work.cache(&tool.name, cache));
+        tool.cache.iter().for_each(|cache| work.cache(cache));
     }
     work.prepared
 }
@@ -93,8 +93,8 @@ impl Work<'_> {
         }
     }
 
-    /// A tool that fetches with a credential may keep it beside what it fetched.
-    fn cache(&mut self, tool: &str, cache: &Cache) {
+    /// A program that fetches with a credential may keep it beside what it fetched.
+    fn cache(&mut self, cache: &Cache) {
         let path = &cache.path;
         match sandbox::is_folder(&self.home.join(path)) {
             Ok(true) => {}
@@ -102,14 +102,7 @@ impl Work<'_> {
             Err(error) => return self.stays(path, &why(error)),
         }
         let with = "it may hold what packages were fetched with";
-        if self.uncertain {
-            let why = format!(
-                "{with}, as {tool}'s configuration holds a credential or was not understood. What is missing is fetched \
-                 anew; to bring the cache, remove that from the configuration and clear the cache once"
-            );
-            return self.stays(path, &why);
-        }
-        match cache::objection(self.home, cache) {
+        match cache::objection(self.home, cache, self.uncertain) {
             Some(why) => self.stays(path, &format!("{with}: {why}")),
             None => self.prepared.caches.push(path.clone()),
         }
@@ -178,39 +171,10 @@ mod tests {
     const CARGO: (&str, &str) = (".cargo/registry/cache/i/x.crate", "");
 
     #[test]
-    fn a_cache_stays_outside_where_the_configuration_has_a_credential() {
-        for (tool, cache, path, config) in [
-            ("npm", NPM, ".npmrc", "//h.example/:_authToken=hush"),
-            ("npm", NPM, ".npmrc", "//h.example/:_authToken=${NPM_TOKEN}"),
-            ("npm", NPM, ".npmrc", "_auth=hush"),
-            ("npm", NPM, ".npmrc", "[hush]"),
-            (
-                "pip",
-                (".cache/pip/wheels/x", ""),
-                ".pip/pip.conf",
-                "[global]\nindex-url = https://me:hush@h.example/",
-            ),
-            (
-                "pip",
-                (".cache/pip/wheels/x", ""),
-                ".pip/pip.conf",
-                "[global]\nindex-url = https://$A:$B@h.example/",
-            ),
-            ("uv", (".cache/uv/x", ""), ".config/uv/uv.toml", "index-url = 'https://hush@h.example/'"),
-            ("cargo", CARGO, ".cargo/credentials.toml", "[registries.x]\ntoken = 'hush'"),
-        ] {
-            let brought = brought(tool, &[cache, (path, config)]);
-            assert!(brought.caches.is_empty(), "{tool} {config}");
-            let notices = brought.notices.join("\n");
-            let told = notices.contains("fetched with") && notices.contains("clear the cache once");
-            assert!(told && !notices.contains("hush"), "{notices}");
-        }
-    }
-
-    #[test]
-    fn a_cache_enters_where_there_is_none() {
+    fn a_cache_enters_that_holds_none() {
         for (tool, files, caches) in [
             ("npm", vec![NPM, (".npmrc", "registry=https://h.example/\nfund=false")], vec![".npm/_cacache"]),
+            ("npm", vec![NPM, (".npmrc", "//h.example/:_authToken=hush")], vec![".npm/_cacache"]),
             ("pip", vec![(".cache/pip/http-v2/a", "x")], vec![".cache/pip"]),
             (
                 "cargo",
