@@ -103,7 +103,8 @@ impl RunRecord {
     /// replacing the file, and no new file for the disk to make.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         let path = directory.record(run);
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        // An empty line would leave a run that nothing can find again.
+        let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
         line.push(b'\n');
         append(&path)?.write_all(&line).map_err(|source| state(&path, source))
     }
@@ -149,4 +150,57 @@ pub(crate) fn refuse_running(directory: &StateDirectory, run: &RunId) -> Result<
         return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+
+    fn record() -> RunRecord {
+        RunRecord {
+            id: "abcdefghjkmn".into(),
+            state: RunState::Running,
+            started: now(),
+            ended: None,
+            command: vec!["true".into()],
+            workspace: "/srv/project".into(),
+            backend: "linux".into(),
+            org: None,
+            labels: BTreeMap::new(),
+            exposed: Vec::new(),
+            notices: Vec::new(),
+            plan: Vec::new(),
+            setup: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    fn directory(folder: &std::path::Path) -> StateDirectory {
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: None,
+            directory: folder.into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
+        };
+        StateDirectory::of(&caller).unwrap()
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_down_is_an_error() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let workspace = std::ffi::OsString::from_vec(b"/srv/caf\xe9".to_vec()).into();
+        let unfit = RunRecord { workspace, ..record() };
+        assert!(matches!(unfit.write(&directory, &run), Err(Error::State { .. })));
+        assert!(!directory.record(&run).exists());
+        record().write(&directory, &run).unwrap();
+        assert_eq!(RunRecord::read(&directory, &run).unwrap().workspace, PathBuf::from("/srv/project"));
+    }
 }

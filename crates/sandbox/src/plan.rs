@@ -182,7 +182,8 @@ pub fn plan(
     })
 }
 
-/// The workspace: absolute, and not a directory that is the system's or the sandbox's own.
+/// The workspace: absolute, with a name that can be written down and shown, and not a directory that is the system's or the
+/// sandbox's own.
 fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     const NOT: &[&str] = &[
         "/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run",
@@ -190,6 +191,7 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     ];
     let path = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |p| caller.resolve(p));
     let path: PathBuf = path.components().collect();
+    refuse_unwritable_name(&path)?;
     let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
     if spec.backend != Backend::Process && (own || NOT.iter().any(|n| path == Path::new(n))) {
         return Err(Error::Refused {
@@ -210,6 +212,20 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
         });
     }
     Ok(path)
+}
+
+/// The workspace's path goes into the run's record, into variables and onto terminals. None of these holds octets that are
+/// no text, and a line break would end one entry and begin another.
+fn refuse_unwritable_name(path: &Path) -> Result<(), Error> {
+    let why = match path.to_str() {
+        None => "its path is not UTF-8",
+        Some(text) if text.chars().any(char::is_control) => "its path holds a control character",
+        Some(_) => return Ok(()),
+    };
+    Err(Error::Refused {
+        what: format!("`{}` cannot be a workspace: {why}", path.to_string_lossy().escape_debug()),
+        remedy: Some("rename that folder, or name another with --workspace".into()),
+    })
 }
 
 /// A link is made by root, and only a sandbox of this kernel's has a place for its other end.
@@ -479,6 +495,28 @@ note: every file of the image belongs to the command's own user, the one id ther
                 }
                 other => panic!("{config}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_workspace_has_a_name_that_can_be_written_down() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let layers = Layers::default();
+        let spec = layers.compile().unwrap();
+        let caller = |name: &[u8]| Caller {
+            uid: 1000,
+            gid: 1000,
+            superuser: false,
+            home: Some("/home/me".into()),
+            directory: PathBuf::from(std::ffi::OsString::from_vec([b"/srv/", name].concat())),
+            environment: Vec::new(),
+        };
+        assert_eq!(workspace(&spec, &caller("caf\u{e9}".as_bytes())).unwrap(), Path::new("/srv/caf\u{e9}"));
+        for (name, why) in [(&b"caf\xe9"[..], "not UTF-8"), (b"a\nb", "control"), (b"a\x1b[2Jb", "control")] {
+            let error = workspace(&spec, &caller(name)).unwrap_err();
+            assert!(error.to_string().contains(why) && error.remedy().is_some(), "{error}");
+            assert!(!error.to_string().contains(char::is_control), "{error:?}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! Flags as a layer of configuration: each flag is a field of the policy file.
 
+use std::path::PathBuf;
+
 use policy::{
     AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, VariableConfig, WorkspaceConfig,
     WorkspaceTable,
@@ -33,7 +35,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         wiring: spec.wiring.clone(),
         image: spec.image.clone(),
         workdir: spec.workdir.clone(),
-        workspace: workspace(spec),
+        workspace: workspace(spec)?,
         timeout: spec.timeout.clone(),
         presets: spec.preset.clone(),
         tools: spec.tool.clone(),
@@ -84,13 +86,20 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     Ok(config)
 }
 
-fn workspace(spec: &Spec) -> Option<WorkspaceConfig> {
-    let path = spec.workspace.as_ref().map(|path| path.to_string_lossy().into_owned());
-    match (path, spec.workspace_mode.clone()) {
+fn workspace(spec: &Spec) -> Result<Option<WorkspaceConfig>, anyhow::Error> {
+    // A policy is text: with another path put in its place a run would work in a folder that nobody named.
+    let text = |path: &PathBuf| {
+        path.to_str().map(str::to_owned).ok_or_else(|| {
+            let what = format!("--workspace `{}` is not UTF-8", path.to_string_lossy().escape_debug());
+            Usage::error(what, "rename that folder, or name another")
+        })
+    };
+    let path = spec.workspace.as_ref().map(text).transpose()?;
+    Ok(match (path, spec.workspace_mode.clone()) {
         (None, None) if spec.open.is_empty() => None,
         (Some(path), None) if spec.open.is_empty() => Some(WorkspaceConfig::Path(path)),
         (path, mode) => Some(WorkspaceConfig::Table(WorkspaceTable { path, mode, open: spec.open.clone() })),
-    }
+    })
 }
 
 fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
