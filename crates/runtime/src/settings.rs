@@ -1,13 +1,13 @@
 //! From files, environment and flags to one run spec. What a layer means is the policy's business; where it is found,
 //! and whether the person has approved it, is decided here.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::policy_file::{read_policy, read_policy_if_there};
 use crate::proxy_url;
 use crate::state::{StateDirectory, make_directory, replace};
 
@@ -19,8 +19,6 @@ const PROJECT: &str = "lockgate.toml";
 const IMAGE: &str = "PI_IMAGE";
 /// The variable that names the organisation whose keys are used, where nothing else does. S1.27
 const ORGANISATION: &str = "LOCKGATE_ORG";
-/// The largest policy file.
-const LARGEST: u64 = 1 << 20;
 
 /// What the command line asks of the settings.
 #[derive(Clone, Debug, Default)]
@@ -68,11 +66,11 @@ impl Settings {
         state: &StateDirectory,
     ) -> Result<(Layers, Option<PathBuf>), Error> {
         let mut layers = Layers::default();
-        if let Some(text) = read_if_there(Path::new(MANAGED))? {
+        if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
             layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
         }
         if let Some(path) = user_file(caller)
-            && let Some(text) = read_if_there(&path)?
+            && let Some(text) = read_policy_if_there(&path)?
         {
             layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
         }
@@ -81,10 +79,10 @@ impl Settings {
         let mut found = None;
         if let Some(path) = &request.policy {
             let path = caller.resolve(path);
-            let text = read(&path)?;
+            let text = read_policy(&path)?;
             layers.push(Origin::Named(path.display().to_string()), parse(&path, &text)?);
         } else if !request.no_project
-            && let Some(text) = read_if_there(&project)?
+            && let Some(text) = read_policy_if_there(&project)?
         {
             let approved = is_approved(state, &project, &text);
             let origin = Origin::Project { path: PROJECT.into(), approved };
@@ -112,27 +110,6 @@ fn user_file(caller: &Caller) -> Option<PathBuf> {
     let named = caller.variable("XDG_CONFIG_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
     let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".config")))?;
     Some(base.join("lockgate/config.toml"))
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    let fail = |source| Error::ReadSettings { path: path.into(), source };
-    let length = std::fs::metadata(path).map_err(fail)?.len();
-    if length > LARGEST {
-        return Err(fail(io::Error::other("it is larger than 1 MiB, which no policy is")));
-    }
-    std::fs::read_to_string(path).map_err(fail)
-}
-
-/// A file that nobody named may be absent; a directory of its name is a placeholder that a run holds.
-fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(None),
-        Ok(_) => read(path).map(Some),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(source) => Err(Error::ReadSettings { path: path.into(), source }),
-    }
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {

@@ -1,11 +1,14 @@
 //! `lockgate policy init|allow|deny|approve`: changing the workspace's file without losing its comments. What the
 //! person says here is approved with it, if all that stood there before was.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig};
 use runtime::StateDirectory;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use sandbox::Caller;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
@@ -35,13 +38,10 @@ impl Project {
         let caller = Caller::current()?;
         let state = StateDirectory::of(&caller)?;
         let path = caller.directory.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                return Err(Usage::error(format!("{FILE} cannot be read: {error}"), "is a run holding it?"));
-            }
-        };
+        if path.is_dir() {
+            return Err(Usage::error(format!("{FILE} is a folder"), "is a run holding it?"));
+        }
+        let text = runtime::read_policy_if_there(&path)?.unwrap_or_default();
         let approved = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
         Ok(Self { path, state, text, approved })
     }
@@ -52,7 +52,7 @@ impl Project {
         let mut layers = Layers::default();
         layers.push(Origin::Named(FILE.into()), config);
         layers.compile().map_err(runtime::Error::Settings)?;
-        std::fs::write(&self.path, text)?;
+        put(&self.path, text)?;
         if self.approved {
             runtime::approve(&self.state, &self.path, text)?;
         } else {
@@ -62,6 +62,26 @@ impl Project {
         }
         Ok(())
     }
+}
+
+/// Writes the file in its place. Somebody who made the folder may have made a link of its name, to a file elsewhere that
+/// only its owner may write: it is refused, and so is what is no file at all.
+fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
+    let refused =
+        |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP) => return Err(refused("is a symbolic link, and no policy is written through one")),
+        Err(Errno::NXIO) => return Err(refused("is no regular file")),
+        Err(errno) => return Err(anyhow::anyhow!("failed to write {}: {errno}", path.display())),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(refused("is no regular file"));
+    }
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())?;
+    Ok(())
 }
 
 /// Whether a file asks for nothing that needs an approval.
@@ -174,5 +194,33 @@ fn tell_bindings(text: &str) {
             "it puts a credential itself into `{}`, not a placeholder: what runs there can keep it and send it on",
             output::plain(name)
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_written_into_a_file_and_through_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("elsewhere"), "mine").unwrap();
+        symlink(at("elsewhere"), at("link")).unwrap();
+        symlink(at("none"), at("dangling")).unwrap();
+        for bad in ["link", "dangling"] {
+            let error = put(&at(bad), BLANK).unwrap_err().to_string();
+            assert!(error.contains(bad) && error.contains("symbolic link"), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(at("elsewhere")).unwrap(), "mine");
+        assert!(!at("none").exists());
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(put(&at("pipe"), BLANK).unwrap_err().to_string().contains("no regular file"));
+        for text in ["a longer text than the next", BLANK, "x = 1\n"] {
+            put(&at("lockgate.toml"), text).unwrap();
+            assert_eq!(std::fs::read_to_string(at("lockgate.toml")).unwrap(), text);
+        }
     }
 }
