@@ -1,6 +1,6 @@
 //! What this machine can do for a run, beyond its sandbox: the record, certificates, the clock, the disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sandbox::{Caller, Check, Verdict};
 
@@ -70,8 +70,13 @@ fn clock() -> Check {
     Check::lacks("clock", "time", Verdict::Weaker, detail, Some("set the clock".into()))
 }
 
+/// The place itself, or of the folders it would be in the nearest that is there: the file system it is on, or will be.
+fn nearest(place: &Path) -> PathBuf {
+    place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).into()
+}
+
 fn disk(caller: &Caller) -> Check {
-    let place = caller.home.clone().unwrap_or_else(|| Path::new("/").into());
+    let place = StateDirectory::of(caller).map_or_else(|_| "/".into(), |state| nearest(state.directory()));
     match rustix::fs::statvfs(&place) {
         Ok(stat) if stat.f_bavail * stat.f_frsize < LITTLE => {
             let detail = format!("less than 64 MiB free at {}", place.display());
@@ -79,13 +84,39 @@ fn disk(caller: &Caller) -> Check {
         }
         Ok(stat) => {
             let free = policy::ByteSize::from_bytes(stat.f_bavail * stat.f_frsize);
-            let detail =
-                format!("{free} free; a writable workspace is this machine's own disk and is not limited");
+            let place = place.display();
+            let detail = format!(
+                "{free} free at {place}; a writable workspace is this machine's own disk and is not limited"
+            );
             Check::works("disk", "space for records", detail)
         }
         Err(errno) => {
             let detail = format!("{}: {}", place.display(), std::io::Error::from(errno));
             Check::lacks("disk", "space for records", Verdict::Weaker, detail, None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_that_is_looked_at_is_that_of_the_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = |state: &Path| Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: Some("/proc".into()),
+            directory: "/".into(),
+            environment: vec![("XDG_STATE_HOME".into(), state.into())],
+        };
+        let there = disk(&caller(&folder.path().join("not/made/yet")));
+        assert!(there.detail.contains(&*folder.path().to_string_lossy()), "{}", there.detail);
+        assert!(!there.detail.contains("not/made"), "{}", there.detail);
+        // A file system without room at all.
+        let full = disk(&caller(Path::new("/proc/none")));
+        assert!(full.verdict == Verdict::Weaker && full.detail.contains("at /proc"), "{}", full.detail);
     }
 }
