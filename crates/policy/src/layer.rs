@@ -124,4 +124,40 @@ mod tests {
         let named = (Backend::Docker, Some("mine".into()), Some("file".into()));
         assert_eq!(image(&["backend = \"docker\"\nimage = \"mine\""]), named);
     }
+
+    #[test]
+    fn a_whole_address_in_the_place_of_a_host_is_told_where_it_goes() {
+        let refused = |origin: Origin, list: &str, host: &str| {
+            let mut layers = Layers::default();
+            layers
+                .push(origin, toml::from_str(&format!("egress.{list} = [{{ host = \"{host}\" }}]")).unwrap());
+            layers.compile().unwrap_err()
+        };
+        let file = || Origin::Named("file".into());
+        for (host, line) in [
+            ("https://example.com", "url = \"https://example.com/*\""),
+            ("https://example.com/", "url = \"https://example.com/*\""),
+            ("http://example.com:8080/a/b", "url = \"http://example.com:8080/a/b\""),
+            ("ssh://example.com", "db.example.com:5432"),
+            ("https://example.com/?a", "db.example.com:5432"),
+        ] {
+            for list in ["allow", "deny"] {
+                let error = refused(file(), list, host);
+                assert!(error.problem.contains("a whole address goes into `url`"), "{error}");
+                let hint = error.hint.unwrap_or_default();
+                assert!(hint.contains(line), "{host}: {hint}");
+                if let Some(url) = hint.strip_prefix("url = ") {
+                    let config = toml::from_str(&format!("egress.{list} = [{{ url = {url} }}]")).unwrap();
+                    let mut layers = Layers::default();
+                    layers.push(file(), config);
+                    assert!(layers.compile().is_ok(), "{hint}");
+                }
+            }
+        }
+        let hint = refused(Origin::Flags, "allow", "https://example.com:8443").hint.unwrap_or_default();
+        assert!(
+            hint.starts_with("--allow example.com:8443,") && hint.contains("'https://example.com:8443/*'"),
+            "{hint}"
+        );
+    }
 }

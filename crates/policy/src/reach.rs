@@ -7,6 +7,7 @@ use crate::at::At;
 use crate::denial::Guard;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::HostPattern;
 use crate::target::{Method, Port, Scheme, Target};
@@ -70,6 +71,9 @@ impl Reach {
     }
 
     fn from_host(at: &At<'_>, text: &str, fields: &Fields<'_>) -> Result<Self, ConfigError> {
+        if text.contains("://") {
+            return Err(whole_address(at, text));
+        }
         let (host, written) = split_pattern_port(text);
         let written =
             written.map(|p| Port::parse(p).ok_or_else(|| at.error("host", format!("`{p}` is not a port"))));
@@ -305,6 +309,25 @@ pub(crate) struct Fields<'a> {
 }
 
 /// Splits `host:port`; a bare IPv6 address is left whole.
+/// The error for a whole address in the place of a host, with the line that would be right.
+fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
+    let url =
+        if authority.contains('/') { text.to_owned() } else { format!("{}/*", text.trim_end_matches('/')) };
+    let hint = match Reach::from_url(at, &url) {
+        Err(_) => {
+            "write a host alone, with a port if it is not 80 or 443: host = \"db.example.com:5432\"".into()
+        }
+        Ok(_) if at.origin == Origin::Flags.to_string() => {
+            let host = authority.split('/').next().unwrap_or_default();
+            format!("--allow {host}, or for that address alone: lockgate policy allow '{url}'")
+        }
+        Ok(_) => format!("url = \"{url}\""),
+    };
+    let shown = text.escape_debug();
+    at.error("host", format!("`{shown}`: a whole address goes into `url`")).with_hint(hint)
+}
+
 fn split_pattern_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
