@@ -13,9 +13,12 @@ mod value;
 mod variable;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::companion::{CompanionConfig, CompanionEgress, HealthConfig, ResourcesConfig};
 pub use self::egress::{AllowConfig, DenyConfig, EgressConfig, EgressDefault, Scrub};
@@ -110,13 +113,37 @@ pub struct RunConfig {
 }
 
 /// `workspace = "DIR"`, or a table with `path` and `mode`.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Serialize, JsonSchema, PartialEq)]
 #[serde(untagged)]
 pub enum WorkspaceConfig {
     /// Only the folder; it is writable.
     Path(String),
     /// The folder and how it may be used.
     Table(WorkspaceTable),
+}
+
+impl<'de> Deserialize<'de> for WorkspaceConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+
+        impl<'de> Visitor<'de> for Written {
+            type Value = WorkspaceConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a folder's path in quotes, or a table with `path`, `mode` and `open`")
+            }
+
+            fn visit_str<E: Error>(self, path: &str) -> Result<WorkspaceConfig, E> {
+                Ok(WorkspaceConfig::Path(path.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WorkspaceConfig, A::Error> {
+                WorkspaceTable::deserialize(MapAccessDeserializer::new(map)).map(WorkspaceConfig::Table)
+            }
+        }
+
+        deserializer.deserialize_any(Written)
+    }
 }
 
 /// The long form of `workspace`.
@@ -193,5 +220,55 @@ impl CompanionEgress {
         let Self { presets, default, allow, deny } = self.clone();
         let egress = EgressConfig { default, allow, deny, ..EgressConfig::default() };
         RunConfig { presets, egress, ..RunConfig::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_in_a_value_of_many_forms_is_told_as_elsewhere() {
+        let refused = |text: &str| toml::from_str::<RunConfig>(text).unwrap_err().to_string();
+        for (text, why) in [
+            ("workspace = { path = \".\", mod = \"rw\" }", "unknown field `mod`, expected one of `path`"),
+            ("[workspace]\npath = \".\"\nmod = \"rw\"", "unknown field `mod`, expected one of `path`"),
+            ("workspace = 3", "a folder's path in quotes"),
+            ("limits.cpus = [2]", "a number, bare"),
+            ("limits.cpus = true", "a number, bare"),
+            ("[[provider]]\nid = \"x\"\nenv = 3", "one value, or a list of them"),
+            ("[[provider]]\nid = \"x\"\nenv = [3]", "expected a string"),
+            ("[[provider]]\nid = \"x\"\ninject = { nonesuch = 1 }", "unknown field `nonesuch`"),
+            ("[[provider]]\nid = \"x\"\ninject = [{ nonesuch = 1 }]", "unknown field `nonesuch`"),
+        ] {
+            let error = refused(text);
+            assert!(error.contains(why) && !error.contains("untagged"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_value_is_understood() {
+        let read = |text: &str| toml::from_str::<RunConfig>(text).unwrap();
+        let cpus = |number: &str| read(&format!("limits.cpus = {number}")).limits.cpus;
+        assert_eq!(cpus("2"), Some(Number::Whole(2)));
+        assert_eq!(cpus("0.5"), Some(Number::Part(0.5)));
+        assert_eq!(cpus("\"0.5\""), Some(Number::Text("0.5".into())));
+        assert_eq!(cpus("-1"), Some(Number::Text("-1".into())));
+        assert_eq!(read("workspace = \"x\"").workspace, Some(WorkspaceConfig::Path("x".into())));
+        let table = WorkspaceTable { path: None, mode: Some("ro".into()), open: Vec::new() };
+        assert_eq!(read("workspace.mode = \"ro\"").workspace, Some(WorkspaceConfig::Table(table)));
+        let variables = |text: &str| {
+            read(&format!("[[provider]]\nid = \"x\"\nauthorized_uris = []\nenv = {text}")).provider[0]
+                .env
+                .clone()
+        };
+        assert_eq!(variables("\"A\""), Some(OneOrMany::One("A".into())));
+        assert_eq!(variables("[\"A\", \"B\"]"), Some(OneOrMany::Many(vec!["A".into(), "B".into()])));
+        // What is written out is read again.
+        let whole = read(
+            "workspace.mode = \"ro\"\nlimits.cpus = 0.5\n[[provider]]\nid = \"x\"\nauthorized_uris = []\nenv = [\"A\"]",
+        );
+        let json = serde_json::to_string(&whole).unwrap();
+        assert_eq!(serde_json::from_str::<RunConfig>(&json).unwrap(), whole);
     }
 }
