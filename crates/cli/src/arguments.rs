@@ -170,7 +170,7 @@ Examples:
   lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
                                                      their keys are put in on the way; the agent never has them
   lockgate run --tool rustup --preset package-registries -- cargo build
-  lockgate run --image debian:12 -- make test        on the files of an image, not of this machine
+  lockgate run --image mine:1 -- make test           on the files of an image that `lockgate image` took in
 
 Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command cannot be
 executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]

@@ -27,6 +27,14 @@ pub enum Error {
     NoImage {
         /// As it was given.
         name: String,
+        /// How one of that name comes here.
+        advice: String,
+    },
+    /// What should be taken away is not there.
+    #[error("remove the image `{name}`: it is not in the store")]
+    NothingToRemove {
+        /// As it was given.
+        name: String,
     },
     /// An image is used by a run.
     #[error("remove the image `{name}`: a run is using it")]
@@ -91,9 +99,8 @@ impl Error {
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::NoImage { name } => {
-                Some(format!("lockgate image pull {name}, or lockgate image import FILE --name {name}"))
-            }
+            Self::NoImage { advice, .. } => Some(advice.clone()),
+            Self::NothingToRemove { .. } => Some("lockgate image ls names those that are here".into()),
             Self::InUse { .. } => Some("wait for the run to end, or end it".into()),
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("if the image is to be trusted with that much, say --max-size".into())

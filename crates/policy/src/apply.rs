@@ -30,6 +30,11 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
         spec.wiring = parse_wiring(&named, wiring)?;
     }
     if let Some(image) = &config.image {
+        if image.is_empty() {
+            let hint =
+                "lockgate image ls names those that are here; leave it out for this machine's own files";
+            return Err(ConfigError::new(&named, "image", "it is empty").with_hint(hint));
+        }
         spec.image = Some(image.clone());
     }
     if let Some(directory) = &config.workdir {

@@ -160,4 +160,16 @@ mod tests {
             "{hint}"
         );
     }
+
+    #[test]
+    fn an_image_without_a_name_is_refused() {
+        let compiled = |text: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Flags, toml::from_str(text).unwrap());
+            layers.compile()
+        };
+        let error = compiled("image = \"\"").unwrap_err();
+        assert!(error.to_string().contains("image: it is empty") && error.hint.is_some(), "{error}");
+        assert!(compiled("image = \"x\"").is_ok());
+    }
 }

@@ -29,7 +29,10 @@ impl Store {
         let mut removed = Removed::default();
         let gone = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            let digest = self.find(name)?;
+            let digest = self.find(name).map_err(|error| match error {
+                Error::NoImage { name, .. } => Error::NothingToRemove { name },
+                other => other,
+            })?;
             let mut names = self.names()?;
             let own = name.parse::<crate::Reference>().map(|r| r.name()).unwrap_or_default();
             let others = names.iter().any(|(name, named)| named.image == digest && *name != own);

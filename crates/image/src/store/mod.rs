@@ -114,7 +114,7 @@ impl Store {
         let _names = self.lock(FlockOperation::LockShared)?;
         let digest = self.find(name)?;
         let path = self.image(&digest);
-        let missing = || Error::NoImage { name: name.into() };
+        let missing = || missing(name);
         let lock = File::open(&path).map_err(|_| missing())?;
         rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(|e| failed(&path, e.into()))?;
         let record = ImageRecord::read(&path)?;
@@ -194,7 +194,7 @@ impl Store {
         let mut found = self.records()?.into_iter().filter(|r| r.digest.hex().starts_with(hex));
         match (found.next(), found.next()) {
             (Some(record), None) if hex.len() >= SHORTEST => Ok(record.digest),
-            _ => Err(Error::NoImage { name: name.escape_default().to_string() }),
+            _ => Err(missing(name)),
         }
     }
 
@@ -255,6 +255,20 @@ impl Store {
     fn staging(&self) -> PathBuf {
         self.0.join("staging")
     }
+}
+
+/// The error for a name that no image has, with how one of that name comes here. A pull needs a registry in it.
+fn missing(name: &str) -> Error {
+    let advice = match name.parse::<Reference>() {
+        Ok(reference) if reference.registry().is_some() => {
+            format!("lockgate image pull {name}, or lockgate image import FILE --name {name}")
+        }
+        Ok(_) => format!(
+            "lockgate image import FILE --name {name}; a pull takes the whole name, REGISTRY/{name}, as no registry is the default"
+        ),
+        Err(_) => "lockgate image ls names those that are here".into(),
+    };
+    Error::NoImage { name: name.escape_default().to_string(), advice }
 }
 
 /// What a layer's directory is called: with owners and without they are not the same.

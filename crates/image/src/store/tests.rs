@@ -398,3 +398,19 @@ fn a_layer_without_its_owners_does_not_stand_for_one_with_them() {
     let owner = std::fs::metadata(held.layers[0].join("a")).unwrap().uid();
     assert_eq!((held.record.owners_kept, owner), (true, 7));
 }
+
+#[test]
+fn what_is_not_here_is_told_with_what_would_work() {
+    let shelf = Shelf::new();
+    let held = |name: &str| shelf.store.hold(name).unwrap_err().remedy().unwrap();
+    assert!(
+        held("registry.example.com/debian:12").contains("lockgate image pull registry.example.com/debian:12")
+    );
+    let bare = held("debian:12");
+    assert!(bare.contains("lockgate image import FILE --name debian:12"), "{bare}");
+    assert!(bare.contains("REGISTRY/debian:12") && !bare.contains("pull debian:12"), "{bare}");
+    assert_eq!(held("../x"), "lockgate image ls names those that are here");
+    let error = shelf.store.remove("nope").unwrap_err();
+    assert!(error.to_string().starts_with("remove the image `nope`"), "{error}");
+    assert_eq!(error.remedy().unwrap(), "lockgate image ls names those that are here");
+}
