@@ -49,12 +49,15 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             runtime::Error::ReadSettings { .. }
             | runtime::Error::ParseSettings { .. }
             | runtime::Error::Settings(_)
+            | runtime::Error::NoRun { .. }
             | runtime::Error::NoCredential { .. }
             | runtime::Error::Expose { .. }
             | runtime::Error::OrganisationBesidePlatform { .. }
             | runtime::Error::Value { .. }
             | runtime::Error::ReadValue { .. } => USAGE,
-            runtime::Error::NoRun { .. } => 1,
+            runtime::Error::Record { .. }
+            | runtime::Error::GoesOn { .. }
+            | runtime::Error::NothingKept { .. } => 1,
             runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(NO_SANDBOX),
             _ => NO_SANDBOX,
         };

@@ -44,7 +44,7 @@ pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Er
 /// # Errors
 /// As [`changes_of`], and while the run is going on.
 pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
-    refuse_running(directory, run)?;
+    refuse_running("apply", directory, run)?;
     changes_of(directory, run)
 }
 
@@ -53,8 +53,8 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
 /// # Errors
 /// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    refuse_running("discard", directory, run)?;
     let path = kept(directory, run)?;
-    refuse_running(directory, run)?;
     Changes::discard(&path).map_err(|source| state(&path, source))
 }
 
@@ -64,7 +64,7 @@ fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
     if path.exists() {
         return Ok(path);
     }
-    Err(Error::NoRun { run: run.to_string(), why: "nothing that it wrote is kept apart".into() })
+    Err(Error::NothingKept { run: run.to_string() })
 }
 
 /// Drops what a run wrote, if anything was kept.

@@ -35,13 +35,33 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A run that was named is not there, or its record cannot be read.
-    #[error("find run {run}: {why}")]
+    /// A run that was named is not on record.
+    #[error("find run {run}: there is no record of it")]
     NoRun {
         /// What was asked for.
         run: String,
+    },
+    /// The record of a run cannot be read.
+    #[error("read the record of run {run}: {why}")]
+    Record {
+        /// The run.
+        run: String,
         /// Why it cannot be shown.
         why: String,
+    },
+    /// A run is going on, and something was asked that can only be done once it is over.
+    #[error("{what} run {run}: it is going on; end it first")]
+    GoesOn {
+        /// What was asked.
+        what: &'static str,
+        /// The run.
+        run: String,
+    },
+    /// Nothing that a run wrote is kept apart.
+    #[error("find changes of run {run}: nothing that it wrote is kept apart")]
+    NothingKept {
+        /// The run.
+        run: String,
     },
     /// A run declares a provider, and there is no credential for it.
     #[error("find a credential for `{provider}`: there is none in the vault{}", of(.organisation.as_ref()))]
@@ -173,6 +193,10 @@ impl Error {
             }
             Self::OrganisationBesidePlatform { platform, .. } => {
                 Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
+            }
+            Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
+            Self::NothingKept { .. } => {
+                Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
             }
             Self::Expose { remedy, .. } => Some(remedy.clone()),
             Self::State { .. } => Some(

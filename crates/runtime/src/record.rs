@@ -114,11 +114,20 @@ impl RunRecord {
     /// # Errors
     /// When there is none, or it is damaged.
     pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
-        let no_run = |why: String| Error::NoRun { run: run.to_string(), why };
-        let text = std::fs::read_to_string(directory.record(run)).map_err(|e| no_run(e.to_string()))?;
+        let unreadable = |why: String| Error::Record { run: run.to_string(), why };
+        let text = std::fs::read_to_string(directory.record(run)).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
+            _ => unreadable(error.to_string()),
+        })?;
         // A line that was cut off by a full disk or a kill does not parse, and the one before it holds.
         let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-        last.ok_or_else(|| no_run("its record is damaged".into()))
+        last.ok_or_else(|| unreadable("it is damaged".into()))
+    }
+
+    /// Whether anything is on record of a run: what it was, or what it asked for alone, as of a sidecar by itself.
+    #[must_use]
+    pub fn is_known(directory: &StateDirectory, run: &RunId) -> bool {
+        directory.record(run).exists() || directory.audit(run).exists()
     }
 
     /// Every run on record, the latest first. A damaged record is left out.
@@ -144,10 +153,14 @@ pub(crate) fn now() -> String {
 }
 
 /// Refuses to touch what a run that is going on still uses. One whose process was killed is not, once it has been looked after.
-pub(crate) fn refuse_running(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+pub(crate) fn refuse_running(
+    what: &'static str,
+    directory: &StateDirectory,
+    run: &RunId,
+) -> Result<(), Error> {
     let record = RunRecord::read(directory, run)?;
     if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
-        return Err(Error::NoRun { run: run.to_string(), why: "it is going on; end it first".into() });
+        return Err(Error::GoesOn { what, run: run.to_string() });
     }
     Ok(())
 }
@@ -202,5 +215,27 @@ mod tests {
         assert!(!directory.record(&run).exists());
         record().write(&directory, &run).unwrap();
         assert_eq!(RunRecord::read(&directory, &run).unwrap().workspace, PathBuf::from("/srv/project"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_run_is_said_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        assert!(!RunRecord::is_known(&directory, &run));
+        assert!(matches!(RunRecord::read(&directory, &run), Err(Error::NoRun { .. })));
+        assert!(matches!(RunRecord::remove(&directory, &run), Err(Error::NoRun { .. })));
+        assert!(matches!(crate::changes::discard_changes(&directory, &run), Err(Error::NoRun { .. })));
+        record().write(&directory, &run).unwrap();
+        assert!(RunRecord::is_known(&directory, &run));
+        let none = crate::changes::discard_changes(&directory, &run).unwrap_err().to_string();
+        assert!(none.contains("nothing that it wrote is kept apart") && !none.contains("find run"), "{none}");
+        std::fs::create_dir(directory.live()).unwrap();
+        std::fs::write(directory.live().join(run.as_str()), "").unwrap();
+        let goes_on = RunRecord::remove(&directory, &run).unwrap_err().to_string();
+        assert_eq!(goes_on, "remove run abcdefghjkmn: it is going on; end it first");
+        std::fs::write(directory.record(&run), "\n\n").unwrap();
+        let damaged = RunRecord::read(&directory, &run).unwrap_err().to_string();
+        assert_eq!(damaged, "read the record of run abcdefghjkmn: it is damaged");
     }
 }

@@ -13,7 +13,7 @@ impl RunRecord {
     /// # Errors
     /// When it is going on, is not there, or cannot be removed.
     pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        refuse_running(directory, run)?;
+        refuse_running("remove", directory, run)?;
         forget(directory, run)?;
         // The audit first: a record without one can be removed again.
         let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);

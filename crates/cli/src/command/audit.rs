@@ -5,14 +5,14 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::Entry;
+use egress::{Entry, VerifyError};
 use policy::RunId;
-use runtime::StateDirectory;
+use runtime::{RunRecord, RunState, StateDirectory};
 use sandbox::Caller;
 
 use super::run_name::find;
 use crate::arguments::Audit;
-use crate::exit::Done;
+use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
 /// How often a growing audit is looked at.
@@ -23,6 +23,10 @@ pub(crate) fn audit(command: Audit) -> Done {
     match command {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;
+            if let Some(why) = never_asked(&state, &run) {
+                output::tell(&format!("run {run} {why}"));
+                return Ok(0);
+            }
             match Form::of(json) {
                 Form::Json => {
                     copy_lines(&state.audit(&run))?;
@@ -34,8 +38,31 @@ pub(crate) fn audit(command: Audit) -> Done {
             }
             Ok(0)
         }
-        Audit::Follow { run, json } => follow(&state.audit(&find(&state, &run)?), Form::of(json)),
+        Audit::Follow { run, json } => {
+            let run = find(&state, &run)?;
+            while let Some(why) = never_asked(&state, &run) {
+                if RunRecord::read(&state, &run)?.state != RunState::Running {
+                    output::tell(&format!("run {run} {why}"));
+                    return Ok(0);
+                }
+                std::thread::sleep(PAUSE);
+            }
+            follow(&state.audit(&run), Form::of(json))
+        }
         Audit::Verify { run, key, json } => verify(&state, &run, key, Form::of(json)),
+    }
+}
+
+/// Why a run has no audit, where that is no loss: its sidecar, which begins one, never served. An audit that is missing of a
+/// run that came to its end was taken away, and stays an error.
+pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
+    if state.audit(run).exists() {
+        return None;
+    }
+    match RunRecord::read(state, run).ok()?.state {
+        RunState::Running => Some("made no requests yet"),
+        RunState::Failed | RunState::Lost => Some("made no requests: it was over before its command began"),
+        RunState::Ended => None,
     }
 }
 
@@ -128,11 +155,15 @@ fn follow(path: &Path, form: Form) -> Done {
 
 /// The chain of a run, and those of its companions; or of a file.
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
+    key.as_deref().map_or(Ok(()), refuse_malformed)?;
     let mut chains: Vec<(String, PathBuf)> = Vec::new();
     if Path::new(run).is_file() {
         chains.push((String::new(), run.into()));
     } else {
         let run = find(state, run)?;
+        if let Some(why) = never_asked(state, &run) {
+            return Err(anyhow::anyhow!("there is no audit to verify: run {run} {why}"));
+        }
         refuse_others(&state.audit(&run), &run)?;
         chains.push((String::new(), state.audit(&run)));
         let named = |(name, path)| (format!("companion {name}: "), path);
@@ -152,6 +183,17 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         refuse_unnamed(run, companions, form)?;
     }
     Ok(0)
+}
+
+/// A key that is none says nothing of an audit.
+fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
+    match egress::verify(std::io::empty(), key.trim()) {
+        Err(VerifyError::Key) => Err(Usage::error(
+            format!("--key `{}` is not a public key", output::plain(key)),
+            "write its 64 hexadecimal digits in lower case, or leave it out for this machine's own",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What the chain of a run says of its companions must be what is there; one from before it said anything names none.
@@ -218,4 +260,72 @@ fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), a
     };
     let found = format!("{whose}holds: {} records, {} signatures, {end}", report.records, report.signatures);
     Ok(output::data(&found)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "abcdefghjkmn";
+
+    fn state(folder: &Path) -> StateDirectory {
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: None,
+            directory: folder.into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
+        };
+        StateDirectory::of(&caller).unwrap()
+    }
+
+    #[test]
+    fn a_run_is_found_by_what_is_on_record_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
+        for name in [RUN, "nope"] {
+            let error = find(&state, name).unwrap_err();
+            assert!(error.downcast_ref::<Usage>().is_some(), "{error}");
+            assert_eq!(error.to_string(), format!("there is no run `{name}`"));
+        }
+        // A sidecar by itself has an audit and no record.
+        let run: RunId = RUN.parse().unwrap();
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        std::fs::write(state.audit(&run), "").unwrap();
+        assert_eq!(find(&state, RUN).unwrap(), run);
+    }
+
+    #[test]
+    fn a_run_that_never_had_an_audit_made_no_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
+        let is = |became: &str| {
+            let record = serde_json::json!({
+                "id": RUN, "state": became, "started": "", "command": [], "workspace": "/", "backend": "linux",
+                "notices": [], "plan": [],
+            });
+            std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string())
+                .unwrap();
+        };
+        for (became, told) in [("running", true), ("failed", true), ("lost", true), ("ended", false)] {
+            is(became);
+            assert_eq!(never_asked(&state, &run).is_some(), told, "{became}");
+        }
+        is("failed");
+        let error = verify(&state, RUN, None, Form::Text).unwrap_err().to_string();
+        assert!(error.contains("made no requests"), "{error}");
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        std::fs::write(state.audit(&run), "").unwrap();
+        assert_eq!(never_asked(&state, &run), None);
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_told_as_such() {
+        for key in ["zz", "", &"A".repeat(64), &"a".repeat(63)] {
+            assert!(refuse_malformed(key).unwrap_err().downcast_ref::<Usage>().is_some(), "{key}");
+        }
+        assert!(refuse_malformed(&"a".repeat(64)).is_ok());
+    }
 }

@@ -7,7 +7,9 @@ use crate::exit::Usage;
 
 /// The run a person means: an identifier, the beginning of one, or `latest`.
 pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::Error> {
-    if let Ok(run) = name.parse() {
+    if let Ok(run) = name.parse()
+        && RunRecord::is_known(state, &run)
+    {
         return Ok(run);
     }
     let all = RunRecord::list(state)?;

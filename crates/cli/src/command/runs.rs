@@ -125,7 +125,10 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
     for setup in &record.setup {
         output::data(&format!("    set-up: {}", set_up(setup)))?;
     }
-    audit::show_text(state, &run)?;
+    match audit::never_asked(state, &run) {
+        Some(why) => output::data(&format!("    it {why}"))?,
+        None => audit::show_text(state, &run)?,
+    }
     if let (Some(ended), Some(outcome)) = (&record.ended, &record.outcome) {
         output::data(&format!("{ended}  {}", output::plain(&outcome.summary)))?;
     }
