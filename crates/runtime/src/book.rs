@@ -8,7 +8,7 @@ use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, reap_dead};
-use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, now};
+use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
 use crate::report::{End, Finished, Lived, Report};
 use crate::state::StateDirectory;
 
@@ -55,6 +55,7 @@ impl Book {
             plan: plan.steps.iter().map(ToString::to_string).collect(),
             setup: Vec::new(),
             outcome: None,
+            failure: None,
         };
         match record.write(&state, run) {
             Ok(()) => Ok(Self { state, run: run.clone(), record, undo, problems: Vec::new(), alive }),
@@ -90,6 +91,7 @@ impl Book {
         };
         self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
         self.record.outcome.clone_from(&outcome);
+        self.record.failure = lived.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
         let lived = lived.map(|mut lived| {
             lived.sandbox.release();

@@ -96,6 +96,29 @@ pub struct RunRecord {
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// Why its command never ran, where it did not: one line that reads on after "failed to".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// The longest reason of a failure that is kept, in characters.
+const LONGEST_FAILURE: usize = 1000;
+
+/// An error on one line of a bounded length, without what a terminal would obey: what others wrote may be in it.
+pub(crate) fn failure(error: &Error) -> String {
+    let text = error.to_string();
+    let mut plain: String = text
+        .trim()
+        .chars()
+        .map(|c| if c == '\n' || c == '\t' { ' ' } else { c })
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .take(LONGEST_FAILURE + 1)
+        .collect();
+    if let Some((at, _)) = plain.char_indices().nth(LONGEST_FAILURE) {
+        plain.truncate(at);
+        plain.push('…');
+    }
+    plain
 }
 
 impl RunRecord {
@@ -187,6 +210,7 @@ mod tests {
             plan: Vec::new(),
             setup: Vec::new(),
             outcome: None,
+            failure: None,
         }
     }
 
@@ -237,5 +261,20 @@ mod tests {
         std::fs::write(directory.record(&run), "\n\n").unwrap();
         let damaged = RunRecord::read(&directory, &run).unwrap_err().to_string();
         assert_eq!(damaged, "read the record of run abcdefghjkmn: it is damaged");
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_kept_on_one_line_and_bounded() {
+        let why = |why: &str| failure(&Error::SidecarFailed { why: why.into() });
+        assert_eq!(why("open a\nb\x1b[2J\n"), "open a b\u{fffd}[2J");
+        let long = why(&"ä".repeat(5000));
+        assert!(long.chars().count() == LONGEST_FAILURE + 1 && long.ends_with('…'), "{}", long.len());
+        // It is read again, and a record from before it was kept is one still.
+        let told = RunRecord { failure: Some(why("x")), ..record() };
+        let json = serde_json::to_string(&told).unwrap();
+        assert_eq!(serde_json::from_str::<RunRecord>(&json).unwrap(), told);
+        let before = serde_json::to_string(&record()).unwrap();
+        assert!(!before.contains("failure"), "{before}");
+        assert_eq!(serde_json::from_str::<RunRecord>(&before).unwrap(), record());
     }
 }

@@ -53,6 +53,15 @@ fn became(record: &RunRecord) -> String {
     }
 }
 
+/// What became of a run, in words: with the reason, where its command never ran.
+fn came_to(record: &RunRecord) -> String {
+    match (&record.outcome, &record.failure) {
+        (Some(outcome), _) => output::plain(&outcome.summary),
+        (None, Some(why)) => format!("failed to {}", output::plain(why)),
+        (None, None) => became(record),
+    }
+}
+
 fn command(record: &RunRecord) -> String {
     output::plain(&record.command.join(" "))
 }
@@ -103,7 +112,7 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
             let (allowed, denied, failed) = (outcome.allowed, outcome.denied, outcome.failed);
             output::data(&format!("requests   {allowed} allowed, {denied} denied, {failed} failed"))?;
         }
-        None => output::data(&format!("outcome    {}", became(&record)))?,
+        None => output::data(&format!("outcome    {}", came_to(&record)))?,
     }
     for notice in &record.notices {
         output::data(&format!("note       {}", output::plain(notice)))?;
@@ -129,8 +138,8 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
         Some(why) => output::data(&format!("    it {why}"))?,
         None => audit::show_text(state, &run)?,
     }
-    if let (Some(ended), Some(outcome)) = (&record.ended, &record.outcome) {
-        output::data(&format!("{ended}  {}", output::plain(&outcome.summary)))?;
+    if let Some(ended) = &record.ended {
+        output::data(&format!("{ended}  {}", came_to(&record)))?;
     }
     Ok(0)
 }
