@@ -180,6 +180,10 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Settings(error) => error.hint.clone(),
+            // Our own refusals of what lies there; what the kernel says has a kind.
+            Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::Other => Some(
+                "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
+            ),
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
             Self::Companion { remedy, .. } => remedy.clone(),

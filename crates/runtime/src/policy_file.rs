@@ -88,7 +88,9 @@ mod tests {
             ("large", "larger than 1 MiB"),
             ("octets", "not UTF-8"),
         ] {
-            let error = read_policy_if_there(&at(bad)).unwrap_err().to_string();
+            let error = read_policy_if_there(&at(bad)).unwrap_err();
+            assert!(error.remedy().is_some(), "{error}");
+            let error = error.to_string();
             assert!(error.contains(why) && error.contains(bad), "{error}");
         }
     }
