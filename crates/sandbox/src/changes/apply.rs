@@ -233,33 +233,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
-
-    /// A workspace and what was written over it, in a directory of their own.
-    struct Kept(tempfile::TempDir);
-
-    impl Kept {
-        fn new() -> Self {
-            let kept = Self(tempfile::tempdir().unwrap());
-            std::fs::create_dir(kept.workspace("")).unwrap();
-            Changes::prepare(&kept.0.path().join("kept")).unwrap();
-            kept
-        }
-
-        fn workspace(&self, path: &str) -> PathBuf {
-            self.0.path().join("workspace").join(path)
-        }
-
-        fn written(&self, path: &str) -> PathBuf {
-            self.0.path().join("kept/written").join(path)
-        }
-
-        fn changes(&self) -> Changes {
-            let mut changes = Changes::read(&self.0.path().join("kept"), &self.workspace("")).unwrap();
-            // The files of a test are made after what stands for the begin of the run.
-            changes.since = (i64::MAX, 0);
-            changes
-        }
-    }
+    use crate::changes::kept::Kept;
 
     fn write(path: &Path, content: &str, mode: u32) {
         std::fs::write(path, content).unwrap();
@@ -290,7 +264,7 @@ mod tests {
         let changes = kept.changes();
         assert!(!changes.list.iter().any(|change| change.path == Path::new("same")), "{:?}", changes.list);
         assert!(changes.apply(&[]).unwrap().left_out.is_empty());
-        let probe = kept.0.path().join("probe");
+        let probe = kept.path().join("probe");
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o777).open(&probe).unwrap();
         let masked = |mode| mode & mode_of(&probe);
         for (name, expected) in [

@@ -11,6 +11,8 @@
 
 mod apply;
 mod binary;
+#[cfg(test)]
+mod kept;
 mod mode;
 mod parked;
 mod patch;

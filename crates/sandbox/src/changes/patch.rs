@@ -293,41 +293,23 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-
-    /// A workspace and what was written over it, in a directory of their own.
-    struct Kept(tempfile::TempDir);
+    use crate::changes::kept::Kept;
 
     impl Kept {
-        fn new() -> Self {
-            let kept = Self(tempfile::tempdir().unwrap());
-            std::fs::create_dir(kept.workspace()).unwrap();
-            Changes::prepare(&kept.0.path().join("kept")).unwrap();
-            kept
-        }
-
-        fn workspace(&self) -> PathBuf {
-            self.0.path().join("workspace")
-        }
-
-        fn written(&self) -> PathBuf {
-            self.0.path().join("kept/written")
-        }
-
         fn patch(&self) -> Vec<u8> {
-            let changes = Changes::read(&self.0.path().join("kept"), &self.workspace()).unwrap();
             let mut patch = Vec::new();
-            changes.write_patch(&mut patch).unwrap();
+            self.changes().write_patch(&mut patch).unwrap();
             patch
         }
 
         /// Has git take the workspace to where the patch leads.
         #[expect(clippy::disallowed_methods, reason = "git itself is to judge")]
         fn git_apply(&self, patch: &[u8]) {
-            let at = self.0.path().join("patch");
+            let at = self.path().join("patch");
             std::fs::write(&at, patch).unwrap();
             let mut git = std::process::Command::new("git");
             // Not in a repository that may be around the directory of the test.
-            git.env("GIT_CEILING_DIRECTORIES", self.0.path()).current_dir(self.workspace());
+            git.env("GIT_CEILING_DIRECTORIES", self.path()).current_dir(self.workspace(""));
             let ended = git.args(["apply", "--whitespace=nowarn"]).arg(&at).output().unwrap();
             let (said, shown) = (String::from_utf8_lossy(&ended.stderr), String::from_utf8_lossy(patch));
             assert!(ended.status.success(), "{said}\n{shown:?}");
@@ -338,12 +320,12 @@ mod tests {
     fn a_file_that_is_too_large_is_said_to_be() {
         let kept = Kept::new();
         let large = |path: PathBuf| std::fs::File::create(path).unwrap().set_len(LARGEST + 1).unwrap();
-        std::fs::write(kept.workspace().join("grown"), "shown\n").unwrap();
-        large(kept.workspace().join("shrunk"));
-        large(kept.written().join("grown"));
-        large(kept.written().join("made"));
-        std::fs::write(kept.written().join("plain"), "x\n").unwrap();
-        std::fs::write(kept.written().join("shrunk"), "y\n").unwrap();
+        std::fs::write(kept.workspace("grown"), "shown\n").unwrap();
+        large(kept.workspace("shrunk"));
+        large(kept.written("grown"));
+        large(kept.written("made"));
+        std::fs::write(kept.written("plain"), "x\n").unwrap();
+        std::fs::write(kept.written("shrunk"), "y\n").unwrap();
         let patch = kept.patch();
         let text = String::from_utf8(patch.clone()).unwrap();
         assert!(!text.contains("deleted") && !text.contains("shown\n-"), "{text}");
@@ -351,8 +333,8 @@ mod tests {
             assert!(text.contains(&format!("# {said}; too large to be shown\n")), "{said}: {text}");
         }
         kept.git_apply(&patch);
-        assert_eq!(std::fs::read(kept.workspace().join("grown")).unwrap(), b"shown\n");
-        assert!(kept.workspace().join("plain").exists() && !kept.workspace().join("made").exists());
+        assert_eq!(std::fs::read(kept.workspace("grown")).unwrap(), b"shown\n");
+        assert!(kept.workspace("plain").exists() && !kept.workspace("made").exists());
     }
 
     #[test]
@@ -369,14 +351,14 @@ mod tests {
         ];
         for (name, before, after) in contents {
             if let Some(before) = before {
-                std::fs::write(kept.workspace().join(name), before).unwrap();
+                std::fs::write(kept.workspace(name), before).unwrap();
             }
-            std::fs::write(kept.written().join(name), after).unwrap();
+            std::fs::write(kept.written(name), after).unwrap();
         }
         let patch = kept.patch();
         kept.git_apply(&patch);
         for (name, _, after) in contents {
-            assert_eq!(std::fs::read_to_string(kept.workspace().join(name)).unwrap(), after, "{name}");
+            assert_eq!(std::fs::read_to_string(kept.workspace(name)).unwrap(), after, "{name}");
         }
     }
 }
