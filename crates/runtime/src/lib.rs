@@ -50,7 +50,7 @@ pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use live::{Reaped, reap_dead};
 pub use minted::new_run_id;
-pub use policy_file::{read_policy, read_policy_if_there};
+pub use policy_file::read_policy_if_there;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};

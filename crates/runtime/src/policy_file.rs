@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -13,34 +13,48 @@ use crate::error::Error;
 /// The largest policy file.
 const LARGEST: u64 = 1 << 20;
 
-/// Reads a policy file that must be there.
+/// Whose word it is that there is a policy.
+#[derive(Clone, Copy)]
+enum Named {
+    /// The person's, who may have a pipe read, as `<(…)` of a shell is one, and waits for who writes to it.
+    ByThePerson,
+    /// Nobody's but that of whoever put it there.
+    ByItsPlace,
+}
+
+/// Reads the policy file that the person named.
 ///
 /// # Errors
-/// When it is not there, is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
-pub fn read_policy(path: &Path) -> Result<String, Error> {
-    read(path).map_err(|source| Error::ReadSettings { path: path.into(), source })
+/// When it is not there, is neither a regular file nor a pipe, is larger than a policy may be, is not UTF-8, or may not be read.
+pub(crate) fn read_policy(path: &Path) -> Result<String, Error> {
+    read(path, Named::ByThePerson).map_err(|source| Error::ReadSettings { path: path.into(), source })
 }
 
 /// Reads one that nobody named and that may be absent; a directory of its name is a placeholder that a run holds.
 ///
 /// # Errors
-/// As [`read_policy`], but for its absence.
+/// When what is there is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
 pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
-        _ => read_policy(path).map(Some),
+        _ => read(path, Named::ByItsPlace)
+            .map(Some)
+            .map_err(|source| Error::ReadSettings { path: path.into(), source }),
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
+fn read(path: &Path, named: Named) -> io::Result<String> {
     // Opening some devices does something already, so it is looked at before; what takes its place meanwhile is seen after.
-    refuse_irregular(&std::fs::metadata(path)?)?;
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    refuse_irregular(&file.metadata()?)?;
+    refuse_irregular(&std::fs::metadata(path)?, named)?;
+    let flags = match named {
+        Named::ByThePerson => OFlags::NOCTTY,
+        Named::ByItsPlace => OFlags::NONBLOCK | OFlags::NOCTTY,
+    };
+    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    refuse_irregular(&file.metadata()?, named)?;
     let mut octets = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut octets)?;
     if octets.len() as u64 > LARGEST {
@@ -49,8 +63,12 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(octets).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-fn refuse_irregular(meta: &std::fs::Metadata) -> io::Result<()> {
-    if meta.is_file() { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
+fn refuse_irregular(meta: &std::fs::Metadata, named: Named) -> io::Result<()> {
+    match named {
+        _ if meta.is_file() => Ok(()),
+        Named::ByThePerson if meta.file_type().is_fifo() => Ok(()),
+        _ => Err(io::Error::other("it is no regular file")),
+    }
 }
 
 #[cfg(test)]
@@ -93,5 +111,15 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains(why) && error.contains(bad), "{error}");
         }
+    }
+
+    #[test]
+    fn a_pipe_is_read_where_the_person_named_it() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, b"timeout = \"1m\"\n").unwrap();
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+        assert!(read_policy_if_there(Path::new(&path)).is_err());
+        assert_eq!(read_policy(Path::new(&path)).unwrap(), "timeout = \"1m\"\n");
     }
 }
