@@ -133,6 +133,8 @@ mod tests {
             ], 0..24,
         )) {
             let text = text.concat();
+            // Chance writes the word that stands for a secret as well: here it is none.
+            let text = text.replace("hush", "");
             for form in FORMS {
                 if let Ok((anew, _)) = tried::entering(form, "", &text) {
                     let again = tried::entering(form, "", &anew);
