@@ -79,7 +79,7 @@ impl Undo {
 /// How long the last processes of a group may take to be gone after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The same where nobody has told them yet.
-const DYING: Duration = Duration::from_secs(20);
+const DYING: Duration = Duration::from_secs(5);
 
 fn remove_group(directory: &Path, patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;

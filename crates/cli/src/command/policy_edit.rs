@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig};
@@ -64,13 +65,21 @@ impl Project {
     }
 }
 
+/// Writes all of a file in place, and cuts off what is left behind it.
+fn fill(file: &File, content: &[u8]) -> std::io::Result<()> {
+    file.write_all_at(content, 0)?;
+    file.set_len(content.len() as u64)?;
+    file.sync_data()
+}
+
 /// Writes the file in its place. Somebody who made the folder may have made a link of its name, to a file elsewhere that
 /// only its owner may write: it is refused, and so is what is no file at all.
 fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     let refused =
         |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
+    let before = runtime::read_policy_if_there(path)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+    let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => File::from(file),
         Err(Errno::LOOP) => return Err(refused("is a symbolic link, and no policy is written through one")),
         Err(Errno::NXIO) => return Err(refused("is no regular file")),
@@ -79,8 +88,14 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     if !file.metadata()?.is_file() {
         return Err(refused("is no regular file"));
     }
-    file.set_len(0)?;
-    file.write_all(text.as_bytes())?;
+    if let Err(error) = fill(&file, text.as_bytes()) {
+        // The disk is full, say. What stood there needs no more room than it had.
+        let _ = match &before {
+            Some(before) => fill(&file, before.as_bytes()),
+            None => std::fs::remove_file(path),
+        };
+        return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
+    }
     Ok(())
 }
 
