@@ -136,7 +136,7 @@ fn a_tunnel_is_judged_by_the_same_rules() {
         let send = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         json!({ "id": row["id"], "send": latin1(&send), "tables": tables(row) })
     };
-    let sent: Vec<Value> = rows.iter().map(connect).collect();
+    let mut sent: Vec<Value> = rows.iter().map(connect).collect();
 
     // Where a rule speaks of paths the tunnel is opened here, and its requests are asked for: nobody is dialled for it.
     let mut wrong = Vec::new();
@@ -152,6 +152,8 @@ fn a_tunnel_is_judged_by_the_same_rules() {
     // A rule of hosts decides what it can see: the authority and the addresses behind it.
     let hosts = "[[egress.allow]]\nhost = \"api.example.com\"\nports = [443]\n\n\
                  [[egress.allow]]\nhost = \"files.example.com\"\nports = [80]\n";
+    // Whom an open tunnel reached tells so before the next one is asked for.
+    sent.iter_mut().for_each(|row| row["reaches"] = json!(true));
     let Some(site) = Site::for_test(&[]) else { return };
     let answers = ask(&site, TALK, hosts, &sent);
     for row in &rows {
@@ -163,6 +165,8 @@ fn a_tunnel_is_judged_by_the_same_rules() {
             refused(id, answer, &mut wrong);
         } else if row["expect"] == "allow" && answer.status != 200 {
             wrong.push(format!("{id}: status {}: {:.300}", answer.status, answer.received));
+        } else if row["expect"] == "allow" && answer.events("connect").count() != 1 {
+            wrong.push(format!("{id}: a tunnel and not one connection: {:?}", answer.seen));
         } else if authority_is_wrong {
             refused(id, answer, &mut wrong);
         }

@@ -1,13 +1,15 @@
 //! `talk ADDRESS ROWS ANSWERS`: says each row's octets to ADDRESS, on a connection of its own, and writes down what came
 //! back and which of the world's records came meanwhile. It runs inside the world and judges nothing.
 //!
-//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?}`: the octets as characters of the same number, what names resolve to
-//! from now on (`$TALK_TABLES`), how many responses to wait for, and whether to wait until the records rest. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in `$WORLD_RECORDS`.
+//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, what names
+//! resolve to from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait until the records rest, and whether
+//! until somebody tells that he was reached. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in
+//! `$WORLD_RECORDS`.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -46,6 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (from, begun) = (length(), Instant::now());
         let received = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
         let ms = u64::try_from(begun.elapsed().as_millis())?;
+        if row["reaches"] == true && received.starts_with(b"HTTP/1.1 200 ") {
+            await_visit(&records, from)?;
+        }
         if row["settle"] == true {
             settle(length);
         }
@@ -70,6 +75,20 @@ fn settle(length: impl Fn() -> u64) {
             return;
         }
     }
+}
+
+/// Waits until a connection is in the records. Whoever dialled has it before the one who was dialled has taken it.
+fn await_visit(records: &Path, from: u64) -> Result<(), Box<dyn Error>> {
+    let begun = Instant::now();
+    let from = usize::try_from(from)?;
+    while begun.elapsed() < ANSWERED {
+        let seen = fs::read(records)?;
+        if String::from_utf8_lossy(&seen[from..]).contains(r#""event":"connect""#) {
+            break;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    Ok(())
 }
 
 fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
