@@ -145,3 +145,8 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) ->
     }
     entries.join(":")
 }
+
+/// The Java runtime that an environment names.
+pub(crate) fn java_home(environment: &[(String, String)]) -> Option<&Path> {
+    environment.iter().find(|(name, _)| name == "JAVA_HOME").map(|(_, home)| Path::new(home))
+}

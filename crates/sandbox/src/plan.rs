@@ -162,6 +162,7 @@ pub fn plan(
         (&tools.search, &tools.environment),
         additions,
     )?;
+    linux::read_authorities_early(&mut steps, environment::java_home(&environment));
     Ok(Plan {
         run: run.clone(),
         backend: spec.backend,
@@ -329,7 +330,7 @@ mod tests {
             landlock: Some(7),
             memory_attributes: true,
             makes_links: true,
-            bundle: None,
+            bundle: Some("/etc/ssl/certs/bundle.pem".into()),
         };
         let run = "abcdefghjkmn".parse().unwrap();
         plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
@@ -365,6 +366,26 @@ limits: 512 processes, nothing else
 note: memory and processors are not limited: there are none. To change that, make some
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn whom_the_host_trusts_is_read_early_unless_something_may_lie_over_it() {
+        let early = |shown: &str, environment: &str| {
+            let config = format!(
+                "env = {{ set = {{ {environment} }} }}\nmount = [{{ source = \"/data\", target = \"{shown}\" }}]"
+            );
+            let plan = planned_with(&config, &Additions { opens_tls: true, ..Additions::default() }).unwrap();
+            let at = |found: fn(&Step) -> bool| plan.steps.iter().position(found);
+            assert!(at(|step| matches!(step, Step::TrustAuthority(Some(_)))).is_some());
+            let read = at(|step| matches!(step, Step::ReadAuthorities(_)));
+            read.map(|read| read < at(|step| matches!(step, Step::ShowWorkspace(..))).unwrap())
+        };
+        assert_eq!(early("/data", ""), Some(true));
+        for over in ["/etc/ssl", "/etc/pki/of/a/link", "/usr/lib/jvm/x", "/opt"] {
+            assert_eq!(early(over, ""), None, "{over}");
+        }
+        assert_eq!(early("/srv/java", "JAVA_HOME = \"/srv/java/21\""), None);
+        assert_eq!(early("/srv/other", "JAVA_HOME = \"/srv/java/21\""), Some(true));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The steps of a plan: what is done to make a sandbox, each with the words by which an error names it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, MountMode, WorkspaceMode};
 
@@ -97,6 +97,8 @@ pub enum Step {
     ShowEtc,
     /// Writes the few files of an image's `/etc` that must speak of the sandbox.
     WriteEtc,
+    /// Reads whom the host trusts, and makes it ready for one more.
+    ReadAuthorities(PathBuf),
     /// Lets programs trust the run's authority, beside those that the host trusts.
     TrustAuthority(Option<PathBuf>),
     /// The same where the command sees this machine's files: writes what trusts it to a directory of the run's own.
@@ -156,6 +158,20 @@ pub enum Step {
     Seccomp,
 }
 
+impl Step {
+    /// The place inside that this covers, of those that a person or what they asked for has chosen.
+    pub(crate) fn covers(&self) -> Option<&Path> {
+        match self {
+            Self::ShowWorkspace(path, _) | Self::OverlayWorkspace { workspace: path, .. } => Some(path),
+            Self::Show(Visible { target, .. }) | Self::ShowUnder { target, .. } | Self::Copy(_, target) => {
+                Some(target)
+            }
+            Self::WriteFile(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -179,6 +195,7 @@ impl fmt::Display for Step {
                 f.write_str("show /etc read-only, with its own hosts, resolv.conf, passwd and group")
             }
             Self::WriteEtc => f.write_str("write hosts, resolv.conf, passwd and group"),
+            Self::ReadAuthorities(bundle) => write!(f, "read whom {} trusts", bundle.display()),
             Self::TrustAuthority(_) => f.write_str("trust the run's own authority"),
             Self::WriteAuthority { directory, .. } => {
                 write!(f, "write the run's own authority to {}", directory.display())

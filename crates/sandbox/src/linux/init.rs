@@ -25,7 +25,7 @@ use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};
-use crate::{protect, seccomp};
+use crate::{environment, protect, seccomp};
 
 /// A link where none may be, openat2(2).
 const ELOOP: i32 = 40;
@@ -76,6 +76,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         root: Root::default(),
         notices: alone.into_iter().collect(),
         terminal: None,
+        trust: None,
         laid: None,
         taken_over: false,
     };
@@ -160,12 +161,14 @@ struct Maker<'a> {
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
+    /// Whom the host trusts, where that is read ahead.
+    trust: Option<Trust<'a>>,
     /// The host's end of the link, where there is one.
     laid: Option<Laid>,
     taken_over: bool,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
     /// Waits for what the parent hands over, once, and enters the control group.
     fn take_over(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.taken_over, true) {
@@ -184,7 +187,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn carry_out(&mut self, step: &Step) -> Result<(), String> {
+    fn carry_out(&mut self, step: &'a Step) -> Result<(), String> {
         let image = self.root.is_image();
         let text = move |error: std::io::Error| match error.raw_os_error() {
             Some(ELOOP) if image => "a link of the image is on the way, and none is followed".into(),
@@ -207,11 +210,15 @@ impl Maker<'_> {
             Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
             Step::ShowEtc => etc::show(&self.root, self.inherited.plan).map_err(text),
             Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),
+            Step::ReadAuthorities(bundle) => {
+                self.trust = Some(self.read_authorities(Some(bundle)).map_err(text)?);
+                Ok(())
+            }
             Step::TrustAuthority(bundle) => {
-                let environment = &self.inherited.plan.environment;
-                let java = environment.iter().find(|(name, _)| name == "JAVA_HOME");
-                let java = java.map(|(_, home)| Path::new(home));
-                let prepared = Trust::prepare(&self.root, bundle.as_deref(), java).map_err(text)?;
+                let prepared = match self.trust.take() {
+                    Some(prepared) => prepared,
+                    None => self.read_authorities(bundle.as_deref()).map_err(text)?,
+                };
                 let authority = handover::await_authority(&self.inherited.hand);
                 let authority = authority.map_err(|e| format!("the sidecar made no authority: {e}"))?;
                 prepared.lay(&self.root, &authority).map_err(text)
@@ -253,6 +260,10 @@ impl Maker<'_> {
             | Step::PrivateDirectory { .. } => Err("only an engine does this".into()),
             Step::WriteAuthority { .. } => Err("only a command without a sandbox needs this".into()),
         }
+    }
+
+    fn read_authorities(&self, bundle: Option<&'a Path>) -> std::io::Result<Trust<'a>> {
+        Trust::prepare(&self.root, bundle, environment::java_home(&self.inherited.plan.environment))
     }
 
     /// Everything may be read; written only the private directories and what was shown for writing.

@@ -131,3 +131,24 @@ pub(super) fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
     let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
     steps.insert(at, Step::TrustAuthority(bundle));
 }
+
+/// Has what takes longest of that done while the parent is at its own part: whom the host trusts is read as soon as it is there, unless
+/// something that is shown later could lie over it, or over a Java runtime.
+pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>) {
+    let bundle = steps.iter().find_map(|step| match step {
+        Step::TrustAuthority(bundle) => bundle.clone(),
+        _ => None,
+    });
+    let (Some(bundle), Some(at)) = (bundle, steps.iter().position(|step| *step == Step::MakeDevices)) else {
+        return;
+    };
+    // All of a tree, for its links lead to other places in it.
+    let tree: PathBuf = bundle.components().take(2).collect();
+    let read = [Some(tree.as_path()), Some(Path::new("/usr")), Some(Path::new("/opt")), java];
+    let lies_over = |covered: &Path| {
+        read.iter().flatten().any(|read| covered.starts_with(read) || read.starts_with(covered))
+    };
+    if !steps.iter().filter_map(Step::covers).any(lies_over) {
+        steps.insert(at + 1, Step::ReadAuthorities(bundle));
+    }
+}
