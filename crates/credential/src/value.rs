@@ -37,6 +37,18 @@ pub enum ValueError {
         /// Where.
         at: usize,
     },
+    /// It is no text.
+    #[error("the value is no UTF-8 from octet {at} on; give octets as text, for instance in base64")]
+    NoText {
+        /// Where.
+        at: usize,
+    },
+    /// It begins or ends with a space or a tab.
+    #[error("the value has a blank at its {end}; give it without")]
+    Blank {
+        /// Which: `beginning` or `end`.
+        end: &'static str,
+    },
     /// It holds a NUL.
     #[error("the value holds a NUL at octet {at}; give it as text")]
     Nul {
@@ -67,6 +79,24 @@ impl Value {
         refused.map_or(Ok(Self(secret)), Err)
     }
 
+    /// Checks a secret that somebody gives to be kept: one that could be held, and not be used as it is, is refused as well.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and where it is no UTF-8, or has a blank at an end, which servers take off.
+    pub fn given(secret: Secret) -> Result<Self, ValueError> {
+        let value = Self::new(secret)?;
+        let octets = value.0.expose();
+        let blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
+        if let Err(error) = std::str::from_utf8(octets) {
+            return Err(ValueError::NoText { at: error.valid_up_to() });
+        }
+        match (blank(octets.first()), blank(octets.last())) {
+            (true, _) => Err(ValueError::Blank { end: "beginning" }),
+            (_, true) => Err(ValueError::Blank { end: "end" }),
+            _ => Ok(value),
+        }
+    }
+
     /// The secret.
     #[must_use]
     pub const fn secret(&self) -> &Secret {
@@ -93,6 +123,16 @@ mod tests {
         assert_eq!(refusal(b"key\r\n"), Some(ValueError::CarriageReturn { at: 3 }));
         assert_eq!(refusal(b"\0"), Some(ValueError::Nul { at: 0 }));
         assert_eq!(refusal(&vec![b'a'; MOST + 1]), Some(ValueError::TooLong { octets: MOST + 1 }));
+    }
+
+    #[test]
+    fn what_is_given_can_be_used_as_it_is() {
+        let given = |octets: &[u8]| Value::given(Secret::new(octets.to_vec())).err();
+        assert_eq!(given(b"key "), Some(ValueError::Blank { end: "end" }));
+        assert_eq!(given(b"\tkey"), Some(ValueError::Blank { end: "beginning" }));
+        assert_eq!(given(b"ke\xffy"), Some(ValueError::NoText { at: 2 }));
+        assert_eq!(given(b"\n"), Some(ValueError::LineFeed { at: 0 }));
+        assert_eq!(given("a b\té".as_bytes()), None);
     }
 
     #[test]

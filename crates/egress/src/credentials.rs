@@ -10,7 +10,7 @@ use policy::{Denial, Guard, OrganisationName, ProviderId};
 use crate::platform::{FetchError, Platform};
 use crate::wallet::{Generation, PlatformPlace, Wallet};
 
-/// How many values are looked for at once.
+/// How many values are looked for at once, where that leaves room for those in use.
 const MOST_LOOKED_FOR: usize = 64;
 
 /// A provider's credential.
@@ -208,9 +208,21 @@ impl Credentials {
                 news = true;
             }
         }
-        // Values that were rotated away long ago make room.
-        let surplus = needles.0.len().saturating_sub(MOST_LOOKED_FOR);
-        needles.0.drain(..surplus);
+        // Values that were rotated away long ago make room, and none that are still in use.
+        let mut surplus = needles.0.len().saturating_sub(MOST_LOOKED_FOR);
+        if surplus > 0 {
+            let held = self.held.borrow();
+            let in_use = |value: &Secret| {
+                let current = held.1.values().flat_map(|held| held.credential.secrets());
+                let exposed = self.exposed.0.iter().map(|(_, value)| value);
+                current.chain(exposed).chain(credential.secrets()).any(|one| one.matches(value.expose()))
+            };
+            needles.0.retain(|value| {
+                let goes = surplus > 0 && !in_use(value);
+                surplus -= usize::from(goes);
+                !goes
+            });
+        }
         if news {
             needles.1 = Needles::of(&needles.0);
         }

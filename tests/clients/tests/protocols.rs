@@ -179,6 +179,12 @@ for name, secure in (("clear", False), ("tls", True)):
     print("%s-large=%s" % (name, hear(link)[1] == large))
     link.sendall(frame(0x89, b"ping"))
     print("%s-ping=%s" % (name, hear(link)))
+    # The same of the credential itself, with a ping between.
+    for cut in (1, 7, 20, 46):
+        cut_link, _ = connect("/ws/echo-auth?cut=%d" % cut, secure)
+        frames = [hear(cut_link) for _ in range(3)]
+        print("%s-cut-%d=%s %s" % (name, cut, [first for first, _ in frames], [payload.decode("latin-1") for _, payload in frames]))
+        cut_link.close()
     link.sendall(frame(0x88, b"\x03\xe8"))
     print("%s-close=%s" % (name, hear(link)))
 "#;
@@ -201,11 +207,17 @@ fn a_web_socket_is_opened_with_the_credential_and_never_tells_it() {
         assert_eq!(left.said(&format!("{name}-parts")), "first part and the rest");
         assert_eq!(left.said(&format!("{name}-large")), "True");
         assert_eq!(left.said(&format!("{name}-ping")), "(138, b'ping')");
+        let whole = format!("Bearer {}", "*".repeat(40));
+        for cut in [1, 7, 20, 46] {
+            let (first, rest) = whole.split_at(cut);
+            let expected = format!("[1, 137, 128] ['{first}', 'between', '{rest}']");
+            assert_eq!(left.said(&format!("{name}-cut-{cut}")), expected, "{}", left.ended);
+        }
         assert_eq!(left.said(&format!("{name}-close")), "(136, b'\\x03\\xe8')");
     }
     let requests = site.requests();
     assert!(
-        requests.len() == 2
+        requests.len() == 10
             && requests
                 .iter()
                 .all(|r| r.header("authorization") == Some(&format!("Bearer {}", canary.text()))),
@@ -241,4 +253,31 @@ fn a_web_socket_to_elsewhere_is_refused_like_any_request() {
     assert!(["426", "502", "200"].contains(&left.said("none")), "{}", left.ended);
     assert!(site.requests().iter().all(|record| record.text("path") == "/ws/none"), "{:?}", site.requests());
     canary.is_not_in("what was said", format!("{}", left.ended));
+}
+
+#[test]
+fn messages_come_unpacked_and_a_header_makes_no_other_request() {
+    // C10; S1.39
+    let Some((site, _)) = site() else { return };
+    let policy = POLICY.replace("env = ", "methods = [\"GET\"]\nenv = ");
+    let left = site.beside(&policy).script(
+        "p=https://protocols.example\n\
+         code packed via -H 'grpc-accept-encoding: gzip' -H 'connect-accept-encoding: gzip' -H 'a-im: gzip' $p/echo\n\
+         code delete via -X DELETE $p/echo\n\
+         code meant via -H 'X-HTTP-Method-Override: DELETE' $p/echo\n\
+         code other via -H 'x-http-method: patch' $p/echo\n\
+         code odd via -H 'x-method-override: a b' $p/echo\n\
+         code same via -H 'X-HTTP-Method-Override: GET' $p/echo\n\
+         code path via -H 'X-Original-URL: /elsewhere' $p/echo\n\
+         code away via -H 'X-Rewrite-URL: https://www.example.org/' $p/echo",
+    );
+    let said = ["delete", "meant", "other", "odd", "same", "path", "away"].map(|key| left.said(key));
+    assert_eq!(said, ["403", "403", "403", "403", "200", "200", "400"], "{}", left.ended);
+    assert_eq!(left.said("packed"), "200", "{}", left.ended);
+    let requests = site.requests();
+    assert_eq!(requests.len(), 3, "{requests:?}");
+    for name in ["grpc-accept-encoding", "connect-accept-encoding"] {
+        assert_eq!(requests[0].header(name), Some("identity"), "{requests:?}");
+    }
+    assert_eq!(requests[0].header("a-im"), None, "{requests:?}");
 }

@@ -88,6 +88,17 @@ fn the_json_form_does_what_the_gateway_does() {
 }
 
 #[test]
+fn an_answer_that_is_too_large_is_cut_at_once_and_says_so() {
+    let Some((site, _)) = site() else { return };
+    let line = json!({"method": "GET", "url": "http://www.example.org/bytes/5000000"}).to_string();
+    let begun = std::time::Instant::now();
+    let (answers, left) = answers(&site, &[line]);
+    assert_eq!(answers[0]["status"], 200, "{}", left.ended);
+    assert_eq!(answers[0]["truncated"], true, "{}", left.ended);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn the_json_form_may_nothing_else() {
     // C01, C03, C09, E03, E18
     let Some((site, canary)) = site() else { return };

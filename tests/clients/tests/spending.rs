@@ -51,6 +51,52 @@ fn a_budget_ends_in_a_clear_429() {
 }
 
 #[test]
+fn who_hangs_up_is_charged_what_came() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+    // The first event is what it takes to ask; whoever has seen it goes.
+    let hang_up = r#"hang_up() { curl -sSN -m 20 "$MODEL_BASE_URL/v1/messages" -H 'content-type: application/json' \
+        -d '{"model":"anthropic/claude-sonnet-4-5","max_tokens":10,"stream":true,"messages":[{"role":"user","content":"hi"}]}' 2>/dev/null | head -c 60 > /dev/null; }
+    "#;
+    let run = site.run().policy("providers = [\"anthropic\"]\nllm.budget = { tokens = 1300 }\n");
+    let ended = run.script(&format!("{ASK}{hang_up}for n in 1 2 3 4; do hang_up; done; ask last"));
+    assert!(ended.stdout.contains("last=429"), "{ended}");
+    let models = record(&site)["outcome"]["models"].clone();
+    assert!(models["input_tokens"].as_u64() >= Some(INPUT_TOKENS), "{models}");
+}
+
+#[test]
+fn what_asks_no_model_takes_no_budget_and_what_cannot_be_counted_is_refused() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+    let count = r#"count() { printf 'count=%s\n' "$(curl -sS -m 20 -o /dev/null -w '%{http_code}' "$MODEL_BASE_URL/v1/messages/count_tokens" \
+        -H 'content-type: application/json' -d '{"model":"anthropic/claude-sonnet-4-5","messages":[{"role":"user","content":"hi"}]}')"; }
+    "#;
+    let run = site.run().policy("providers = [\"anthropic\"]\nllm.budget = { tokens = 10000 }\n");
+    let ended = run.script(&format!("{ASK}{count}count; ask 1"));
+    assert!(ended.stdout.contains("count=200") && ended.stdout.contains("1=200"), "{ended}");
+
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("one", "access_token", "canary-of-a-socket");
+    let policy = |budget: &str| {
+        format!(
+            "llm.budget = {{ {budget} }}\n[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\n\
+             llm = \"openai\"\ninject = {{ header = \"authorization\", value = \"Bearer {{{{access_token}}}}\" }}\n"
+        )
+    };
+    let socket = "-m 2 --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
+                  -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://protocols.example/ws";
+    for (budget, said) in
+        [("tokens = 9000", ["429", "429"]), ("usd = \"9\"", ["429", "429"]), ("requests = 1", ["101", "429"])]
+    {
+        let left = site.beside(&policy(budget)).script(&format!("code 1 via {socket}; code 2 via {socket}"));
+        assert_eq!(["1", "2"].map(|key| left.said(key)), said, "{budget}: {}", left.ended);
+        assert!(said[0] == "101" || left.denials("budget_exhausted") == 2, "{budget}: {:?}", left.audit());
+    }
+    assert_eq!(site.requests().len(), 1, "what is refused is not sent");
+}
+
+#[test]
 fn a_rate_is_held() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("one", "access_token", "canary-of-a-rate");

@@ -57,11 +57,11 @@ where
                 let _ = timeout(PATIENCE, wire.drain()).await;
                 return Ok(());
             }
-            Reaction::WebSocket { greeting } => {
+            Reaction::WebSocket { greeting, cut } => {
                 return match websocket::accept(&head) {
                     Some(accepted) => {
                         wire.stream.write_all(accepted.as_bytes()).await?;
-                        websocket::converse(web, wire, session, greeting).await
+                        websocket::converse(web, wire, session, greeting, cut).await
                     }
                     None => write(websocket::required(), &mut wire.stream, &head).await,
                 };

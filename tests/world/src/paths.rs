@@ -79,10 +79,10 @@ pub(crate) fn answer(
             Response::json(&echo(origin, head, body)).after(103, vec![link])
         }
         "/hang" | "/stall" => return Some(Reaction::Hang),
-        "/ws" => return Some(Reaction::WebSocket { greeting: None }),
+        "/ws" => return Some(Reaction::WebSocket { greeting: None, cut: None }),
         "/ws/echo-auth" => {
             let authorization = head.header("authorization").unwrap_or_default().to_owned();
-            return Some(Reaction::WebSocket { greeting: Some(authorization) });
+            return Some(Reaction::WebSocket { greeting: Some(authorization), cut: query.number("cut") });
         }
         _ => return None,
     };

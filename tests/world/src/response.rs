@@ -15,7 +15,7 @@ pub(crate) enum Reaction {
     /// Nothing, for as long as the peer waits.
     Hang,
     /// The connection becomes a WebSocket that repeats each frame, after this one of its own.
-    WebSocket { greeting: Option<String> },
+    WebSocket { greeting: Option<String>, cut: Option<usize> },
 }
 
 /// An answer to a request.

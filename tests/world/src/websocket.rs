@@ -57,18 +57,29 @@ pub(crate) fn required() -> Response {
     Response::of(426, "text/plain", "a WebSocket is wanted\n").with("upgrade", "websocket")
 }
 
-/// Sends `greeting`, then repeats every frame until the peer closes. Each frame of the peer's is recorded.
+/// Sends `greeting`, with a `cut` in two frames and a ping between them, then repeats every frame until the peer closes. Each frame of
+/// the peer's is recorded.
 pub(crate) async fn converse<S>(
     web: &Web,
     wire: &mut Wire<S>,
     session: &Session,
     greeting: Option<String>,
+    cut: Option<usize>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if let Some(greeting) = greeting {
-        write(wire, &Frame { first: FINAL | TEXT, payload: greeting.into_bytes() }).await?;
+        let mut first = greeting.into_bytes();
+        match cut.filter(|cut| *cut < first.len()) {
+            None => write(wire, &Frame { first: FINAL | TEXT, payload: first }).await?,
+            Some(cut) => {
+                let rest = first.split_off(cut);
+                write(wire, &Frame { first: TEXT, payload: first }).await?;
+                write(wire, &Frame { first: FINAL | PING, payload: b"between".into() }).await?;
+                write(wire, &Frame { first: FINAL, payload: rest }).await?;
+            }
+        }
     }
     loop {
         let frame = read(wire).await?;

@@ -16,6 +16,11 @@ const LONGEST_TWICE: usize = 4 << 10;
 /// All forms of a secret. Several may be equal, and some shorter than is worth looking for.
 pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
     let mut all = one_layer(secret);
+    // Blanks at the ends of a field's value are no part of it (RFC 9110 §5.5).
+    let bare = secret.trim_ascii();
+    if bare != secret && !bare.is_empty() {
+        all.extend(of(bare));
+    }
     if secret.len() > LONGEST_TWICE {
         return all;
     }
@@ -164,6 +169,15 @@ mod tests {
         ] {
             assert!(forms.iter().any(|known| known == form), "{form}");
         }
+    }
+
+    #[test]
+    fn blanks_at_the_ends_hide_nothing() {
+        let forms = texts(" sk-0123 ");
+        assert!(
+            ["sk-0123", " sk-0123 ", "c2stMDEyM"].iter().all(|form| forms.iter().any(|f| f == form)),
+            "{forms:?}"
+        );
     }
 
     #[test]

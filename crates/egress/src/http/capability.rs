@@ -105,14 +105,22 @@ fn wire(wish: &Wish) -> Result<Vec<u8>, String> {
 
 /// Sends a request through the gateway's own front, and turns what comes back into JSON.
 async fn carried(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
-    let (mut ours, theirs) = UnixStream::pair()?;
+    let (ours, theirs) = UnixStream::pair()?;
     let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
-    let read = async {
+    // It lets go of its end when it has enough: whoever writes on is told so, and does not wait for a reader.
+    let read = async move {
         let mut answer = Vec::new();
-        (&mut ours).take(LARGEST_ANSWER).read_to_end(&mut answer).await.map(|_| answer)
+        ours.take(LARGEST_ANSWER + 1).read_to_end(&mut answer).await.map(|_| answer)
     };
     let (_, answer) = tokio::join!(Box::pin(served), read);
-    Ok(as_json(&answer?))
+    let mut answer = answer?;
+    let is_cut = answer.len() as u64 > LARGEST_ANSWER;
+    answer.truncate(LARGEST_ANSWER as usize);
+    let mut told = as_json(&answer);
+    if is_cut {
+        told["truncated"] = true.into();
+    }
+    Ok(told)
 }
 
 fn as_json(mut answer: &[u8]) -> serde_json::Value {

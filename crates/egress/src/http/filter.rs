@@ -10,19 +10,20 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use policy::{Denial, Guard};
 
 use super::fields::{Fields, trim};
-use super::frames::{Frames, Kind};
+use super::frames::Kind;
 use super::head::BodyLength;
+use super::messages::Messages;
 use super::response::{ResponseBody, ResponseHead};
-use crate::llm::{Meter, Metered};
+use crate::llm::Account;
 
 /// The filter of one answer.
-pub(super) struct Filter {
+pub(super) struct Filter<'a> {
     unpack: Unpack,
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
-    meter: Option<Meter>,
-    /// Where messages end, in an answer that is a stream of them.
-    frames: Option<Frames>,
+    account: Option<Account<'a>>,
+    /// In the scrubber's place, for an answer that is a stream of messages.
+    messages: Option<Messages>,
     masked: u64,
 }
 
@@ -65,10 +66,17 @@ pub(crate) enum Unsearchable {
     Note,
 }
 
-impl Filter {
+impl<'a> Filter<'a> {
     /// A filter for an answer to a request that held no credential.
     pub(super) fn none() -> Self {
-        Self { unpack: Unpack::Plain, scrubber: None, needles: None, meter: None, frames: None, masked: 0 }
+        Self {
+            unpack: Unpack::Plain,
+            scrubber: None,
+            needles: None,
+            account: None,
+            messages: None,
+            masked: 0,
+        }
     }
 
     /// A filter that masks what `needles` stand for. The head is changed to what will be sent.
@@ -81,8 +89,8 @@ impl Filter {
             unpack: Unpack::Plain,
             scrubber: Some(Scrubber::new(needles)),
             needles: Some(needles.clone()),
-            meter: None,
-            frames: is_grpc(&head.fields).then(|| Frames::of(Kind::Grpc)),
+            account: None,
+            messages: is_stream(&head.fields).then(|| Messages::of(Kind::Prefixed, needles)),
             masked: 0,
         };
         filter.fields(&mut head.fields);
@@ -101,13 +109,13 @@ impl Filter {
     }
 
     /// Has the tokens counted that the answer says it took.
-    pub(super) fn meter(&mut self, meter: Meter) {
-        self.meter = Some(meter);
+    pub(super) fn meter(&mut self, account: Account<'a>) {
+        self.account = Some(account);
     }
 
-    /// What was counted, of as much as has passed.
-    pub(super) fn metered(&mut self) -> Option<Metered> {
-        self.meter.take().map(Meter::end)
+    /// All of the answer has passed.
+    pub(super) fn is_whole(&mut self) {
+        self.account.iter_mut().for_each(Account::is_whole);
     }
 
     /// Masks what can be seen of an answer that is packed in a way that is not known here.
@@ -140,21 +148,22 @@ impl Filter {
     pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(piece) };
         if matches!(self.unpack, Unpack::Plain)
-            && self.frames.is_none()
+            && self.messages.is_none()
             && let Some(settled) = scrubber.settle(&piece)
         {
             piece.truncate(settled);
-            self.meter.iter_mut().for_each(|meter| meter.piece(&piece));
+            self.account.iter_mut().for_each(|account| account.piece(&piece));
             return Ok(piece);
         }
         let mut out = Vec::with_capacity(piece.len());
-        match (self.unpack.piece(&piece)?, &mut self.frames) {
-            (Some(unpacked), _) => scrubber.push(&unpacked, &mut out),
-            (None, None) => scrubber.push(&piece, &mut out),
-            (None, Some(frames)) => scrub_messages(scrubber, frames, &piece, &mut out),
+        let unpacked = self.unpack.piece(&piece)?;
+        let text = unpacked.as_deref().unwrap_or(&piece);
+        match &mut self.messages {
+            None => scrubber.push(text, &mut out),
+            Some(messages) => messages.push(text, &mut out)?,
         }
-        if let Some(meter) = &mut self.meter {
-            meter.piece(&out);
+        if let Some(account) = &mut self.account {
+            account.piece(&out);
         }
         Ok(out.into())
     }
@@ -162,10 +171,10 @@ impl Filter {
     /// The last piece of the body, and what was held back before it.
     pub(super) fn last(&mut self, piece: Bytes) -> io::Result<Bytes> {
         if matches!(self.unpack, Unpack::Plain)
-            && self.frames.is_none()
+            && self.messages.is_none()
             && self.scrubber.as_mut().is_some_and(|scrubber| scrubber.settles_last(&piece))
         {
-            self.meter.iter_mut().for_each(|meter| meter.piece(&piece));
+            self.account.iter_mut().for_each(|account| account.piece(&piece));
             self.masked += self.scrubber.as_ref().map_or(0, Scrubber::found);
             return Ok(piece);
         }
@@ -187,13 +196,21 @@ impl Filter {
     pub(super) fn end(&mut self) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(Bytes::new()) };
         let mut out = Vec::new();
-        if let Some(rest) = self.unpack.end()? {
-            scrubber.push(&rest, &mut out);
+        let rest = self.unpack.end()?.unwrap_or_default();
+        match &mut self.messages {
+            None => {
+                scrubber.push(&rest, &mut out);
+                scrubber.finish(&mut out);
+                self.masked += scrubber.found();
+            }
+            Some(messages) => {
+                messages.push(&rest, &mut out)?;
+                messages.finish(&mut out);
+                self.masked += messages.found();
+            }
         }
-        scrubber.finish(&mut out);
-        self.masked += scrubber.found();
-        if let Some(meter) = &mut self.meter {
-            meter.piece(&out);
+        if let Some(account) = &mut self.account {
+            account.piece(&out);
         }
         Ok(out.into())
     }
@@ -204,31 +221,43 @@ impl Filter {
     }
 }
 
-fn is_grpc(fields: &Fields) -> bool {
-    fields.text("content-type").is_some_and(|kind| kind.starts_with("application/grpc"))
+/// Whether a body is a stream of messages with their lengths before them: gRPC's or Connect's. In gRPC-web's text form they are in base64,
+/// and looked for in that.
+fn is_stream(fields: &Fields) -> bool {
+    fields.text("content-type").is_some_and(|kind| {
+        let streams = kind.starts_with("application/grpc") || kind.starts_with("application/connect+");
+        streams && !kind.starts_with("application/grpc-web-text")
+    })
 }
 
-/// Masks a stream of messages, each to its end.
-pub(super) fn scrub_messages(scrubber: &mut Scrubber, frames: &mut Frames, piece: &[u8], out: &mut Vec<u8>) {
-    let mut rest = piece;
-    while !rest.is_empty() {
-        let (taken, ended) = frames.next(rest);
-        scrubber.push(&rest[..taken], out);
-        if ended {
-            scrubber.finish(out);
-        }
-        rest = &rest[taken..];
-    }
+/// The fields that say how a body, or each message in it, is packed.
+const PACKINGS: [&str; 3] = ["content-encoding", "grpc-encoding", "connect-content-encoding"];
+
+/// Whether anything of a body is packed.
+pub(super) fn is_packed(fields: &Fields) -> bool {
+    PACKINGS.iter().any(|name| codings(fields, name).next().is_some())
+}
+
+fn codings<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = Vec<u8>> + use<'a> {
+    let named = fields.values(name).flat_map(|value| value.split(|b| *b == b','));
+    let named = named.map(|coding| trim(coding).to_ascii_lowercase());
+    named.filter(|coding| !coding.is_empty() && coding != b"identity")
+}
+
+fn unknown(codings: &[Vec<u8>]) -> Denial {
+    let named: Vec<_> = codings.iter().map(|coding| String::from_utf8_lossy(coding)).collect();
+    let why = format!("the answer is packed as `{}`, and cannot be searched", named.join(", "));
+    Denial::new(Guard::Unscrubbed, why.escape_default().to_string())
 }
 
 impl Unpack {
     fn of(fields: &Fields) -> Result<Self, Denial> {
-        let codings: Vec<Vec<u8>> = fields
-            .values("content-encoding")
-            .flat_map(|value| value.split(|b| *b == b','))
-            .map(|coding| trim(coding).to_ascii_lowercase())
-            .filter(|coding| !coding.is_empty() && coding != b"identity")
-            .collect();
+        let [of_body, of_messages @ ..] = PACKINGS;
+        let each: Vec<Vec<u8>> = of_messages.iter().flat_map(|name| codings(fields, name)).collect();
+        if !each.is_empty() {
+            return Err(unknown(&each));
+        }
+        let codings: Vec<Vec<u8>> = codings(fields, of_body).collect();
         match codings.as_slice() {
             [] => Ok(Self::Plain),
             [one] if one == b"gzip" || one == b"x-gzip" => {
@@ -239,12 +268,7 @@ impl Unpack {
                 let writer = brotli_decompressor::DecompressorWriter::new(Bounded::default(), 16 * 1024);
                 Ok(Self::Brotli(Box::new(writer)))
             }
-            other => {
-                let named: Vec<String> =
-                    other.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
-                let why = format!("the answer is packed as `{}`, and cannot be searched", named.join(", "));
-                Err(Denial::new(Guard::Unscrubbed, why.escape_default().to_string()))
-            }
+            other => Err(unknown(other)),
         }
     }
 

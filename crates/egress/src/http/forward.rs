@@ -135,7 +135,10 @@ async fn relay<'a>(
         refresh: held.as_deref().filter(|_| job.refresh).map(|held| (&**gate, held)),
         most: job.most,
         until: job.until,
-        meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method)))),
+        meter: exchange
+            .grant()
+            .provider()
+            .and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method, target)))),
         ledger: gate.ledger(),
     };
     let flow = Flow::of(exchange.record(), 0);

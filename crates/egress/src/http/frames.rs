@@ -1,6 +1,7 @@
-//! Where messages end in a stream of them: a WebSocket's frames (RFC 6455 §5.2), gRPC's length-prefixed messages. What waits
-//! for more of a secret waits no longer than the end of the message it may stand in, or requests and answers by turns
-//! would stand still.
+//! What a stream of messages is made of: a WebSocket's frames (RFC 6455 §5.2), the length-prefixed messages of gRPC and Connect. A
+//! message may lie in several frames, with frames that control the connection between them.
+
+use std::io;
 
 /// Follows a stream, octet by octet in its headers and by runs in its bodies.
 #[derive(Debug)]
@@ -8,6 +9,7 @@ pub(super) struct Frames {
     kind: Kind,
     header: Vec<u8>,
     left: u64,
+    what: What,
     last: bool,
 }
 
@@ -15,54 +17,97 @@ pub(super) struct Frames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     WebSocket,
-    Grpc,
+    /// gRPC's, and Connect's.
+    Prefixed,
 }
+
+/// What some octets of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Header,
+    /// A part of a message.
+    Data,
+    /// A part of a frame that controls the connection.
+    Control,
+}
+
+/// Octets at the beginning of a piece that are of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) length: usize,
+    pub(super) what: What,
+    /// Whether a message, or a frame that controls, ends with them.
+    pub(super) ends: bool,
+}
+
+/// What a header says: how much follows, of what, and whether a message ends with it.
+struct Header {
+    length: u64,
+    what: What,
+    last: bool,
+}
+
+/// The longest frame that controls a connection (RFC 6455 §5.5).
+const LONGEST_CONTROL: u64 = 125;
 
 impl Frames {
     pub(super) fn of(kind: Kind) -> Self {
-        Self { kind, header: Vec::with_capacity(14), left: 0, last: false }
+        Self { kind, header: Vec::with_capacity(14), left: 0, what: What::Data, last: false }
     }
 
-    /// How much of a piece belongs to the message that is going on, and whether it ends there.
-    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, bool) {
-        let mut at = 0;
-        while at < piece.len() {
-            if self.left > 0 {
-                let run = usize::try_from(self.left).unwrap_or(usize::MAX).min(piece.len() - at);
-                self.left -= run as u64;
-                at += run;
-            } else {
-                self.header.push(piece[at]);
-                at += 1;
-                let Some((left, last)) = self.read_header() else { continue };
+    /// What the first octets of a piece are, at least one of them; the piece must not be empty.
+    pub(super) fn next(&mut self, piece: &[u8]) -> io::Result<Run> {
+        if self.left > 0 {
+            let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(piece.len());
+            self.left -= length as u64;
+            return Ok(Run { length, what: self.what, ends: self.left == 0 && self.last });
+        }
+        for (at, octet) in piece.iter().enumerate() {
+            self.header.push(*octet);
+            if let Some(Header { length, what, last }) = self.read_header()? {
                 self.header.clear();
-                (self.left, self.last) = (left, last);
-            }
-            if self.left == 0 && self.last && self.header.is_empty() {
-                return (at, true);
+                (self.left, self.what, self.last) = (length, what, last);
+                return Ok(Run { length: at + 1, what: What::Header, ends: length == 0 && last });
             }
         }
-        (at, false)
+        Ok(Run { length: piece.len(), what: What::Header, ends: false })
     }
 
-    /// The length of the body, and whether a message ends with it; nothing while the header is not whole.
-    fn read_header(&self) -> Option<(u64, bool)> {
+    /// What is being read, or was last.
+    pub(super) fn what(&self) -> What {
+        self.what
+    }
+
+    /// The header that was read so far; nothing while it is not whole. What cannot be looked into is an error.
+    fn read_header(&self) -> io::Result<Option<Header>> {
+        let broken = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
         let big_endian = |octets: &[u8]| octets.iter().fold(0u64, |n, b| (n << 8) | u64::from(*b));
-        match self.kind {
-            Kind::Grpc => self.header.get(1..5).map(|length| (big_endian(length), true)),
-            Kind::WebSocket => {
-                let (first, second) = (*self.header.first()?, *self.header.get(1)?);
-                let mask = if second & 0x80 == 0 { 0 } else { 4 };
+        match (self.kind, self.header.as_slice()) {
+            (Kind::Prefixed, [flags, length @ ..]) if length.len() == 4 => {
+                if flags & 1 != 0 {
+                    return broken("a message of the upstream's is packed, and its head names no packing");
+                }
+                Ok(Some(Header { length: big_endian(length), what: What::Data, last: true }))
+            }
+            (Kind::WebSocket, [first, second, rest @ ..]) => {
+                if second & 0x80 != 0 {
+                    return broken("the upstream masks its frames, and only an agent may");
+                }
                 let wide = match second & 0x7f {
                     126 => 2,
                     127 => 8,
                     _ => 0,
                 };
-                let length = self.header.get(2..2 + wide)?;
-                self.header.get(..2 + wide + mask)?;
+                let Some(length) = rest.get(..wide) else { return Ok(None) };
                 let length = if wide == 0 { u64::from(second & 0x7f) } else { big_endian(length) };
-                Some((length, first & 0x80 != 0))
+                let (is_last, is_control) = (first & 0x80 != 0, first & 0x08 != 0);
+                if is_control && (!is_last || length > LONGEST_CONTROL) {
+                    return broken("the upstream sends a control frame in parts, or one too long");
+                }
+                let what = if is_control { What::Control } else { What::Data };
+                Ok(Some(Header { length, what, last: is_last }))
             }
+            _ => Ok(None),
         }
     }
 }
@@ -71,20 +116,20 @@ impl Frames {
 mod tests {
     use super::*;
 
-    fn ends(kind: Kind, stream: &[u8], piece: usize) -> Vec<usize> {
+    fn runs(kind: Kind, stream: &[u8], piece: usize) -> io::Result<Vec<(What, usize)>> {
         let (mut frames, mut ends, mut total) = (Frames::of(kind), Vec::new(), 0);
         for part in stream.chunks(piece) {
             let mut rest = part;
             while !rest.is_empty() {
-                let (taken, ended) = frames.next(rest);
-                total += taken;
-                rest = &rest[taken..];
-                if ended {
-                    ends.push(total);
+                let run = frames.next(rest)?;
+                total += run.length;
+                rest = &rest[run.length..];
+                if run.ends {
+                    ends.push((frames.what(), total));
                 }
             }
         }
-        ends
+        Ok(ends)
     }
 
     proptest::proptest! {
@@ -95,25 +140,35 @@ mod tests {
                 web.push(0x81);
                 if size < 126 { web.push(size as u8); } else { web.push(126); web.extend((size as u16).to_be_bytes()); }
                 web.extend(std::iter::repeat_n(b'x', size));
-                web_ends.push(web.len());
+                web_ends.push((What::Data, web.len()));
                 grpc.push(0);
                 grpc.extend((size as u32).to_be_bytes());
                 grpc.extend(std::iter::repeat_n(b'y', size));
-                grpc_ends.push(grpc.len());
+                grpc_ends.push((What::Data, grpc.len()));
             }
-            proptest::prop_assert_eq!(ends(Kind::WebSocket, &web, piece), web_ends);
-            proptest::prop_assert_eq!(ends(Kind::Grpc, &grpc, piece), grpc_ends);
+            proptest::prop_assert_eq!(runs(Kind::WebSocket, &web, piece).unwrap(), web_ends);
+            proptest::prop_assert_eq!(runs(Kind::Prefixed, &grpc, piece).unwrap(), grpc_ends);
         }
 
         #[test]
         fn any_octets_are_survived(stream: Vec<u8>, piece in 1usize..9) {
-            let _ = ends(Kind::WebSocket, &stream, piece);
-            let _ = ends(Kind::Grpc, &stream, piece);
+            let _ = runs(Kind::WebSocket, &stream, piece);
+            let _ = runs(Kind::Prefixed, &stream, piece);
         }
     }
 
     #[test]
-    fn a_fragment_ends_no_message() {
-        assert_eq!(ends(Kind::WebSocket, b"\x01\x02ab\x80\x01c\x81\0", 1), [7, 9]);
+    fn a_fragment_ends_no_message_and_neither_does_what_controls() {
+        let ends = runs(Kind::WebSocket, b"\x01\x02ab\x89\x01p\x80\x01c\x81\0", 1).unwrap();
+        assert_eq!(ends, [(What::Control, 7), (What::Data, 10), (What::Data, 12)]);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_into_is_refused() {
+        let long = [&b"\x89\x7e\0\x7e"[..], &[0; 126]].concat();
+        for stream in [b"\x81\x82abcd..".as_slice(), b"\x09\0", &long] {
+            runs(Kind::WebSocket, stream, 1).unwrap_err();
+        }
+        runs(Kind::Prefixed, b"\x01\0\0\0\0", 1).unwrap_err();
     }
 }

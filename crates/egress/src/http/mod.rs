@@ -18,6 +18,7 @@ mod gateway;
 mod handle;
 mod head;
 mod incoming;
+mod messages;
 mod outgoing;
 mod problem;
 mod refuse;

@@ -9,14 +9,14 @@ use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
 use super::answer::Answer;
-use super::filter::{Filter, Unsearchable};
+use super::filter::{Filter, Unsearchable, is_packed};
 use super::head::BodyLength;
 use super::problem::After;
 use super::response::{ResponseBody, ResponseHead};
 use super::upstream::{self, Arrived, Coming};
 use crate::credentials::Held;
 use crate::gate::Gate;
-use crate::llm::{Ledger, Meter};
+use crate::llm::{Account, Ledger};
 
 /// The status of an upstream that does not know the credential.
 pub(super) const UNAUTHORIZED: u16 = 401;
@@ -74,6 +74,8 @@ pub(super) async fn respond<'a>(
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
     let needles = handling.needles;
+    // From now on: who hangs up before the answer has come is charged as well.
+    let mut account = handling.meter.map(|(format, asked)| Account::open(handling.ledger, format, asked));
     let interim = async |mut head: ResponseHead| {
         head.fields.leave_hop();
         if let Some(needles) = needles {
@@ -86,11 +88,16 @@ pub(super) async fn respond<'a>(
     let Arrived { mut head, mut length, mut body } = match arrived {
         Ok(arrived) if arrived.head.status == 101 => {
             let why = io::Error::other("the upstream switched protocols without being asked");
+            account.into_iter().for_each(Account::close);
             return Ok(Responded::Failed(answer, Failure::Broken(why)));
         }
         Ok(arrived) => arrived,
-        Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
+        Err(error) => {
+            account.into_iter().for_each(Account::close);
+            return Ok(Responded::Failed(answer, Failure::Broken(error)));
+        }
     };
+    account.iter_mut().for_each(|account| account.begin(head.status, head.fields.text("content-type")));
     if head.status == UNAUTHORIZED
         && let Some((gate, held)) = handling.refresh
     {
@@ -102,7 +109,7 @@ pub(super) async fn respond<'a>(
     let (status, mut note) = (head.status, None);
     let framed = length != ResponseBody::ToEnd;
     // An answer to a request that held no credential is searched where it can be, and never changed for it.
-    let needles = needles.filter(|_| handling.bound || !head.fields.has("content-encoding"));
+    let needles = needles.filter(|_| handling.bound || !is_packed(&head.fields));
     let mut filter = match needles.map(|needles| Filter::scrubbing(needles, &mut head, &mut length)) {
         None => Filter::none(),
         Some(Ok(filter)) => filter,
@@ -112,9 +119,8 @@ pub(super) async fn respond<'a>(
         }
         Some(Err(denial)) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),
     };
-    if let Some((format, asked)) = handling.meter {
-        let expected = asked && (200..300).contains(&status);
-        filter.meter(Meter::of(format, head.fields.text("content-type"), expected));
+    if let Some(account) = account {
+        filter.meter(account);
     }
     // Some servers send a body with an answer that has none; it would be read as the next one.
     let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
@@ -129,7 +135,9 @@ pub(super) async fn respond<'a>(
             Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
         };
         reusable &= !truncated;
-        if truncated {
+        if !truncated {
+            filter.is_whole();
+        } else {
             head.fields.set("x-truncated", b"true");
         }
         head.fields.set("content-length", cut.len().to_string().as_bytes());
@@ -162,10 +170,8 @@ pub(super) async fn respond<'a>(
         };
         let mut trailers = upstream::passed_on(body.trailers().await?);
         filter.fields(&mut trailers);
+        filter.is_whole();
         out.finish(last, trailers).await?;
-    }
-    if let Some(metered) = filter.metered() {
-        handling.ledger.borrow_mut().charge(&metered);
     }
     if filter.masked() > 0 {
         note = Some(format!("the credential came back, and was masked {} times", filter.masked()));
@@ -186,7 +192,7 @@ async fn by<T>(until: Option<Instant>, work: impl Future<Output = io::Result<T>>
 /// Gathers a body up to a size, masked before it is cut: no part of a credential is left at the cut (C11).
 async fn gather(
     body: &mut super::incoming::Incoming<'_, crate::upstream::UpstreamReader>,
-    filter: &mut Filter,
+    filter: &mut Filter<'_>,
     most: usize,
     received: &Cell<u64>,
 ) -> io::Result<(Bytes, bool)> {

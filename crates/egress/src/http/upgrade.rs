@@ -7,16 +7,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use credential::Scrubber;
 use data_encoding::BASE64;
 use policy::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::answer::Answer;
-use super::filter::{Filter, scrub_messages};
-use super::frames::{Frames, Kind};
+use super::filter::Filter;
+use super::frames::Kind;
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
+use super::messages::Messages;
 use super::problem::After;
 use super::refuse::unreachable;
 use super::response::{ResponseBody, ResponseHead};
@@ -91,10 +91,10 @@ pub(super) async fn websocket(
     Answer::Version1 { writer: &mut *to_agent, version, keep_alive }.switch(&head).await?;
     let flow = Flow::of(exchange.record(), 0);
     let needles = gate.credentials().needles();
-    let mut scrubber = (!needles.is_empty()).then(|| (Scrubber::new(&needles), Frames::of(Kind::WebSocket)));
+    let mut messages = (!needles.is_empty()).then(|| Messages::of(Kind::WebSocket, &needles));
     let mut writer = writer;
     let out = carry(agent, &mut writer, None, &flow.sent);
-    let back = carry(&mut reader, to_agent, scrubber.as_mut(), &flow.received);
+    let back = carry(&mut reader, to_agent, messages.as_mut(), &flow.received);
     // Either end is the end of both: a WebSocket closes by frames, and then by its connection.
     tokio::select! {
         ended = out => ended?,
@@ -126,7 +126,7 @@ const REFUSAL: Duration = Duration::from_millis(200);
 async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut Buffered<R>,
     to: &mut W,
-    mut scrubber: Option<&mut (Scrubber, Frames)>,
+    mut messages: Option<&mut Messages>,
     count: &Cell<u64>,
 ) -> io::Result<()> {
     loop {
@@ -135,10 +135,10 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         let piece = from.ahead.split();
         count.set(count.get() + piece.len() as u64);
-        match &mut scrubber {
-            Some((scrubber, frames)) => {
+        match &mut messages {
+            Some(messages) => {
                 let mut out = Vec::with_capacity(piece.len());
-                scrub_messages(scrubber, frames, &piece, &mut out);
+                messages.push(&piece, &mut out)?;
                 to.write_all(&out).await?;
             }
             None => to.write_all(&piece).await?,

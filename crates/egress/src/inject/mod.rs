@@ -9,6 +9,7 @@
 pub(crate) mod draft;
 mod exposed;
 mod find;
+mod meant;
 mod own;
 mod place;
 
@@ -41,9 +42,13 @@ pub(crate) async fn inject(
 }
 
 /// Whether a request asks a model for something, and is counted.
-pub(crate) fn is_asking(provider: &Provider, method: &Method) -> bool {
-    provider.llm().is_some() && method.as_str() == "POST"
+pub(crate) fn is_asking(provider: &Provider, method: &Method, target: &Target) -> bool {
+    let silent = SILENT.iter().any(|end| target.path().as_str().ends_with(end));
+    provider.llm().is_some() && method.as_str() == "POST" && !silent
 }
+
+/// How the paths of model APIs end that take a POST and ask no model for anything, so that their answers tell no use.
+const SILENT: [&str; 4] = ["/count_tokens", "/input_tokens", "/files", "/cancel"];
 
 /// Makes a request anew with the credential as it is now.
 pub(crate) async fn inject_again(
@@ -69,6 +74,7 @@ async fn prepare(
 ) -> Result<Option<(Rc<Held>, Draft)>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
+    meant::judge(sending, gate, provider.map(|provider| &**provider), target)?;
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
@@ -100,13 +106,20 @@ async fn prepare(
     gate.rates().admit(provider, std::time::Instant::now)?;
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let held = gate.credentials().of(provider.id()).await?;
-    if is_asking(provider, &sending.method) {
+    if is_asking(provider, &sending.method, target) {
         gate.ledger().borrow_mut().admit()?;
+    } else if provider.llm().is_some() && sending.fields.has("sec-websocket-key") {
+        gate.ledger().borrow_mut().admit_socket()?;
     }
     // It must come whole as well.
     sending.fields.set("accept-encoding", b"identity");
-    for name in ["range", "if-range", "sec-websocket-extensions"] {
+    for name in ["range", "if-range", "a-im", "sec-websocket-extensions"] {
         sending.fields.remove(name);
+    }
+    for name in ["grpc-accept-encoding", "connect-accept-encoding"] {
+        if sending.fields.has(name) {
+            sending.fields.set(name, b"identity");
+        }
     }
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;

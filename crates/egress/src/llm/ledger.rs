@@ -3,7 +3,7 @@
 use policy::{Denial, Guard, MicroUsd, Spending, Tokens};
 use serde::{Deserialize, Serialize};
 
-use super::meter::Metered;
+use super::meter::{Metered, Untold};
 
 /// What a run has used of models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct ModelUse {
 
 impl ModelUse {
     fn tokens(&self) -> u64 {
-        self.input_tokens + self.cached_tokens + self.output_tokens
+        self.input_tokens.saturating_add(self.cached_tokens).saturating_add(self.output_tokens)
     }
 }
 
@@ -34,8 +34,8 @@ impl ModelUse {
 pub(crate) struct Ledger {
     spending: Spending,
     used: ModelUse,
-    /// Answers whose use could not be told.
-    unmetered: u64,
+    /// Why the use of some answer is not known.
+    untold: Option<Untold>,
 }
 
 /// How long a model's name may be that is kept.
@@ -43,15 +43,14 @@ const LONGEST_NAME: usize = 128;
 
 impl Ledger {
     pub(crate) fn new(spending: Spending) -> Self {
-        Self { spending, used: ModelUse::default(), unmetered: 0 }
+        Self { spending, used: ModelUse::default(), untold: None }
     }
 
     /// Counts a request that is about to be sent, or says that the budget is used up.
     pub(crate) fn admit(&mut self) -> Result<(), Denial> {
         let budget = &self.spending.budget;
-        let over = |what: String| {
-            Err(Denial::new(Guard::Budget, what).with_hint("raise it in [llm.budget], or begin another run"))
-        };
+        let refuse = |what: String, hint: &str| Err(Denial::new(Guard::Budget, what).with_hint(hint));
+        let over = |what| refuse(what, "raise it in [llm.budget], or begin another run");
         if let Some(most) = budget.requests.filter(|most| self.used.requests >= *most) {
             return over(format!("the run's budget of {most} requests to models is used up"));
         }
@@ -67,32 +66,53 @@ impl Ledger {
                 return over(format!("the run's budget of {most} is used up: {spent} were spent"));
             }
             if let Some(model) = &self.used.unpriced {
-                return over(format!(
-                    "the run has a budget in USD, and no price of `{model}` is known; name one in [[llm.price]]"
-                ));
+                let what = format!("the run has a budget in USD, and no price of `{model}` is known");
+                return refuse(what, "name one in [[llm.price]], and begin another run");
             }
         }
-        if (budget.tokens.is_some() || budget.usd.is_some()) && self.unmetered > 0 {
-            return over(
-                "the run has a budget of tokens, and an answer did not tell how many it took".into(),
-            );
+        if let Some(untold) = self.untold.filter(|_| self.counts_tokens()) {
+            let (why, hint) = match untold {
+                Untold::Silent => (
+                    "an answer did not tell how many it took",
+                    "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
+                ),
+                Untold::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
+                Untold::CutOff => {
+                    ("an answer was cut off before it told how many it took", "begin another run")
+                }
+            };
+            return refuse(format!("the run has a budget of tokens, and {why}"), hint);
         }
-        self.used.requests += 1;
+        self.used.requests = self.used.requests.saturating_add(1);
         Ok(())
+    }
+
+    /// The same for a WebSocket. What is asked over one is not counted, so there is none under a budget of tokens or money.
+    pub(crate) fn admit_socket(&mut self) -> Result<(), Denial> {
+        if self.counts_tokens() {
+            let what = "the run has a budget of tokens, and what a WebSocket takes is not counted";
+            return Err(Denial::new(Guard::Budget, what)
+                .with_hint("ask over HTTP, or set a budget of requests alone"));
+        }
+        self.admit()
+    }
+
+    fn counts_tokens(&self) -> bool {
+        let budget = &self.spending.budget;
+        budget.tokens.is_some() || budget.usd.is_some()
     }
 
     /// Adds what an answer took.
     pub(crate) fn charge(&mut self, metered: &Metered) {
-        let Some(Tokens { input, cached, output }) = metered.tokens else {
-            self.unmetered += u64::from(metered.expected);
-            return;
-        };
-        self.used.input_tokens += input;
-        self.used.cached_tokens += cached;
-        self.used.output_tokens += output;
+        self.untold = self.untold.or(metered.untold);
+        let Some(Tokens { input, cached, output }) = metered.tokens else { return };
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.used.input_tokens, input);
+        add(&mut self.used.cached_tokens, cached);
+        add(&mut self.used.output_tokens, output);
         let model = metered.model.as_deref().unwrap_or("unknown");
         match self.spending.cost(model, Tokens { input, cached, output }) {
-            Some(cost) => self.used.cost_micro_usd += cost.micros(),
+            Some(cost) => add(&mut self.used.cost_micro_usd, cost.micros()),
             None => self.used.unpriced = Some(model.chars().take(LONGEST_NAME).collect()),
         }
     }

@@ -1,0 +1,227 @@
+//! Masking a stream of messages, each to its end: what waits for more of a secret waits no longer than the message goes on that it may
+//! stand in, or requests and answers by turns would stand still. Headers are not part of what is searched: a message that lies in several
+//! frames is one text. The masks are as long as what they hide, so every header stays true and where it was.
+
+use std::collections::VecDeque;
+use std::io;
+
+use credential::{Needles, Scrubber};
+
+use super::frames::{Frames, Kind, Run, What};
+
+/// How many headers may wait behind octets that are held back.
+const MOST_WAITING: usize = 1024;
+
+/// Masks one stream of messages.
+pub(super) struct Messages {
+    frames: Frames,
+    needles: Needles,
+    /// The text of the messages alone.
+    scrubber: Scrubber,
+    /// What is to come out, in order, from the first octet on that is held back.
+    waiting: VecDeque<Waiting>,
+    /// A frame that controls the connection, as far as it is here: a text of its own.
+    control: Vec<u8>,
+    masked: u64,
+}
+
+enum Waiting {
+    /// A header, or what a control frame holds, searched already.
+    Whole(Vec<u8>),
+    /// So many octets that the scrubber has.
+    Data(usize),
+}
+
+impl Messages {
+    pub(super) fn of(kind: Kind, needles: &Needles) -> Self {
+        Self {
+            frames: Frames::of(kind),
+            needles: needles.clone(),
+            scrubber: Scrubber::new(needles),
+            waiting: VecDeque::new(),
+            control: Vec::new(),
+            masked: 0,
+        }
+    }
+
+    /// Takes the next piece of the stream in, and appends to `out` what is settled.
+    pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let Run { length, what, ends } = self.frames.next(rest)?;
+            let (octets, after) = rest.split_at(length);
+            rest = after;
+            match what {
+                What::Header => self.pass(octets.to_vec(), out)?,
+                What::Control => self.control.extend_from_slice(octets),
+                What::Data => self.read(octets, out)?,
+            }
+            match self.frames.what() {
+                What::Control if ends => self.end_control(out)?,
+                What::Data if ends => self.end_message(out),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the stream: appends what was held back.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        self.end_message(out);
+        out.append(&mut self.control);
+    }
+
+    /// How many occurrences have been masked.
+    pub(super) fn found(&self) -> u64 {
+        self.masked + self.scrubber.found()
+    }
+
+    /// A part of a message.
+    fn read(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            let before = out.len();
+            self.scrubber.push(octets, out);
+            let held = octets.len() - (out.len() - before);
+            return if held > 0 { self.wait(Waiting::Data(held)) } else { Ok(()) };
+        }
+        let mut settled = Vec::new();
+        self.scrubber.push(octets, &mut settled);
+        self.wait(Waiting::Data(octets.len()))?;
+        self.let_go(&settled, out);
+        Ok(())
+    }
+
+    fn end_message(&mut self, out: &mut Vec<u8>) {
+        let mut settled = Vec::new();
+        self.scrubber.finish(&mut settled);
+        self.let_go(&settled, out);
+    }
+
+    fn end_control(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let text = std::mem::take(&mut self.control);
+        let scrubbed = self.needles.scrub_text(&text);
+        self.masked += scrubbed.as_ref().map_or(0, |(_, found)| *found);
+        self.pass(scrubbed.map_or(text, |(masked, _)| masked), out)
+    }
+
+    /// What needs no search any more, behind what is held back.
+    fn pass(&mut self, octets: Vec<u8>, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            out.extend(octets);
+            return Ok(());
+        }
+        self.wait(Waiting::Whole(octets))
+    }
+
+    fn wait(&mut self, next: Waiting) -> io::Result<()> {
+        if let (Some(Waiting::Data(length)), Waiting::Data(more)) = (self.waiting.back_mut(), &next) {
+            *length += more;
+            return Ok(());
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message comes in too many parts"));
+        }
+        self.waiting.push_back(next);
+        Ok(())
+    }
+
+    /// Appends what is settled, and all that waited for nothing else.
+    fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) {
+        while let Some(first) = self.waiting.front_mut() {
+            match first {
+                Waiting::Whole(octets) => out.append(octets),
+                Waiting::Data(length) => {
+                    let (now, later) = settled.split_at(settled.len().min(*length));
+                    out.extend_from_slice(now);
+                    settled = later;
+                    *length -= now.len();
+                    if *length > 0 {
+                        return;
+                    }
+                }
+            }
+            self.waiting.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use credential::Secret;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"sk-SECRETVALUE-0123456789abcdef";
+
+    fn masked(kind: Kind, stream: &[u8], piece: usize) -> Vec<u8> {
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let (mut messages, mut out) = (Messages::of(kind, &needles), Vec::new());
+        for part in stream.chunks(piece) {
+            messages.push(part, &mut out).unwrap();
+        }
+        messages.finish(&mut out);
+        out
+    }
+
+    /// Frames of a message, cut at some places, with a ping after each but the last.
+    fn cut(message: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<usize>) {
+        let (mut stream, mut headers, mut from) = (Vec::new(), Vec::new(), 0);
+        for (number, to) in cuts.iter().copied().chain([message.len()]).enumerate() {
+            let is_last = to == message.len() && number == cuts.len();
+            let first = u8::from(number == 0) | if is_last { 0x80 } else { 0 };
+            headers.extend([stream.len(), stream.len() + 1]);
+            stream.extend([first, (to - from) as u8]);
+            stream.extend(&message[from..to]);
+            if !is_last {
+                headers.extend([stream.len(), stream.len() + 1, stream.len() + 2]);
+                stream.extend(b"\x89\x01p");
+            }
+            from = to;
+        }
+        (stream, headers)
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_one_text_however_it_is_cut(
+            mut cuts in proptest::collection::vec(0usize..60, 0..8),
+            piece in 1usize..80,
+        ) {
+            let message = [b"an echo of ".as_slice(), SECRET, b" and what follows"].concat();
+            cuts.sort_unstable();
+            let (stream, headers) = cut(&message, &cuts);
+            let out = masked(Kind::WebSocket, &stream, piece);
+            prop_assert_eq!(out.len(), stream.len());
+            prop_assert!(headers.iter().all(|at| out[*at] == stream[*at]));
+            let text = |stream: &[u8]| -> Vec<u8> {
+                let kept = stream.iter().enumerate().filter(|(at, _)| !headers.contains(at));
+                kept.map(|(_, octet)| *octet).collect()
+            };
+            let expected = [b"an echo of ".as_slice(), &vec![b'*'; SECRET.len()], b" and what follows"].concat();
+            prop_assert_eq!(text(&out), expected);
+        }
+    }
+
+    #[test]
+    fn what_controls_is_a_text_of_its_own_and_a_message_ends_what_is_held() {
+        let ping = [&[0x89, SECRET.len() as u8][..], SECRET].concat();
+        assert!(!masked(Kind::WebSocket, &ping, 3).windows(4).any(|four| four == b"SECR"));
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        for (kind, message) in [(Kind::WebSocket, &b"\x81\x03sk-"[..]), (Kind::Prefixed, b"\0\0\0\0\x03sk-")]
+        {
+            let (mut messages, mut out) = (Messages::of(kind, &needles), Vec::new());
+            messages.push(message, &mut out).unwrap();
+            assert_eq!(out, message);
+        }
+    }
+
+    #[test]
+    fn parts_without_an_end_are_not_kept() {
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let (mut messages, mut out) = (Messages::of(Kind::WebSocket, &needles), Vec::new());
+        messages.push(b"\x01\x03sk-", &mut out).unwrap();
+        let mut parts = (0..1_000_000).map(|_| messages.push(b"\x00\x00", &mut out));
+        assert!(parts.any(|part| part.is_err()));
+    }
+}
