@@ -319,6 +319,9 @@ pub(crate) enum Runs {
         /// The runs
         #[arg(required = true)]
         runs: Vec<String>,
+        /// Also those that keep apart what they wrote, with that
+        #[arg(short, long)]
+        force: bool,
     },
 }
 

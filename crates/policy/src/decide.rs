@@ -285,9 +285,22 @@ impl Policy {
 
 /// Remembers the first rule that names the host and does not reach far enough.
 fn short(nearest: &mut Option<Denial>, guard: Guard, reason: String, rule: &AllowRule, asked: &Asked) {
-    nearest.get_or_insert_with(|| {
-        Denial::new(guard, reason).with_rule(rule.name.as_str()).with_hint(short_hint(guard, asked))
-    });
+    // The further a rule fits, the less is missing to it, and the less a hint opens.
+    let is_nearer = nearest.as_ref().is_none_or(|other| distance(guard) < distance(other.guard));
+    if is_nearer {
+        let denial = Denial::new(guard, reason).with_rule(rule.name.as_str());
+        *nearest = Some(denial.with_hint(short_hint(guard, asked)));
+    }
+}
+
+/// How much of a rule is left after what did not fit, in the order in which [`fit`](crate::reach::Reach::fit) looks.
+fn distance(guard: Guard) -> u8 {
+    match guard {
+        Guard::Path => 0,
+        Guard::Method => 1,
+        Guard::SchemeNotAllowed => 2,
+        _ => 3,
+    }
 }
 
 fn managed(inner: Denial) -> Denial {

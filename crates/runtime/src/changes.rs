@@ -72,6 +72,12 @@ pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Erro
     if directory.changes(run).exists() { discard_changes(directory, run) } else { Ok(()) }
 }
 
+/// Whether what a run wrote is kept apart, for a person to decide.
+#[must_use]
+pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> bool {
+    directory.changes(run).exists()
+}
+
 /// The latest run whose changes are kept, if there is one.
 #[must_use]
 pub fn latest_with_changes(directory: &StateDirectory) -> Option<RunId> {

@@ -41,7 +41,7 @@ mod vault;
 mod watch;
 mod word;
 
-pub use changes::{changes_of, discard_changes, finished_changes_of, latest_with_changes};
+pub use changes::{changes_of, discard_changes, finished_changes_of, keeps_changes, latest_with_changes};
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use engine::live_engine_sidecar;
@@ -55,7 +55,7 @@ pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};
 pub use settings::{Settings, SettingsRequest, approve, is_approved};
-pub use standalone::{Standalone, serve_standalone};
+pub use standalone::{Heard, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use system_keys::{SystemKey, SystemKeys};
 pub use value_source::ValueSource;

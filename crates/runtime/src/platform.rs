@@ -35,6 +35,8 @@ pub(crate) struct Platform {
     /// The last history that was told, to which query and when: reading it takes time that credentials wait for.
     told: Option<(Instant, String, Vec<u8>)>,
     read: Vec<u8>,
+    /// Why credentials could not be given, and whether that was told.
+    faults: Vec<(String, bool)>,
 }
 
 /// For how long a history is told again as it was.
@@ -123,6 +125,7 @@ impl Platform {
             history,
             told: None,
             read: Vec::new(),
+            faults: Vec::new(),
         };
         Ok((platform, (theirs, token)))
     }
@@ -206,7 +209,9 @@ impl Platform {
                 let mut body = Zeroizing::new(format!("{{\"provider\":\"{id}\",\"fields\":{{").into_bytes());
                 for (index, name) in credential.names().enumerate() {
                     let value = credential.field(name.as_str()).map_or(&[][..], Secret::expose);
-                    let Ok(text) = std::str::from_utf8(value) else { return Answer::Status(500) };
+                    let Ok(text) = std::str::from_utf8(value) else {
+                        return self.fault(id, &format!("its field `{name}` is no text"));
+                    };
                     let separator = if index == 0 { "" } else { "," };
                     body.extend(format!("{separator}\"{name}\":").bytes());
                     let quoted = Zeroizing::new(serde_json::to_string(text).unwrap_or_default());
@@ -216,8 +221,24 @@ impl Platform {
                 Answer::Fields(body)
             }
             Ok(None) => Answer::Status(404),
-            Err(_) => Answer::Status(500),
+            Err(error) => self.fault(id, &error.to_string()),
         }
+    }
+
+    /// The sidecar hears only that there is none to be had; why is for the person.
+    fn fault(&mut self, id: &str, why: &str) -> Answer {
+        let told = format!("the credential of `{id}` cannot be used: {why}");
+        if !self.faults.iter().any(|(known, _)| *known == told) {
+            self.faults.push((told, false));
+        }
+        Answer::Status(500)
+    }
+
+    /// What the person has not been told of yet.
+    pub(crate) fn next_fault(&mut self) -> Option<&str> {
+        let (fault, is_told) = self.faults.iter_mut().find(|(_, is_told)| !is_told)?;
+        *is_told = true;
+        Some(fault)
     }
 
     fn vault(&mut self) -> Result<&Vault, Error> {

@@ -56,8 +56,17 @@ pub struct Standalone {
     pub run: RunId,
 }
 
+/// What is heard of a sidecar while it serves.
+#[derive(Clone, Copy, Debug)]
+pub enum Heard<'a> {
+    /// Every socket is served.
+    Listening,
+    /// A credential could not be given to it, and why.
+    Fault(&'a str),
+}
+
 /// Serves until it is told to end. What serves is a process of its own that is shut in, as that of a run is; this one answers
-/// it for credentials. `listening` is told once every socket is served.
+/// it for credentials. What becomes of it is told to `hear_of`.
 ///
 /// # Errors
 /// When an address cannot be bound, a file cannot be written, or serving fails.
@@ -66,7 +75,7 @@ pub fn serve_standalone(
     caller: &mut Caller,
     directory: &StateDirectory,
     stop: &Signals,
-    listening: impl FnOnce(),
+    mut hear_of: impl FnMut(Heard<'_>),
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
@@ -78,7 +87,7 @@ pub fn serve_standalone(
     let inside = Inside { sidecar, listeners, purse, place, bundle, link: link_inside };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let served = attend(&child, &link, stop, platform, listening);
+    let served = attend(&child, &link, stop, platform, &mut hear_of);
     drop(link);
     child.end();
     if let Some(path) = socket {
@@ -93,9 +102,8 @@ fn attend(
     link: &OwnedFd,
     stop: &Signals,
     mut platform: Option<Platform>,
-    listening: impl FnOnce(),
+    hear_of: &mut dyn FnMut(Heard<'_>),
 ) -> Result<(), Error> {
-    let mut listening = Some(listening);
     loop {
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
@@ -117,14 +125,20 @@ fn attend(
         }
         if ready[1] || ready[2] {
             match hear(link) {
-                Word::Ready => listening.take().map(|listening| listening()).unwrap_or_default(),
+                Word::Ready => hear_of(Heard::Listening),
                 Word::Failed(why) => return Err(Error::SidecarFailed { why }),
                 Word::None => return Err(Error::SidecarLost),
             }
         }
         // A question that cannot be answered whole ends the answering: what is asked after it fails at once.
         if ready.get(3) == Some(&true) {
-            platform = platform.and_then(|mut platform| platform.answer().then_some(platform));
+            platform = platform.and_then(|mut platform| {
+                let more = platform.answer();
+                while let Some(fault) = platform.next_fault() {
+                    hear_of(Heard::Fault(fault));
+                }
+                more.then_some(platform)
+            });
         }
     }
 }

@@ -150,7 +150,7 @@ impl SystemKeys {
         let key = fields.get_mut("apiKey").ok_or("`apiKey` is missing")?;
         let Json::String(key) = key else { return Err("`apiKey` is not text".into()) };
         let value =
-            Value::new(Secret::from_text(std::mem::take(key))).map_err(|why| format!("`apiKey`: {why}"))?;
+            Value::given(Secret::from_text(std::mem::take(key))).map_err(|why| format!("`apiKey`: {why}"))?;
         Ok(SystemKey { provider, value, organisations })
     }
 

@@ -80,7 +80,7 @@ impl Credentials {
             Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
             None => FieldName::access_token(),
         };
-        let value = Value::new(source.read()?).map_err(|e| Error::Value { why: e.to_string() })?;
+        let value = Value::given(source.read()?).map_err(|e| Error::Value { why: e.to_string() })?;
         Ok(self.vault.set_field(provider.as_str(), field, value)?)
     }
 

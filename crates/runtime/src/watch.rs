@@ -115,9 +115,14 @@ impl Watch<'_> {
             }
             if ready.contains(&Source::Questions)
                 && let Some(platform) = &mut self.platform
-                && !platform.answer()
             {
-                self.platform = None;
+                let more = platform.answer();
+                while let Some(fault) = platform.next_fault() {
+                    (self.report)(Report::Notice(fault));
+                }
+                if !more {
+                    self.platform = None;
+                }
             }
             if ready.contains(&Source::Protection)
                 && let Some(path) = self.sandbox.unprotected()

@@ -73,6 +73,12 @@ pub(crate) fn build(
     set("SHELL", "/bin/sh".into());
     set("LANG", "C.UTF-8".into());
     set("TMPDIR", "/tmp".into());
+    // What the person's terminal can do; a command that has none asks nobody.
+    for name in ["TERM", "COLORTERM"] {
+        if let Some(value) = caller.variable(name).filter(|value| is_terminal_name(value)) {
+            set(name, value.into());
+        }
+    }
     set("PATH", search_path(caller, tools.0, image));
     // What the image says, before what is ours to say.
     for (name, value) in image.iter().flat_map(|image| &image.environment).filter(|(name, _)| name != "PATH")
@@ -144,6 +150,11 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) ->
         }
     }
     entries.join(":")
+}
+
+/// Whether a text is a name as terminals have them, and nothing else that the caller's environment may hold.
+fn is_terminal_name(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
 /// The Java runtime that an environment names.

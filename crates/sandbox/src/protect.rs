@@ -31,6 +31,8 @@ enum WhenAbsent {
     HoldByDirectory,
     HoldByFile,
     HoldByEmptyFile,
+    /// It is enough to hold one of these.
+    HoldOne,
     Leave,
 }
 
@@ -47,6 +49,7 @@ fn rows() -> impl Iterator<Item = Row> {
             "hold" => WhenAbsent::HoldByDirectory,
             "file" => WhenAbsent::HoldByFile,
             "void" => WhenAbsent::HoldByEmptyFile,
+            "one" => WhenAbsent::HoldOne,
             _ => WhenAbsent::Leave,
         };
         Some(Row { path: words.next()?.into(), when_absent })
@@ -56,7 +59,8 @@ fn rows() -> impl Iterator<Item = Row> {
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 pub(crate) fn is_protected(path: &Path) -> bool {
     // A repository as a whole is not: what matters of it has rows of its own.
-    let listed = |path: &Path| rows().any(|row| row.path != Path::new(".git") && lies_in(path, &row.path));
+    let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
+    let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, &row.path));
     listed(path) || repositories(path).any(|(_, within)| listed(&within))
 }
 
@@ -99,7 +103,32 @@ pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
 
 /// The rows that hold in a run that opens some.
 fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
-    rows().filter(move |row| !open.contains(&row.path))
+    let is_open = |row: &Row| open.contains(&row.path);
+    let none_of_them = rows().any(|row| row.when_absent == WhenAbsent::HoldOne && is_open(&row));
+    rows().filter(move |row| !(is_open(row) || none_of_them && row.when_absent == WhenAbsent::HoldOne))
+}
+
+/// The rows of which something is there to be covered: of those of which one is held, that one.
+fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
+    rows_but(open)
+        .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, &row.path))
+}
+
+/// Refuses a workspace in which something is a link that would have to be protected: what it leads to may be written by another name,
+/// and the link be replaced.
+fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
+    for Row { path, .. } in rows_there(root, open) {
+        if let Err(error) = source::open_beneath(root, &path) {
+            return Err(Error::Refused {
+                what: format!("`{}` cannot be protected: {error}", path.display()),
+                remedy: Some(format!(
+                    "put a file or folder of its own in its place, or let the command have it as it is: --open {}",
+                    path.display()
+                )),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What keeps this run's placeholders, and tells when what is protected is replaced.
@@ -113,11 +142,14 @@ pub(crate) struct Held {
 /// Holds every absent name that must not appear. Runs on the host's side, before the sandbox is made.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Held, Error> {
     let root = source::open(workspace)?;
+    refuse_links(root.as_fd(), open)?;
     let mut free: Vec<Row> = Vec::new();
     for row in rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave) {
         // A placeholder's own children need none: it cannot be written into.
         let below = |above: &Row| row.path.parent() == Some(&above.path);
-        if !free.iter().any(below) && is_free(root.as_fd(), &row.path) {
+        let held =
+            |other: &Row| (other.when_absent, row.when_absent) == (WhenAbsent::HoldOne, WhenAbsent::HoldOne);
+        if !free.iter().any(|other| below(other) || held(other)) && is_free(root.as_fd(), &row.path) {
             free.push(row);
         }
     }
@@ -132,7 +164,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         });
         held.extend(locked?);
     }
-    let paths: Vec<PathBuf> = rows_but(open).map(|row| row.path).collect();
+    let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path).collect();
     let vigil = Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path));
     let vigil = vigil.map_err(|error| Error::Refused {
         what: format!("what is protected in {} cannot be watched: {error}", workspace.display()),
@@ -252,42 +284,31 @@ pub(crate) fn release(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Makes every protected path below the workspace read-only, inside. A name that is a link cannot be; it is told.
-pub(crate) fn protect(
-    workspace: BorrowedFd<'_>,
-    open: &[PathBuf],
-    notices: &mut Vec<String>,
-) -> Result<(), (PathBuf, std::io::Error)> {
+/// Makes every protected path below the workspace read-only, inside.
+pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), (PathBuf, std::io::Error)> {
     if !open.iter().any(|path| path == Path::new(".git")) {
         pin_git(workspace).map_err(|e| (".git".into(), e))?;
     }
-    for row in rows_but(open) {
+    for row in rows_there(workspace, open) {
         if row.path == Path::new(".git") {
             continue;
         }
         let found = match source::open_beneath(workspace, &row.path) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
-            Err(error) => {
-                notices.push(format!("{} could not be protected: {error}", row.path.display()));
-                continue;
-            }
+            Err(error) => return Err((row.path.clone(), std::io::Error::other(error.to_string()))),
         };
         cover(found.as_fd(), Flags::READ_ONLY).map_err(|e| (row.path.clone(), e))?;
     }
     Ok(())
 }
 
-/// Every protected path of a workspace that is there, and whether it is read-only, for an engine that is to show it so. A name
-/// that is a link cannot be; it is told.
-pub(crate) fn present(
-    workspace: &Path,
-    open: &[PathBuf],
-    notices: &mut Vec<String>,
-) -> Result<Vec<(PathBuf, MountMode)>, Error> {
+/// Every protected path of a workspace that is there, and whether it is read-only, for an engine that is to show it so.
+pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf, MountMode)>, Error> {
     let root = source::open(workspace)?;
     let mut found = Vec::new();
-    for row in rows_but(open) {
+    refuse_links(root.as_fd(), open)?;
+    for row in rows_there(root.as_fd(), open) {
         let whole_repository = row.path == Path::new(".git");
         match source::open_beneath(root.as_fd(), &row.path) {
             // As in `pin_git`: it stays writable, as a mount point, so that it cannot be renamed away.
@@ -300,7 +321,7 @@ pub(crate) fn present(
             }
             Ok(Some(_)) => found.push((workspace.join(row.path), MountMode::ReadOnly)),
             Ok(None) => {}
-            Err(error) => notices.push(format!("{} could not be protected: {error}", row.path.display())),
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

@@ -45,13 +45,14 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Blocks what a person or a supervisor sends.
+    /// Blocks what a person or a supervisor sends. What was ignored when this program began, as by `nohup`, stays so.
     ///
     /// # Errors
     /// Whatever `sigprocmask(2)` or `signalfd(2)` gives.
     pub fn block_forwarded() -> io::Result<Self> {
         ignore_sigpipe();
-        Self::block(FORWARDED)
+        let heard: Vec<i32> = FORWARDED.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+        Self::block(&heard)
     }
 
     /// The number of the next pending signal, if there is one.
@@ -84,6 +85,16 @@ impl From<Signals> for OwnedFd {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Whether a signal comes to nothing.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is changed, and the record is read only when the kernel has written it.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use egress::{Entry, VerifyError};
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
-use sandbox::Caller;
 
 use super::run_name::find;
 use crate::arguments::Audit;
@@ -19,7 +18,7 @@ use crate::output::{self, Form};
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn audit(command: Audit) -> Done {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = StateDirectory::of(&super::caller()?)?;
     match command {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;
@@ -47,7 +46,7 @@ pub(crate) fn audit(command: Audit) -> Done {
                 }
                 std::thread::sleep(PAUSE);
             }
-            follow(&state.audit(&run), Form::of(json))
+            follow(&state, &run, Form::of(json))
         }
         Audit::Verify { run, key, json } => verify(&state, &run, key, Form::of(json)),
     }
@@ -129,14 +128,22 @@ fn show_line(line: &str) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-fn follow(path: &Path, form: Form) -> Done {
-    let mut reader = open(path)?;
+/// Until the run has ended. One that was killed wrote no last record.
+fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
+    let mut reader = open(&state.audit(run))?;
     let mut line = String::new();
     let mut at = 0;
+    let mut is_lost = false;
     loop {
         line.clear();
         let read = reader.read_line(&mut line)?;
         if read == 0 || !line.ends_with('\n') {
+            if is_lost {
+                output::tell(&format!("run {run} was lost: there is no last record"));
+                return Ok(0);
+            }
+            // Asked before it is read again: what it still wrote is shown.
+            is_lost = RunRecord::read(state, run)?.state == RunState::Lost;
             reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
             std::thread::sleep(PAUSE);
             continue;
@@ -265,6 +272,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), a
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sandbox::Caller;
 
     const RUN: &str = "abcdefghjkmn";
 

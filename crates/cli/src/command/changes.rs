@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use policy::RunId;
 use runtime::StateDirectory;
-use sandbox::{Caller, Change, LeftOut, What};
+use sandbox::{Change, LeftOut, What};
 
 use super::run_name;
 use crate::exit::{Done, Usage};
@@ -76,7 +76,7 @@ pub(crate) fn discard(run: Option<&str>) -> Done {
 
 /// The records, after runs that were killed have been looked after: what those wrote is to be decided on as well.
 fn state() -> Result<StateDirectory, anyhow::Error> {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = StateDirectory::of(&super::caller()?)?;
     let _ = runtime::reap_dead(&state);
     Ok(state)
 }

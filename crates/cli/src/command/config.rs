@@ -1,7 +1,6 @@
 //! `lockgate config`: the merged configuration, and where each value came from.
 
 use runtime::{Settings, StateDirectory};
-use sandbox::Caller;
 
 use super::spec;
 use crate::arguments::Config;
@@ -10,7 +9,7 @@ use crate::output::{self, Form};
 
 pub(crate) fn config(command: Config) -> Done {
     let Config::Show { spec, origin, json } = command;
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, &state)?;
     for row in layers.origins() {

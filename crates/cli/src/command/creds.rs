@@ -3,7 +3,6 @@
 
 use policy::{OrganisationName, ProviderId};
 use runtime::{Credentials, Rotation, StateDirectory, ValueSource};
-use sandbox::Caller;
 
 use super::import;
 use crate::arguments::{Creds, Keys, ValueFlags, Whose};
@@ -27,7 +26,7 @@ pub(crate) fn keys(command: Keys) -> Done {
 }
 
 fn vault(whose: Whose) -> Result<Credentials, anyhow::Error> {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     Ok(Credentials::open(&caller, &StateDirectory::of(&caller)?, whose.org)?)
 }
 
@@ -48,10 +47,14 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     };
     let vault = vault(whose)?;
     vault.set(&provider, field, &source)?;
-    output::tell(&format!(
-        "stored; a run uses it with --provider {provider}{}",
-        OrganisationName::flag(vault.organisation())
-    ));
+    let whose = OrganisationName::flag(vault.organisation());
+    let with = if whose.is_empty() { String::new() } else { format!(", and with{whose}") };
+    output::tell(&match policy::provider_names()?.iter().any(|(name, _)| name == provider.as_str()) {
+        true => format!("stored; a run uses it with --provider {provider}{whose}"),
+        false => format!(
+            "stored; no built-in provider is called so: a run uses it where its policy has a [[provider]] with id = \"{provider}\"{with}"
+        ),
+    });
     Ok(0)
 }
 
@@ -108,7 +111,7 @@ fn rm(providers: &[String], whose: Whose) -> Done {
 
 /// Every vault's: as long as one record is left that an old key wraps, that key may not be forgotten.
 fn rotate(form: Form) -> Done {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let (mut rewrapped, mut already, mut failed) = (0, 0, Vec::new());
     for vault in Credentials::open_all(&caller, &StateDirectory::of(&caller)?)? {
         let done: Rotation = vault.rotate()?;

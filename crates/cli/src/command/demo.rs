@@ -8,7 +8,6 @@ use std::process::{Child, Stdio};
 
 use policy::{AllowConfig, MountConfig, RunConfig, WorkspaceConfig, WorkspaceTable};
 use runtime::{Report, RunRequest, Settings, SettingsRequest, StateDirectory};
-use sandbox::Caller;
 
 use crate::exit::Done;
 use crate::output;
@@ -25,7 +24,7 @@ pub(super) const NEIGHBOUR: &str = "LOCKGATE_DEMO_NEIGHBOUR";
 pub(super) const LEFTOVER: &str = "1047.1101";
 
 pub(crate) fn demo() -> Done {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let folder = Folder::make()?;
     let canary = folder.0.join("outside.txt");

@@ -1,6 +1,6 @@
 //! `lockgate doctor`: what this machine can do, and how to mend what is missing.
 
-use sandbox::{Caller, Check, Verdict};
+use sandbox::{Check, Verdict};
 
 use crate::exit::Done;
 use crate::output::{self, Form};
@@ -9,7 +9,7 @@ use crate::output::{self, Form};
 const WOULD_NOT_WORK: u8 = 1;
 
 pub(crate) fn doctor(form: Form) -> Done {
-    let checks = runtime::doctor(&Caller::current()?);
+    let checks = runtime::doctor(&super::caller()?);
     let works = checks.iter().all(|check| check.verdict != Verdict::Missing || check.group == "backends");
     match form {
         Form::Json => print_json(&checks, works)?,

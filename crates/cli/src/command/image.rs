@@ -11,7 +11,7 @@ use crate::output::{self, Form};
 use crate::progress::Progress;
 
 pub(crate) fn image(arguments: Image) -> Done {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     if let Image::Ls { json, quiet } = arguments {
         list(&Images::of(&caller)?.list()?, Form::of(json), quiet)?;
         return Ok(0);

@@ -24,7 +24,7 @@ type Found<'a> = BTreeMap<(Option<OrganisationName>, ProviderId), Place<'a>>;
 /// Takes the keys that the environment holds under the usual names of the built-in providers, and those of the platform's own list:
 /// of that, each to the vaults it names, or only what is for the organisation that was asked for.
 pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationName>) -> Done {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let system = if is_wanted(SystemKeys::VARIABLE) { SystemKeys::of(&caller)? } else { None };
     let mut found = Found::new();

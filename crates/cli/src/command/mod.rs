@@ -18,3 +18,17 @@ mod run_name;
 pub(crate) mod runs;
 pub(crate) mod sidecar;
 mod spec;
+
+use sandbox::Caller;
+
+use crate::exit::Usage;
+
+/// Who started this program, and from where.
+fn caller() -> Result<Caller, anyhow::Error> {
+    Caller::current().map_err(|error| {
+        Usage::error(
+            format!("the current folder cannot be used: {error}"),
+            "it was removed, or may not be read: change to another one first",
+        )
+    })
+}

@@ -83,7 +83,14 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     ];
     let mut allowed = false;
     for (way, asked) in ways {
-        let line = match policy.decide(&asked) {
+        // In a tunnel that is opened each request is asked for as well: this one.
+        let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
+            (Carriage::Opened, View::Tls | View::Opaque) => {
+                policy.decide(&request(asked.plane)).map(|_| grant)
+            }
+            _ => Ok(grant),
+        });
+        let line = match decided {
             Ok(grant) => {
                 allowed = true;
                 let how = match (grant.carriage(), grant.provider()) {
@@ -107,9 +114,11 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
         };
         output::data(&format!("  {way:<22}  {line}"))?;
     }
-    output::data(
-        "  then                    every address it resolves to must be public, or be named by its rule",
-    )?;
+    if allowed {
+        output::data(
+            "  then                    every address it resolves to must be public, or be named by its rule",
+        )?;
+    }
     Ok(u8::from(!allowed))
 }
 

@@ -10,7 +10,6 @@ use policy::{Layers, Origin, RunConfig};
 use runtime::StateDirectory;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use sandbox::Caller;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::exit::{Done, Usage};
@@ -36,7 +35,7 @@ struct Project {
 
 impl Project {
     fn open() -> Result<Self, anyhow::Error> {
-        let caller = Caller::current()?;
+        let caller = super::caller()?;
         let state = StateDirectory::of(&caller)?;
         let path = caller.directory.join(FILE);
         if path.is_dir() {

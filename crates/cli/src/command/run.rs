@@ -2,7 +2,7 @@
 
 use policy::TerminalConfig;
 use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
-use sandbox::{Ahead, Caller};
+use sandbox::Ahead;
 
 use super::spec;
 use crate::arguments::Run;
@@ -15,7 +15,7 @@ const TOLD: usize = 20;
 const SUMMED_UP: usize = 3;
 
 pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let mut request = spec::request(&arguments.spec)?;
     if arguments.terminal {

@@ -2,24 +2,30 @@
 
 use policy::Label;
 use runtime::{RunRecord, RunState, SetUpRecord, StateDirectory};
-use sandbox::Caller;
 
 use super::audit;
 use super::run_name::find;
 use crate::arguments::Runs;
-use crate::exit::Done;
+use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
 pub(crate) fn runs(command: Runs) -> Done {
-    let state = StateDirectory::of(&Caller::current()?)?;
+    let state = StateDirectory::of(&super::caller()?)?;
     let _ = runtime::reap_dead(&state);
     match command {
         Runs::Ls { json, quiet, labels } => ls(&state, Form::of(json), quiet, &labels),
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run } => logs(&state, &run),
-        Runs::Rm { runs } => {
+        Runs::Rm { runs, force } => {
             for run in runs {
-                RunRecord::remove(&state, &find(&state, &run)?)?;
+                let run = find(&state, &run)?;
+                if !force && runtime::keeps_changes(&state, &run) {
+                    return Err(Usage::error(
+                        format!("run {run} keeps apart what it wrote, and that would go with it"),
+                        format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
+                    ));
+                }
+                RunRecord::remove(&state, &run)?;
             }
             Ok(0)
         }

@@ -1,15 +1,15 @@
 //! `lockgate sidecar`: the sidecar alone.
 
 use policy::RunConfig;
-use runtime::{Settings, SettingsRequest, Standalone, StateDirectory};
-use sandbox::{Caller, Signals};
+use runtime::{Heard, Settings, SettingsRequest, Standalone, StateDirectory};
+use sandbox::Signals;
 
 use crate::arguments::Sidecar;
 use crate::exit::{Done, Usage};
 use crate::output;
 
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
-    let mut caller = Caller::current()?;
+    let mut caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
@@ -56,7 +56,10 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         run: runtime::new_run_id()?,
     };
     let signals = Signals::block_forwarded()?;
-    runtime::serve_standalone(standalone, &mut caller, &state, &signals, || {
+    runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
+        if let Heard::Fault(why) = heard {
+            return output::tell(&format!("note: {why}"));
+        }
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
         output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));

@@ -7,7 +7,6 @@ use policy::{
     WorkspaceTable,
 };
 use runtime::{Settings, SettingsRequest, StateDirectory};
-use sandbox::Caller;
 
 use crate::arguments::Spec;
 use crate::exit::Usage;
@@ -24,7 +23,7 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 
 /// The settings that a command's flags ask for, as a run would have them.
 pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
-    let caller = Caller::current()?;
+    let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     Ok(Settings::load(&request(spec)?, &caller, &state)?)
 }

@@ -67,6 +67,9 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
+/// Why a repository's index stays out.
+const INDEX: &str = "git has written the workspace's own meanwhile, which stays; `git reset` makes it anew from the commit";
+
 impl What {
     /// The mode it has, or had.
     #[must_use]
@@ -252,6 +255,10 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
+        // A look at the repository is enough for git to write it, here and there: it is no reason to refuse all else.
+        if conflict.is_some() && path.ends_with(".git/index") {
+            return self.leave_out(path, INDEX);
+        }
         self.list.push(Change { path: path.into(), what, conflict, protected: false });
     }
 

@@ -194,9 +194,9 @@ pub fn start(
         true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?),
         false => None,
     };
-    let mut notices = Vec::new();
+    let notices = Vec::new();
     refuse_engine(plan, &engine.at.socket)?;
-    let (shown, protected) = look_at_sources(plan, &mut notices)?;
+    let (shown, protected) = look_at_sources(plan)?;
     overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
@@ -276,7 +276,7 @@ fn refuse_engine(plan: &Plan, socket: &Path) -> Result<(), Error> {
 
 /// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a
 /// workspace comes second.
-fn look_at_sources(plan: &Plan, notices: &mut Vec<String>) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
+fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     let mut shown = Vec::new();
     let mut protected = Vec::new();
     for step in &plan.steps {
@@ -289,7 +289,7 @@ fn look_at_sources(plan: &Plan, notices: &mut Vec<String>) -> Result<(Vec<Shown>
                 look_at(path, path)?;
             }
             Step::Protect => {
-                protected = protect::present(&plan.workspace, &plan.open, notices)?;
+                protected = protect::present(&plan.workspace, &plan.open)?;
                 for (path, _) in &protected {
                     shown.push(look_at(path, path)?);
                 }

@@ -151,7 +151,9 @@ fn limit_processes(plan: &Plan) -> std::io::Result<()> {
         setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     // 1 and not 0: with 0 a host's crash handler is still started for a process inside, core(5).
-    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?;
+    // What was bound lower already cannot be raised again.
+    let most = getrlimit(Resource::Core).maximum.map_or(1, |most| most.min(1));
+    setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?;
     Ok(())
 }
 
@@ -241,7 +243,7 @@ impl<'a> Maker<'a> {
             Step::Copy(_, target) => self.root.copy(target).map_err(text),
             Step::Protect => {
                 let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;
-                protect::protect(workspace.as_fd(), &self.inherited.plan.open, &mut self.notices)
+                protect::protect(workspace.as_fd(), &self.inherited.plan.open)
                     .map_err(|(path, error)| format!("{}: {error}", path.display()))
             }
             Step::EnterRoot => self.root.enter().map_err(text),
