@@ -376,6 +376,15 @@ fn examples_compile_and_do_what_they_say() {
         "method_not_allowed"
     );
     assert_eq!(tunnel(one_api, "api.example.com:443"), Err("port_not_allowed"));
+    // What is said is what the nearest rule lacks, in whichever order they stand.
+    let rules = ["https", "http"]
+        .map(|scheme| format!("[[egress.allow]]\nurl = \"{scheme}://a.example.com/v1/*\"\n"));
+    for text in [rules.concat(), format!("{}{}", rules[1], rules[0])] {
+        let denial =
+            by_request(&compile(&text).unwrap().policy, "GET", "http://a.example.com/v2").unwrap_err();
+        assert_eq!(denial.guard.code(), "path_not_allowed");
+        assert_eq!(denial.hint.as_deref(), Some("lockgate policy allow http://a.example.com/v2"));
+    }
 
     assert!(tunnel(open, "example.net:443").is_ok());
     assert_eq!(tunnel(open, "paste.example.org:443"), Err("deny_rule"));

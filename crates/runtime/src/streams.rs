@@ -16,7 +16,8 @@ pub(crate) fn stdio(wanted: Terminal) -> io::Result<Stdio> {
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
         Terminal::Always => true,
-        Terminal::Auto => both,
+        // In the background it would be stopped for changing how the terminal behaves.
+        Terminal::Auto => both && !is_behind(io::stdin().as_fd()),
         Terminal::Never => false,
     };
     if own {
@@ -27,6 +28,11 @@ pub(crate) fn stdio(wanted: Terminal) -> io::Result<Stdio> {
         output(io::stdout().as_fd())?,
         output(io::stderr().as_fd())?,
     ]))
+}
+
+/// Whether a terminal shows somebody else: this run was put into the background.
+fn is_behind(terminal: BorrowedFd<'_>) -> bool {
+    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
 /// What is typed at a terminal is the command's while this run is what the terminal shows, and nobody's where it was put into the

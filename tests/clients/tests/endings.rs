@@ -76,6 +76,32 @@ fn a_killed_command_line_takes_everything_with_it() {
     }
 }
 
+/// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
+#[test]
+fn a_run_begins_as_its_caller_is() {
+    for site in Site::for_everyone(&[Need::Program("python3")]) {
+        let script = format!(
+            "{TOOLS}{}",
+            r#"
+            (ulimit -c 0; "$PRODUCT" run -- sh -c 'ulimit -c'); echo "core=$?"
+            # A background command of a script's ignores some signals; this one has none but the hangup ignored.
+            python3 -c 'import os, signal, sys
+for number in (signal.SIGINT, signal.SIGQUIT): signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])' "$PRODUCT" run -- sh -c 'touch started; sleep 1; echo went-on' & run=$!
+            await '[ -e started ]'; kill -HUP $run; wait $run; echo "hangup=$?"
+            TERM=xterm-256color "$PRODUCT" run -- sh -c 'echo "term=$TERM"'
+            mkdir gone; cd gone; rmdir ../gone
+            "$PRODUCT" run --workspace "$XDG_STATE_HOME" -- true; echo "gone=$?"
+            "$PRODUCT" doctor > /dev/null; echo "doctor=$?""#
+        );
+        let ended = beside(&site, &script);
+        let said = ["core=0", "went-on\nhangup=0", "term=xterm-256color", "gone=2", "doctor=2"];
+        assert!(said.iter().all(|said| ended.stdout.contains(said)), "{ended}");
+        assert!(ended.stderr.matches("the current folder cannot be used").count() == 2, "{ended}");
+    }
+}
+
 /// What replaces a protected file here takes its protection off, so the command is not left alone with the new one.
 #[test]
 fn a_run_ends_when_what_it_has_protected_is_replaced() {

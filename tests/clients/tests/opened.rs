@@ -116,6 +116,15 @@ fn explain_says_which_and_why() {
     assert!(!path.contains("credential") && !credentialed.contains("names paths"), "{path}{credentialed}");
     let denied = explain("https://files.example.com/ok");
     assert!(denied.contains("open"), "{denied}");
+    // In a tunnel that is opened the request is asked for as well, whichever way it takes.
+    for outside in
+        ["https://api.example.com/v2", "https://files.example.com/admin/x", "https://protocols.example/v2"]
+    {
+        let denied = explain(outside);
+        assert!(!denied.contains("allowed by") && !denied.contains("every address"), "{denied}");
+        let ended = site.lockgate(&["policy", "explain", "--policy", &policy.to_string_lossy(), outside]);
+        assert_eq!(ended.code, 1, "{ended}");
+    }
 }
 
 #[test]

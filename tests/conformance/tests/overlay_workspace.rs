@@ -102,6 +102,22 @@ fn what_changed_underneath_is_not_taken_over() {
 }
 
 #[test]
+fn a_look_at_the_repository_is_no_reason_to_refuse_the_rest() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let git = "git -c user.name=a -c user.email=a@example.org";
+    shell(&bench, &format!("git init -q . && echo 1 > a && git add a && {git} commit -qm one"));
+    let ended = overlay(&bench, "echo 2 >> a; touch .git/index; git status --short");
+    assert!(ended.code == 0, "{ended}");
+    shell(&bench, "echo b > b; git add b");
+    let applied = bench.lockgate(&["apply"]);
+    assert!(applied.code == 0 && applied.stderr.contains(".git/index"), "{applied}");
+    assert_eq!(std::fs::read_to_string(bench.workspace().join("a")).unwrap(), "1\n2\n");
+}
+
+#[test]
 fn what_this_machine_would_execute_is_taken_only_by_name() {
     if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;

@@ -71,9 +71,47 @@ fn ordinary_git_work_still_works() {
         eprintln!("SKIP ordinary_git_work_still_works: git is not installed");
         return;
     }
-    let line = format!("echo x > file && git add file && {} && git log --oneline", git("commit -qm first"));
+    let line = format!(
+        "echo x > file && git add file && {} && git log --oneline HEAD && git diff HEAD --stat",
+        git("commit -qm first")
+    );
     let ended = bench.run(Backend::isolated()).shell(&line);
     assert!(ended.code == 0 && ended.stdout.contains("first"), "{ended}");
+}
+
+#[test]
+fn no_bare_repository_is_left_behind() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    for there in [&[][..], &["refs"], &["refs", "objects"]] {
+        let bench = Bench::new();
+        for name in there {
+            std::fs::create_dir(bench.workspace().join(name)).unwrap();
+        }
+        let line = "mkdir -p refs objects; rmdir HEAD refs objects 2>/dev/null; mkdir -p refs objects; \
+                    echo ref: refs/heads/main > HEAD; echo x > refs/x; echo x > objects/x; ls";
+        let ended = bench.run(Backend::isolated()).shell(line);
+        let left = ["HEAD", "objects", "refs"].map(|name| bench.workspace().join(name).exists());
+        assert!(left.contains(&false), "{there:?}: {ended}");
+        let writable = there.iter().filter(|name| bench.workspace().join(name).join("x").exists()).count();
+        assert_eq!(writable, there.len(), "what was there is not protected: {there:?}: {ended}");
+    }
+}
+
+#[test]
+fn what_is_a_link_is_refused_unless_it_is_opened() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("workspace/real", "safe");
+    std::os::unix::fs::symlink("real", bench.workspace().join(".envrc")).unwrap();
+    let refused = bench.run(Backend::isolated()).shell("echo evil > real");
+    assert!(refused.code == 125 && refused.stderr.contains("--open .envrc"), "{refused}");
+    assert_eq!(std::fs::read_to_string(bench.workspace().join("real")).unwrap(), "safe");
+    let opened = bench.run(Backend::isolated()).flags(["--open", ".envrc"]).shell("cat .envrc");
+    assert!(opened.code == 0 && opened.stdout.contains("safe"), "{opened}");
 }
 
 #[test]

@@ -68,7 +68,8 @@ pub struct LeftOut {
 }
 
 /// Why a repository's index stays out.
-const INDEX: &str = "git has written the workspace's own meanwhile, which stays; `git reset` makes it anew from the commit";
+const INDEX: &str =
+    "git has written the workspace's own meanwhile, which stays; `git reset` makes it anew from the commit";
 
 impl What {
     /// The mode it has, or had.
