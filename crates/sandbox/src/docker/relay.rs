@@ -17,8 +17,8 @@ use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::event::Event;
 use crate::{handshake, inlet};
 
-/// How long the keeper may say nothing: it says that it is there every few seconds.
-const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+/// How long the keeper may say nothing, and how long it may take nothing: it says that it is there every few seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A keeper that goes closes the
 /// line, also then.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
@@ -45,6 +45,8 @@ pub(super) struct Relay {
     line_in: OwnedFd,
     line_out: OwnedFd,
     frames: Frames,
+    /// When something of the keeper's was last read: whatever the command writes meanwhile says nothing of it.
+    heard: Instant,
     control: OwnedFd,
     /// Stands for the sidecar towards the supervisor; dropped as soon as that has let it go.
     sidecar: Option<OwnedFd>,
@@ -95,6 +97,7 @@ impl Relay {
             line_in,
             line_out,
             frames,
+            heard: Instant::now(),
             control,
             sidecar: Some(sidecar),
             inlet,
@@ -162,16 +165,20 @@ impl Relay {
         all.extend(self.terminal.as_ref().map(|terminal| (Place::Terminal, terminal.as_fd(), wish)));
         let mut fds: Vec<PollFd<'_>> =
             all.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        match rustix::event::poll(&mut fds, Some(&PATIENCE)) {
-            // The keeper says that it is there more often than that.
-            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        let left = PATIENCE.saturating_sub(self.heard.elapsed());
+        let ready: Vec<Place> = match rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) => {
                 let ready = all.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-                Ok(ready.map(|((place, ..), _)| *place).collect())
+                ready.map(|((place, ..), _)| *place).collect()
             }
-            Err(Errno::INTR) => Ok(Vec::new()),
-            Err(errno) => Err(errno.into()),
+            Err(Errno::INTR) => Vec::new(),
+            Err(errno) => return Err(errno.into()),
+        };
+        // What it has said is heard, however late: a container that was paused finds it waiting.
+        if self.heard.elapsed() >= PATIENCE && !ready.contains(&Place::LineIn) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(ready)
     }
 
     fn read_line(&mut self) -> io::Result<()> {
@@ -179,6 +186,7 @@ impl Relay {
         match rustix::io::read(&self.line_in, &mut buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => {
+                self.heard = Instant::now();
                 self.frames.feed(&buffer[..length]);
                 self.take_frames()
             }
@@ -333,7 +341,7 @@ impl Relay {
     fn flush(&mut self) -> io::Result<()> {
         while !self.to_keeper.is_empty() {
             let mut ready = [PollFd::new(&self.line_out, PollFlags::OUT)];
-            match rustix::event::poll(&mut ready, Some(&PATIENCE)) {
+            match rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(_) | Err(Errno::INTR) => self.give_keeper()?,
                 Err(errno) => return Err(errno.into()),
@@ -370,4 +378,55 @@ fn own_usage() -> cgroup::Usage {
         vec![base.to_path_buf()]
     };
     cgroup::usage_of(&directories)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    /// How long a command writes, a little every now and then.
+    const WRITES: Duration = Duration::from_secs(3);
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    /// What becomes of a command that writes all the time, and when, where the keeper was last heard so long before its time is over
+    /// and then says that it is there, or nothing.
+    fn relayed(left: Duration, says: &[u8]) -> (io::Result<()>, Duration) {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let ((line_in, keeper), (taken, line_out)) = (pipe(), pipe());
+        let ((input_theirs, input), (output, output_theirs), (errors, errors_theirs)) =
+            (pipe(), pipe(), pipe());
+        let ((control, supervisor), (sidecar, sidecar_theirs)) =
+            (descriptor::message_pair().unwrap(), descriptor::message_pair().unwrap());
+        let began = Instant::now();
+        let writes = std::thread::spawn(move || {
+            let _open = (input_theirs, errors_theirs, supervisor, sidecar_theirs);
+            while began.elapsed() < WRITES && rustix::io::write(&output_theirs, b".").is_ok() {
+                std::thread::sleep(PAUSE);
+            }
+        });
+        rustix::io::write(&keeper, says).unwrap();
+        let pipes = Some([input, output, errors]);
+        let mut relay = Relay::new(line_in, line_out, Frames::default(), control, sidecar, None, pipes);
+        relay.heard = began.checked_sub(PATIENCE).unwrap() + left;
+        let ended = relay.run(false);
+        let took = began.elapsed();
+        drop((keeper, taken));
+        writes.join().unwrap();
+        (ended, took)
+    }
+
+    #[test]
+    fn a_command_that_writes_all_the_time_does_not_outlast_a_keeper_that_says_nothing() {
+        let left = Duration::from_millis(500);
+        let (ended, took) = relayed(left, b"");
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(took >= left && took < WRITES, "{took:?}");
+        // Heard in time, or too late but heard: the command goes on until its own end.
+        for left in [left, Duration::ZERO] {
+            let (ended, took) = relayed(left, &frame(Channel::Alive, b""));
+            assert!(ended.is_ok() && took >= WRITES, "{ended:?} after {took:?}");
+        }
+    }
 }
