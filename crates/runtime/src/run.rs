@@ -61,7 +61,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);
-            let engine = sandbox::find_engine(&caller, image, &workspace)?;
+            let engine = sandbox::find_engine(&caller, image, &workspace, state.turns())?;
             let published = inbound::published_by(&spec.inbound, &engine.at)?;
             let mut engine = EngineRun { published, ..engine };
             if sandbox::takes_account(&spec, &caller, &engine) {

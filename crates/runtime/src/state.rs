@@ -7,6 +7,7 @@
 //! written/<id> what it writes over its image, where that cannot be in memory
 //! trusted/<id> its sidecar's authority, where the command sees this machine's files
 //! live/<id>    the undo log of a run, locked for as long as its process lives
+//! turns/       empty files, locked by those whose turn at an engine it is
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted; organisations/<name>/vault/ the same of an organisation
 //! approved/    what project files the person has approved
@@ -81,6 +82,11 @@ impl StateDirectory {
     /// Where the authority of a run's sidecar is written for its command. It is not made yet.
     pub(crate) fn trusted(&self, run: &RunId) -> PathBuf {
         self.0.join("trusted").join(run.as_str())
+    }
+
+    /// Where the person's runs take turns at engines. It is made when it is needed.
+    pub(crate) fn turns(&self) -> PathBuf {
+        self.0.join("turns")
     }
 
     pub(crate) fn live(&self) -> PathBuf {

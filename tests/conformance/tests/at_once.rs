@@ -2,11 +2,13 @@
 //! DESIGN §5: small subnets of our own choosing; an engine's default pools end at about 31 networks.
 
 use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
 use lockgate_conformance::{
     Backend, Bench, Canary, Live, ask_engine, processes_named, promised, ready, vanishes, within,
 };
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 /// For each of the runs: on two processors with other work beside, a start and an end take an engine about two seconds.
@@ -75,6 +77,47 @@ fn at_once(many: usize) {
     let nothing = within(Backend::patience(1), || networks().is_empty() && left().is_empty());
     assert!(nothing, "{:?} {:?}", networks(), left());
     assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
+}
+
+/// Takes every place among those that make their containers at the engine at which a run of this bench's has been.
+fn take_every_turn(bench: &Bench) -> Vec<File> {
+    let turns = bench.state().join("lockgate/turns");
+    let mut all =
+        std::fs::read_dir(&turns).unwrap().flatten().map(|it| it.file_name().into_string().unwrap());
+    let engine = all.find_map(|name| Some(name.strip_suffix("turn-0")?.to_owned())).unwrap();
+    let take = |place| {
+        let name = turns.join(format!("{engine}turn-{place}"));
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(name).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
+    };
+    (0..8).map(take).collect()
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_ends_when_it_is_asked_to() {
+    if !promised("at_once") || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
+    let control = run.start(["/bin/true"]).wait();
+    assert!(control.code == 0, "{control}");
+    let all = take_every_turn(&bench);
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let live = run.start(["/bin/touch", "began"]);
+        std::thread::sleep(Duration::from_secs(3));
+        live.signal(signal);
+        // From when it was started.
+        let ended = live.wait_within(Duration::from_secs(5));
+        assert!(ended.code == code, "{signal}: {ended}");
+    }
+    assert!(!bench.workspace().join("began").exists(), "nobody waited for a turn");
+    let live = run.start(["/bin/touch", "began"]);
+    std::thread::sleep(Duration::from_secs(1));
+    drop(all);
+    let ended = live.wait();
+    assert!(ended.code == 0 && bench.workspace().join("began").exists(), "{ended}");
 }
 
 #[test]

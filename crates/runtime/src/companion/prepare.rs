@@ -87,7 +87,9 @@ fn ready(
         ..Additions::default()
     };
     let (image, command) = match spec.backend {
-        Backend::Docker => (None, take_from_engine(&mut spec, companion, caller, command, &mut additions)?),
+        Backend::Docker => {
+            (None, take_from_engine(&mut spec, companion, (caller, state), command, &mut additions)?)
+        }
         _ => {
             let (image, command) = images::take(&mut spec, caller, command)?;
             let image = image.ok_or_else(|| plumbing("take its image")(io::ErrorKind::NotFound.into()))?;
@@ -115,12 +117,12 @@ fn ready(
 fn take_from_engine(
     spec: &mut RunSpec,
     companion: &Companion,
-    caller: &Caller,
+    (caller, state): (&Caller, &StateDirectory),
     command: Vec<OsString>,
     additions: &mut Additions,
 ) -> Result<Vec<OsString>, Error> {
     // It is shown no folder of anybody's, and takes no sidecar that waits for the command of a run.
-    let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"))?;
+    let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.turns())?;
     let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
     images::find_account(&mut engine)?;
     let command = images::command_of(spec, &engine.config, command)?;

@@ -366,6 +366,7 @@ mod tests {
                 pool: 0,
                 ports: Vec::new(),
                 published: Vec::new(),
+                turns: PathBuf::new(),
             };
             let plan = Plan { engine: Some(engine), ..plan() };
             let asked = |plan: &Plan| {

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use super::container::Protected;
 use super::inside::Shown;
 use super::network::Visit;
+use super::turn::Turns;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::EngineAt;
@@ -23,6 +24,8 @@ pub(super) struct Given<'a> {
     /// The networks of companions, on which the sidecar has a place.
     pub(super) visits: Vec<Visit>,
     pub(super) engine: &'a EngineAt,
+    /// Where turns at it are taken.
+    pub(super) turns: Turns,
     /// How many sidecars may wait there for later runs.
     pub(super) pool: usize,
     pub(super) image: &'a str,

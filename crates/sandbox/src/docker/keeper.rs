@@ -34,7 +34,7 @@ use super::replenish::Filler;
 use super::said::told;
 use super::streams::{self, Streams, Word};
 use super::talk::{Ended, Talk};
-use super::turn::{self, Turn};
+use super::turn::Turn;
 use super::{accepts, agent, overlay, prepare};
 use crate::event::{Event, Failure};
 use crate::inlet::tell_network;
@@ -71,7 +71,7 @@ pub(super) fn live(mut given: Given<'_>) -> i32 {
     let mark = given.mark.take();
     let mut behind = Behind {
         // A pool that nobody fills is an empty one.
-        filler: Filler::start(given.engine, given.pool).ok().flatten(),
+        filler: Filler::start(given.engine, &given.turns, given.pool).ok().flatten(),
         // Where nobody else takes away, this process does.
         remover: mark.and_then(|mark| Remover::start(given.engine, &given.plan.run, &mark).ok()),
     };
@@ -90,7 +90,7 @@ pub(super) fn live(mut given: Given<'_>) -> i32 {
 /// Makes, watches, takes away. What could not be made is taken away as well.
 async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let (plan, at, run) = (given.plan, given.engine, given.plan.run.clone());
+    let (plan, at, run, turns) = (given.plan, given.engine, given.plan.run.clone(), given.turns.clone());
     let engine = Engine::at(at).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
     let (words, mut heard) = channel(WAITING);
@@ -100,8 +100,9 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     };
     let told = control.try_clone();
     streams::hear_parent(control, words.clone());
+    // Nothing has been made of a run that is over by then, and the parent knows why it is.
+    let Some(turn) = Turn::take(&turns, &words, &mut heard).await else { return Ok(Over::Gone) };
     let kept = async {
-        let turn = Turn::take(&at.socket, &words, &mut heard).await?;
         let made = make(&given, &engine, &held).await?;
         turn.end();
         streams::hear_sidecar(link, words.clone());
@@ -119,7 +120,7 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (network, held) = (network_name(&run), held.into_inner());
-    let _place = turn::await_end(&at.socket).await;
+    let _place = turns.await_end().await;
     let removed = async {
         let (containers, network) = tokio::join!(
             futures_util::future::join_all(held.iter().map(|container| engine.remove_container(container))),
@@ -201,7 +202,8 @@ async fn watch(
     heard: Receiver<Word>,
 ) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
-    let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, .. } = given;
+    let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, turns, .. } =
+        given;
     let agent = agent_name(plan);
     let Made { agent: attached, sidecar: mut carried, container, network } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
@@ -262,11 +264,11 @@ async fn watch(
     if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
         // Everything the command started is dead, or its container would not have told the end: what held it may be given back.
         close.await;
-        return Ok(if remover.take(at, &held.borrow()) { Over::Behind } else { Over::Gone });
+        return Ok(if remover.take(&turns, &held.borrow()) { Over::Behind } else { Over::Gone });
     }
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
     let agent = async {
-        let _place = turn::await_end(&at.socket).await;
+        let _place = turns.await_end().await;
         match ended {
             Ended::Command => engine.remove_ended(&agent).await,
             Ended::Parent | Ended::SidecarGone => engine.remove_container(&agent).await,

@@ -74,6 +74,7 @@ pub use self::published::{
 };
 use self::said::{status, told};
 pub use self::turn::LONGEST_TURN;
+use self::turn::Turns;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -93,22 +94,28 @@ const NOT_FOUND: u16 = 404;
 const LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(1500);
 
-/// Finds the caller's engine and an image there, before anything is planned.
+/// Finds the caller's engine and an image there, before anything is planned. `turns` is a folder of the caller's own, made when it is
+/// needed, in which its runs take turns.
 ///
 /// # Errors
 /// When there is no engine, it is too old, or it has no such image, and when the size of the pool is none.
-pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<EngineRun, Error> {
+pub fn find_engine(
+    caller: &Caller,
+    image: &str,
+    workspace: &Path,
+    turns: PathBuf,
+) -> Result<EngineRun, Error> {
     let pool = pool::size(caller)?;
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
-    apart(LONGEST, || async {
+    let found = apart(LONGEST, || async {
         let look = |engine: Engine| async move { prepare::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
             Ok(config) => {
                 let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
-                Ok(EngineRun { at, image, config, owner, pool, ports, published })
+                Ok(EngineRun { at, image, config, owner, pool, ports, published, turns: PathBuf::new() })
             }
             Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
                 what: format!("the engine has no image `{image}`"),
@@ -119,7 +126,8 @@ pub fn find_engine(caller: &Caller, image: &str, workspace: &Path) -> Result<Eng
                 remedy: None,
             }),
         }
-    })
+    });
+    found.map(|found| EngineRun { turns, ..found })
 }
 
 /// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
@@ -214,6 +222,7 @@ pub fn start(
         inlet,
         visits,
         engine: &engine.at,
+        turns: Turns::of(&engine.turns, &engine.at.socket),
         pool: engine.pool,
         image: &engine.image,
         shown,

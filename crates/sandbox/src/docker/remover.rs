@@ -18,10 +18,11 @@ use std::time::Duration;
 use policy::RunId;
 use sys::descriptor;
 
+use super::behind;
 use super::engine::Engine;
 use super::names::network_name;
 use super::said::told;
-use super::{behind, turn};
+use super::turn::Turns;
 use crate::plan::engine::EngineAt;
 use crate::undo;
 
@@ -44,8 +45,8 @@ impl Remover {
 
     /// Leaves it to take these containers away, and the network of the run. It is not left to it where others are busy with the
     /// same: they would take longer than a moment, of which somebody should know.
-    pub(super) fn take(self, at: &EngineAt, containers: &[String]) -> bool {
-        let Some(place) = turn::place_behind(&at.socket) else { return false };
+    pub(super) fn take(self, turns: &Turns, containers: &[String]) -> bool {
+        let Some(place) = turns.place_behind() else { return false };
         descriptor::send(&self.0, containers.join("\n").as_bytes(), &[place.as_fd()]).is_ok()
     }
 }

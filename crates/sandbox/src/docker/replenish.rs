@@ -17,7 +17,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::engine::Engine;
 use super::pool::Member;
 use super::prepare::{self, Own};
-use super::{behind, container, turn};
+use super::turn::Turns;
+use super::{behind, container};
 use crate::plan::engine::EngineAt;
 
 /// How long a run goes on before the pool is filled beside it.
@@ -35,12 +36,12 @@ pub(super) struct Filler(OwnedFd);
 
 impl Filler {
     /// Starts the process; with a pool of none there is none. This one has a single thread still.
-    pub(super) fn start(at: &EngineAt, size: usize) -> io::Result<Option<Self>> {
+    pub(super) fn start(at: &EngineAt, turns: &Turns, size: usize) -> io::Result<Option<Self>> {
         if size == 0 {
             return Ok(None);
         }
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        behind::start(&[read.as_fd()], || live(&read, at, size))?;
+        behind::start(&[read.as_fd()], || live(&read, at, turns, size))?;
         Ok(Some(Self(write)))
     }
 
@@ -50,7 +51,7 @@ impl Filler {
     }
 }
 
-fn live(word: &OwnedFd, at: &EngineAt, size: usize) -> Option<()> {
+fn live(word: &OwnedFd, at: &EngineAt, turns: &Turns, size: usize) -> Option<()> {
     if rustix::io::retry_on_intr(|| rustix::io::read(word, &mut [0; 1])).ok()? == 0 {
         return Some(());
     }
@@ -61,7 +62,7 @@ fn live(word: &OwnedFd, at: &EngineAt, size: usize) -> Option<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let engine = Engine::at(at).ok()?;
-        let _place = tokio::time::timeout(LONGEST, turn::await_filling(&at.socket)).await.ok()??;
+        let _place = tokio::time::timeout(LONGEST, turns.await_filling()).await.ok()??;
         tokio::time::timeout(LONGEST, fill(&engine, size)).await.ok()?
     })
 }

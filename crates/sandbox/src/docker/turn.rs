@@ -2,18 +2,23 @@
 //! take them away. An engine that is asked
 //! for hundreds at once begins all of them and ends none for minutes, and whoever waits for one half of a run gives up on the other.
 //!
-//! A place is a name in the kernel's abstract space (unix(7)), which one process has until it lets go or ends, however that is.
-//! Whoever finds no place for long enough goes on without: turns make runs faster, and are not what makes them safe.
+//! A place is a lock on an empty file (flock(2)), which one process has until it lets go or ends, however that is. The files are in a
+//! folder that nobody else may look into: whoever could open one could hold up everybody's runs. Whoever finds no place for
+//! long enough, or no such folder, goes on without: turns make runs faster, and are not what makes them safe.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::Path;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::streams::Word;
-use crate::event::Failure;
 use crate::started::LONGEST_END;
 
 /// How many make their containers at the same time: more of them are not faster, on any number of processors that an engine
@@ -27,29 +32,110 @@ const LOOK: Duration = Duration::from_millis(40);
 /// How many take away behind their runs at the same time: an engine has done that within a second.
 const PLACES_BEHIND: usize = 4;
 
-/// A place, until it is dropped.
-pub(super) struct Turn(Option<UnixListener>);
+/// What may be sent to a command without an end in mind: kept for it. Whatever else comes asks for the end.
+const NO_END: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::CONT];
+
+/// Where the runs of one person take turns at one engine.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    folder: PathBuf,
+    /// The engine, as the names of the files begin.
+    engine: String,
+}
+
+impl Turns {
+    /// Those at the engine behind `socket`, in a folder of the person's own, which is made when it is needed.
+    pub(super) fn of(folder: &Path, socket: &Path) -> Self {
+        Self { folder: folder.into(), engine: socket.display().to_string().replace('/', "%") }
+    }
+
+    /// Waits for a place among those that take away at the end of their runs: an engine that is asked for hundreds of that at once
+    /// answers none of them in time. Whoever finds no place for long enough goes on without.
+    pub(super) async fn await_end(&self) -> Option<OwnedFd> {
+        let until = Instant::now() + LONGEST_END;
+        loop {
+            let place = self.free("end", PLACES).ok()?;
+            if place.is_some() || Instant::now() > until {
+                return place;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A place among those that take away behind their runs, at once or not at all.
+    pub(super) fn place_behind(&self) -> Option<OwnedFd> {
+        self.free("behind", PLACES_BEHIND).ok()?
+    }
+
+    /// Waits to be the one who fills the pool. Nothing where somebody waits already: who counts after this moment counts for this one
+    /// too.
+    pub(super) async fn await_filling(&self) -> Option<OwnedFd> {
+        let _next = self.free("fills-next", 1).ok()??;
+        loop {
+            if let Some(place) = self.free("fills", 1).ok()? {
+                return Some(place);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A place that nobody has, where there is one.
+    fn free(&self, what: &str, places: usize) -> io::Result<Option<OwnedFd>> {
+        let folder = self.open()?;
+        for place in 0..places {
+            let name = format!("{}.{what}-{place}", self.engine);
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The folder, if it is this user's and nobody else's.
+    fn open(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let once = || rustix::fs::open(&self.folder, flags, Mode::empty());
+        let folder = match once() {
+            Err(Errno::NOENT) => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+                once()?
+            }
+            opened => opened?,
+        };
+        let about = rustix::fs::fstat(&folder)?;
+        if about.st_uid != rustix::process::geteuid().as_raw() || about.st_mode & 0o077 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(folder)
+    }
+}
+
+/// A place among those that make their containers, until it is dropped.
+pub(super) struct Turn(Option<OwnedFd>);
 
 impl Turn {
-    /// Waits for a place at the engine behind `socket`. What is said meanwhile is kept for later, but that the parent is gone.
+    /// Waits for a place; `None` where the run is over before that: its parent is gone, or hands on a signal that asks for the end.
+    /// What else is said meanwhile is kept for later.
     pub(super) async fn take(
-        socket: &Path,
+        turns: &Turns,
         words: &Sender<Word>,
         heard: &mut Receiver<Word>,
-    ) -> Result<Self, Failure> {
+    ) -> Option<Self> {
         let until = Instant::now() + LONGEST_TURN;
         let mut said = Vec::new();
         let place = loop {
-            if let Some(place) = free(socket) {
-                break Some(place);
-            }
-            if Instant::now() > until {
-                break None;
+            match turns.free("turn", PLACES) {
+                Ok(None) if Instant::now() <= until => {}
+                found => break found.unwrap_or_default(),
             }
             match tokio::time::timeout(LOOK, heard.recv()).await {
-                Ok(None | Some(Word::ParentGone)) => {
-                    let cause = "the run was ended before its turn came".into();
-                    return Err(Failure { step: "wait for the engine".into(), cause });
+                Ok(None | Some(Word::ParentGone)) => return None,
+                Ok(Some(Word::Signal(number))) if NO_END.iter().all(|kept| kept.as_raw() != number) => {
+                    return None;
                 }
                 Ok(Some(word)) => said.push(word),
                 Err(_) => {}
@@ -59,7 +145,7 @@ impl Turn {
             // As many fit as could have been said at once.
             let _ = words.try_send(word);
         }
-        Ok(Self(place))
+        Some(Self(place))
     }
 
     /// Lets the next one begin.
@@ -68,95 +154,93 @@ impl Turn {
     }
 }
 
-/// Waits for a place among those that take away at the end of their runs: an engine that is asked for hundreds of that at once answers
-/// none of them in time. Whoever finds no place for long enough goes on without.
-pub(super) async fn await_end(socket: &Path) -> Option<UnixListener> {
-    let until = Instant::now() + LONGEST_END;
-    loop {
-        let place = free_of("end", PLACES, socket);
-        if place.is_some() || Instant::now() > until {
-            return place;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// A place among those that take away behind their runs, at once or not at all.
-pub(super) fn place_behind(socket: &Path) -> Option<UnixListener> {
-    free_of("behind", PLACES_BEHIND, socket)
-}
-
-/// Waits to be the one who fills the pool. Nothing where somebody waits already: who counts after this moment counts for this one too.
-pub(super) async fn await_filling(socket: &Path) -> Option<UnixListener> {
-    let _next = free_of("fills-next", 1, socket)?;
-    loop {
-        if let Some(place) = free_of("fills", 1, socket) {
-            return Some(place);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// A place that nobody has.
-fn free(socket: &Path) -> Option<UnixListener> {
-    free_of("turn", PLACES, socket)
-}
-
-fn free_of(what: &str, places: usize, socket: &Path) -> Option<UnixListener> {
-    let user = rustix::process::geteuid().as_raw();
-    let name = |place| format!("lockgate-{what}-{user}-{place}-{}", socket.display());
-    (0..places).find_map(|place| {
-        let name = name(place);
-        let address = SocketAddr::from_abstract_name(&name.as_bytes()[..name.len().min(100)]).ok()?;
-        UnixListener::bind_addr(&address).ok()
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// Turns at an engine, in a folder that is not there yet.
+    fn turns() -> (tempfile::TempDir, Turns) {
+        let directory = tempfile::tempdir().unwrap();
+        let turns = Turns::of(&directory.path().join("state/turns"), Path::new("/run/docker.sock"));
+        (directory, turns)
+    }
+
+    fn all(turns: &Turns) -> Vec<OwnedFd> {
+        (0..PLACES).map(|_| turns.free("turn", PLACES).unwrap().unwrap()).collect()
+    }
 
     #[test]
     fn there_are_as_many_places_as_there_are_and_each_comes_back() {
-        let here = std::env::temp_dir().join(format!("{}", std::process::id()));
-        let mut all: Vec<UnixListener> = (0..PLACES).map(|_| free(&here).unwrap()).collect();
-        assert!(free(&here).is_none());
-        assert!(free(Path::new("/elsewhere/docker.sock")).is_some(), "another engine has its own");
+        let (_directory, turns) = turns();
+        let mut all = all(&turns);
+        assert!(turns.free("turn", PLACES).unwrap().is_none());
+        let elsewhere = Turns::of(&turns.folder, Path::new("/elsewhere/docker.sock"));
+        assert!(elsewhere.free("turn", PLACES).unwrap().is_some(), "another engine has its own");
         all.pop();
-        assert!(free(&here).is_some());
+        assert!(turns.free("turn", PLACES).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_another_user_could_open_is_not_used() {
+        let (directory, turns) = turns();
+        drop(turns.free("turn", PLACES).unwrap().unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&turns.folder), 0o700);
+        let linked = Turns { folder: directory.path().join("link"), ..turns.clone() };
+        std::os::unix::fs::symlink(&turns.folder, &linked.folder).unwrap();
+        assert!(linked.free("turn", PLACES).is_err());
+        for mode in [0o750, 0o701, 0o777] {
+            std::fs::set_permissions(&turns.folder, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(turns.free("turn", PLACES).is_err(), "{mode:o}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_has_no_folder_goes_on_without() {
+        let (_directory, turns) = turns();
+        let turns = Turns { folder: "/proc/nowhere".into(), ..turns };
+        let (words, mut heard) = tokio::sync::mpsc::channel(4);
+        let taken = tokio::time::timeout(LOOK, Turn::take(&turns, &words, &mut heard)).await;
+        assert!(taken.unwrap().is_some_and(|turn| turn.0.is_none()));
+        assert!(tokio::time::timeout(LOOK, turns.await_end()).await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn one_fills_and_one_waits_to_fill() {
-        let here = std::env::temp_dir().join(format!("fills-{}", std::process::id()));
-        let first = await_filling(&here).await;
+        let (_directory, turns) = turns();
+        let first = turns.await_filling().await;
         assert!(first.is_some());
-        let mut second = std::pin::pin!(await_filling(&here));
+        let mut second = std::pin::pin!(turns.await_filling());
         assert!(tokio::time::timeout(LOOK * 2, &mut second).await.is_err(), "two fill at once");
-        assert!(await_filling(&here).await.is_none(), "two wait");
+        assert!(turns.await_filling().await.is_none(), "two wait");
         drop(first);
         assert!(second.await.is_some());
     }
 
-    #[test]
-    fn whoever_waits_hears_that_the_run_is_over_and_keeps_the_rest() {
-        let here = std::env::temp_dir().join(format!("{}-waits", std::process::id()));
-        let all: Vec<UnixListener> = (0..PLACES).map(|_| free(&here).unwrap()).collect();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let (words, mut heard) = tokio::sync::mpsc::channel(4);
-            words.try_send(Word::Signal(2)).unwrap();
-            words.try_send(Word::ParentGone).unwrap();
-            assert!(Turn::take(&here, &words, &mut heard).await.is_err());
-            words.try_send(Word::Signal(15)).unwrap();
-            let waits = Turn::take(&here, &words, &mut heard);
-            let frees = async {
-                tokio::time::sleep(LOOK * 3).await;
-                drop(all);
-            };
-            let (turn, ()) = tokio::join!(waits, frees);
-            assert!(turn.is_ok_and(|turn| turn.0.is_some()));
-            assert_eq!(heard.try_recv(), Ok(Word::Signal(15)));
-        });
+    #[tokio::test]
+    async fn whoever_waits_hears_that_the_run_is_over_and_keeps_the_rest() {
+        let (_directory, turns) = turns();
+        let all = all(&turns);
+        let (words, mut heard) = tokio::sync::mpsc::channel(4);
+        for over in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(|it| Word::Signal(it.as_raw()))
+        {
+            words.try_send(over).unwrap();
+            let taken = tokio::time::timeout(LOOK * 100, Turn::take(&turns, &words, &mut heard)).await;
+            assert!(taken.unwrap().is_none());
+        }
+        words.try_send(Word::Signal(Signal::USR1.as_raw())).unwrap();
+        words.try_send(Word::ParentGone).unwrap();
+        assert!(Turn::take(&turns, &words, &mut heard).await.is_none());
+        words.try_send(Word::Signal(Signal::USR2.as_raw())).unwrap();
+        let waits = Turn::take(&turns, &words, &mut heard);
+        let frees = async {
+            tokio::time::sleep(LOOK * 3).await;
+            drop(all);
+        };
+        let (turn, ()) = tokio::join!(waits, frees);
+        assert!(turn.is_some_and(|turn| turn.0.is_some()));
+        assert_eq!(heard.try_recv(), Ok(Word::Signal(Signal::USR2.as_raw())));
     }
 }

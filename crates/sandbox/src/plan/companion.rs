@@ -145,6 +145,7 @@ mod tests {
             pool: 0,
             ports: Vec::new(),
             published: Vec::new(),
+            turns: PathBuf::new(),
         }
     }
 

@@ -30,6 +30,9 @@ pub struct EngineRun {
     /// The ports of this machine that it publishes, each on the same port of the sidecar's container.
     #[serde(skip)]
     pub published: Vec<Inbound>,
+    /// The folder of the caller's own in which runs take turns at engines.
+    #[serde(skip)]
+    pub turns: PathBuf,
 }
 
 /// Where an engine is, and what is known of it.
