@@ -15,7 +15,7 @@ use crate::companion::{self, Common, Companions, Prepared};
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
-use crate::images::{self, Images};
+use crate::images::{self, Images, Place};
 use crate::minted::{new_run_id, placeholders};
 use crate::platform::{History, Sources};
 use crate::report::{End, Finished, Lived, Report};
@@ -67,12 +67,12 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
             if sandbox::takes_account(&spec, &caller, &engine) {
                 images::find_account(&mut engine)?;
             }
-            let command = images::command_of(&mut spec, &engine.config, command)?;
+            let command = images::command_of(&mut spec, &engine.config, command, Place::Line)?;
             additions.image = Some(images::root_at(&engine.config));
             additions.engine = Some(engine);
             (None, command)
         }
-        _ => images::take(&mut spec, &caller, command)?,
+        _ => images::take(&mut spec, &caller, command, Place::Line)?,
     };
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));

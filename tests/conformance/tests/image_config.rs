@@ -43,11 +43,37 @@ fn import(bench: &Bench, config: &str) {
 
 /// Runs a line of shell in that image.
 fn shell(bench: &Bench, flags: &[&str], line: &str) -> Ended {
+    run(of_image(bench, flags).args(["--", "/bin/sh", "-c", line]))
+}
+
+/// Runs what the image says itself.
+fn own_command(bench: &Bench, flags: &[&str]) -> Ended {
+    run(&mut of_image(bench, flags))
+}
+
+fn of_image(bench: &Bench, flags: &[&str]) -> Command {
     let mut command = Command::new(program_path("lockgate").unwrap());
     command.args(["run", "--backend", "container", "--image", "small"]).args(flags);
-    command.args(["--", "/bin/sh", "-c", line]).current_dir(bench.workspace()).stdin(Stdio::null());
+    command.current_dir(bench.workspace()).stdin(Stdio::null());
     command.env("XDG_STATE_HOME", bench.state()).env("XDG_DATA_HOME", bench.outside().join("images"));
-    run(&mut command)
+    command
+}
+
+#[test]
+fn who_is_told_of_an_image_without_a_command_is_told_where_to_say_one() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    import(&bench, "{}");
+    let refused = own_command(&bench, &[]);
+    assert!(refused.code == 125 && refused.stderr.contains("--image NAME -- CMD"), "{refused}");
+    let policy = "[[companion]]\nname = \"web\"\nimage = \"small\"\nports = [8080]\n";
+    let file = bench.file("outside/policy.toml", policy);
+    let refused = shell(&bench, &["--policy", file.to_str().unwrap()], "true");
+    let told = ["companion `web`", "`command = […]` in that [[companion]]"];
+    assert!(refused.code == 125 && told.iter().all(|it| refused.stderr.contains(it)), "{refused}");
+    assert!(!refused.stderr.contains("-- CMD"), "{refused}");
 }
 
 #[test]
