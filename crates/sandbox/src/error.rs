@@ -90,8 +90,14 @@ impl Error {
     }
 }
 
+/// How a step begins that makes the command start where it should; the path follows.
+pub(crate) const WORKING_DIRECTORY: &str = "enter the working directory";
+
 /// What usually helps where a step fails.
 pub(crate) fn remedies(step: &str) -> Option<String> {
+    if step.starts_with(WORKING_DIRECTORY) {
+        return Some("name another: --workdir DIR, or `workdir` in the policy file".into());
+    }
     let text = if step.contains("/proc") {
         "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
     } else if step.contains("namespace") || step.contains("identity") {

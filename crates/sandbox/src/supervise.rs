@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::descriptor;
 
+use crate::error::WORKING_DIRECTORY;
 use crate::event::{Ended, Event, Failure};
 use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
@@ -63,7 +64,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     }
     let directory = &it.launch.directory;
     rustix::process::chdir(directory)
-        .map_err(|e| fail(&format!("enter {}", directory.display()), e.into()))?;
+        .map_err(|e| fail(&format!("{WORKING_DIRECTORY} `{}`", directory.display()), e.into()))?;
     descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;

@@ -60,6 +60,23 @@ fn of_image(bench: &Bench, flags: &[&str]) -> Command {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_told_with_what_names_another() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    import(&bench, r#"{"WorkingDir":"/nope/deep","Cmd":["/bin/sh","-c","pwd"]}"#);
+    let refused = own_command(&bench, &[]);
+    assert!(
+        refused.code == 125 && refused.stderr.contains("the working directory `/nope/deep`"),
+        "{refused}"
+    );
+    assert!(refused.stderr.contains("--workdir DIR"), "{refused}");
+    let control = own_command(&bench, &["--workdir", "/srv"]);
+    assert!(control.code == 0 && control.stdout == "/srv\n", "{control}");
+}
+
+#[test]
 fn who_is_told_of_an_image_without_a_command_is_told_where_to_say_one() {
     if !here() {
         return;
