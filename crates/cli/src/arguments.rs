@@ -95,8 +95,8 @@ pub(crate) enum Command {
     },
     /// Take over what a run wrote in a workspace that was kept apart
     #[command(after_help = "\
-Nothing is taken over if the workspace changed underneath. What this machine would execute or trust (.git/hooks,
-lockgate.toml, editor settings, …) is taken only by its own path.")]
+Nothing is taken over if the workspace changed underneath. What this machine would execute or
+trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own path.")]
     Apply {
         /// The run [default: the latest whose changes are kept]
         run: Option<String>,
@@ -170,10 +170,10 @@ Examples:
   lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
                                                      their keys are put in on the way; the agent never has them
   lockgate run --tool rustup --preset package-registries -- cargo build
-  lockgate run --image mine:1 -- make test           on the files of an image that `lockgate image` took in
+  lockgate run --image mine:1 -- make test           on the files of an image that is here
 
-Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command cannot be
-executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
+Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command
+cannot be executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) spec: Spec,
@@ -348,7 +348,7 @@ pub(crate) enum Audit {
     },
     /// Check that no record was changed, taken out or put in
     Verify {
-        /// The run, or the path of an audit file [default: the latest run]
+        /// The run, or the path of an audit file
         #[arg(default_value = "latest")]
         run: String,
         /// The public key, in hexadecimal [default: this person's own]

@@ -325,8 +325,14 @@ fn apply_proxies(origin: &str, config: &RunConfig, proxies: &mut Proxies) -> Res
             let known = proxies.declared.iter().find(|proxy| proxy.id == id).cloned();
             proxies.chosen = Some(known.ok_or_else(|| {
                 let names: Vec<&str> = proxies.declared.iter().map(|proxy| proxy.id.as_str()).collect();
-                ConfigError::new(origin, "egress.proxy", format!("there is no proxy `{id}`"))
-                    .with_hint(format!("the proxies are {}; declare one as [[proxy]]", names.join(", ")))
+                let hint = match names.as_slice() {
+                    [] => "none is declared; a proxy is a [[proxy]] of the policy file".to_owned(),
+                    names => format!(
+                        "the proxies are {}; another is a [[proxy]] of the policy file",
+                        names.join(", ")
+                    ),
+                };
+                ConfigError::new(origin, "egress.proxy", format!("there is no proxy `{id}`")).with_hint(hint)
             })?);
         }
     }

@@ -143,7 +143,9 @@ fn outcome(lived: &Lived, command: &str) -> Outcome {
             (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
         }
         End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
-            (code, format!("exited {code}; it reached its limit of processes {} times", usage.pids_refused))
+            let times =
+                if usage.pids_refused == 1 { "once".into() } else { format!("{} times", usage.pids_refused) };
+            (code, format!("exited {code}; it reached its limit of processes {times}"))
         }
         End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
         End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),

@@ -203,6 +203,10 @@ impl Error {
                 Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
             }
             Self::Expose { remedy, .. } => Some(remedy.clone()),
+            // Not a word of the kernel's: there is no place at all.
+            Self::State { source, .. } if source.kind() == std::io::ErrorKind::Other => {
+                Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
+            }
             Self::State { .. } => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),

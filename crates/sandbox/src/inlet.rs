@@ -32,12 +32,27 @@ const V4: u8 = b'4';
 const V6: u8 = b'6';
 const ANOTHER: u8 = b'a';
 pub(crate) const PROBE: u8 = b'p';
+/// What follows in the answer to it.
+const UNWELL: u8 = 0;
+const WELL: u8 = 1;
+const NOT_BEGUN: u8 = 2;
 pub(crate) const STOP: u8 = b's';
 const NETWORK: u8 = b'n';
 
 /// The outer end of a line.
 #[derive(Debug)]
 pub struct Inlet(OwnedFd);
+
+/// What the command that tells health came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// It ended with 0.
+    Well,
+    /// It ended in another way.
+    Unwell,
+    /// It could not be executed.
+    NotBegun,
+}
 
 impl Inlet {
     /// Makes a line: its outer end, and the one for init.
@@ -85,14 +100,16 @@ impl Inlet {
         descriptor::send(&self.0, &[PROBE], &[])
     }
 
-    /// Whether it says so, once it has ended.
+    /// What it says, once it has ended.
     ///
     /// # Errors
     /// When init is gone.
-    pub fn probed(&self) -> io::Result<bool> {
+    pub fn probed(&self) -> io::Result<Probed> {
         let mut buffer = [0; 2];
         match descriptor::receive(&self.0, &mut buffer)?.0 {
-            [PROBE, healthy] => Ok(*healthy == 1),
+            [PROBE, WELL] => Ok(Probed::Well),
+            [PROBE, NOT_BEGUN] => Ok(Probed::NotBegun),
+            [PROBE, _] => Ok(Probed::Unwell),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -199,13 +216,13 @@ impl Inlets {
                 self.give(line, wish, outer)
             }
             // One at a time: a second one would be nobody's to end.
-            PROBE if self.probe.is_some() => descriptor::send(&self.lines[line], &[PROBE, 0], &[]),
+            PROBE if self.probe.is_some() => descriptor::send(&self.lines[line], &[PROBE, UNWELL], &[]),
             PROBE => match start_probe() {
                 Ok(pid) => {
                     self.probe = Some((pid, line));
                     Ok(())
                 }
-                Err(_) => descriptor::send(&self.lines[line], &[PROBE, 0], &[]),
+                Err(_) => descriptor::send(&self.lines[line], &[PROBE, NOT_BEGUN], &[]),
             },
             STOP => {
                 if let Some((pid, _)) = self.probe {
@@ -225,7 +242,7 @@ impl Inlets {
         if let Some((_, line)) = self.probe.take_if(|(probe, _)| *probe == pid)
             && let Some(line) = self.lines.get(line)
         {
-            let _ = descriptor::send(line, &[PROBE, u8::from(healthy)], &[]);
+            let _ = descriptor::send(line, &[PROBE, if healthy { WELL } else { UNWELL }], &[]);
         }
     }
 
@@ -297,17 +314,17 @@ mod tests {
         let mut inlets = Inlets::of(Some(inner));
         outer.begin_probe().unwrap();
         inlets.answer(0, no_probe);
-        assert!(!outer.probed().unwrap(), "one that cannot be started is not healthy");
+        assert_eq!(outer.probed().unwrap(), Probed::NotBegun, "one that cannot be started is not healthy");
         let pid = rustix::process::getpid();
         for healthy in [true, false] {
             outer.begin_probe().unwrap();
             inlets.answer(0, || Ok(pid));
             outer.begin_probe().unwrap();
             inlets.answer(0, || unreachable!("one is under way"));
-            assert!(!outer.probed().unwrap());
+            assert_eq!(outer.probed().unwrap(), Probed::Unwell);
             inlets.ended(Pid::from_raw(1).unwrap(), !healthy);
             inlets.ended(pid, healthy);
-            assert_eq!(outer.probed().unwrap(), healthy);
+            assert_eq!(outer.probed().unwrap() == Probed::Well, healthy);
         }
     }
 }

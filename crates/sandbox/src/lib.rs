@@ -53,7 +53,7 @@ pub use event::{Ended, Event, SetUpEnd};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
-pub use inlet::{Inlet, ask_for_socket, take_socket};
+pub use inlet::{Inlet, Probed, ask_for_socket, take_socket};
 pub use launch::Stdio;
 pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
 pub use plan::additions::Additions;

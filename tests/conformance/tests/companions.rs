@@ -244,7 +244,7 @@ fn one_that_is_not_healthy_ends_the_run_and_says_why() {
         (one("echo no configuration >&2; exit 3", ""), "it exited with 3\n  | no configuration"),
         (one("sleep 60", "health = { within = \"1s\" }"), "port 5432 accepts no connection"),
         (one("sleep 60", "health = { command = [\"false\"], within = \"1s\" }"), "does not exit with 0"),
-        (one("sleep 60", "health = { command = [\"/none\"], within = \"1s\" }"), "does not exit with 0"),
+        (one("sleep 60", "health = { command = [\"/none\"], within = \"1s\" }"), "cannot be executed"),
         (one("kill -9 $$", ""), "signal 9 ended it"),
         (CACHE.replace("redis-server\"", "no-such-server\""), "its command cannot be executed"),
         (CACHE.replace("\"debian\"", "\"none\""), "`none`"),

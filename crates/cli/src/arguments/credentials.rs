@@ -12,8 +12,8 @@ Examples:
   lockgate creds set anthropic                       asks for the value, without showing it
   pass show github | lockgate creds set github --stdin
   lockgate creds set gmail --field client_secret --from-file secret.txt
-  lockgate creds import-env                          takes ANTHROPIC_API_KEY, GITHUB_TOKEN, … from the environment
-  lockgate creds set anthropic --org acme            a key that runs with --org acme use, and no others
+  lockgate creds import-env                          takes ANTHROPIC_API_KEY, GITHUB_TOKEN, …
+  lockgate creds set anthropic --org acme            a key for runs with --org acme alone
 
 A value is never given on the command line: others on the machine can read that.")]
 pub(crate) enum Creds {

@@ -57,7 +57,10 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
         anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", output::path(&path))
     })?;
     applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
-    output::tell(&format!("{} paths were taken over", applied.done.len()));
+    output::tell(&match applied.done.len() {
+        1 => "1 path was taken over".to_owned(),
+        paths => format!("{paths} paths were taken over"),
+    });
     if paths.is_empty() && applied.left_out.is_empty() {
         runtime::discard_changes(&state, &run)?;
     } else {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use image::HealthCheck;
 use policy::{Companion, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::Inlet;
+use sandbox::{Inlet, Probed};
 
 /// How long is waited between two looks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -35,6 +35,9 @@ pub(super) struct Health {
     pause: Duration,
     longest: Duration,
 }
+
+const NOT_BEGUN: &str =
+    "its health command cannot be executed: there is no such program in it, or it is none";
 
 impl Health {
     /// `image` is the image's own way of telling, where that counts: its times within bounds.
@@ -95,8 +98,11 @@ impl Health {
         };
         if super::wait::readable(inlet.as_fd()) {
             self.asked = None;
-            self.well = inlet.probed().unwrap_or(false);
-            self.why.clone_from(&self.refused);
+            match inlet.probed() {
+                Ok(Probed::Well) => self.well = true,
+                Ok(Probed::NotBegun) => self.why = NOT_BEGUN.into(),
+                _ => self.why.clone_from(&self.refused),
+            }
         } else if asked.elapsed() > self.longest {
             self.why = format!("its health command took longer than {:?}", self.longest);
             // It answers once it is gone; that answer is taken as any other.

@@ -16,7 +16,7 @@ pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     }
 }
 
-/// What the engine said, or what kept it from being asked, down to its cause: it goes to a terminal.
+/// What the engine said, or the cause that kept it from being asked: it goes to a terminal.
 pub(super) fn told(error: &bollard::errors::Error) -> String {
     let text = match error {
         bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
@@ -25,9 +25,8 @@ pub(super) fn told(error: &bollard::errors::Error) -> String {
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         other => {
             let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
-            let mut said: Vec<String> = causes.map(ToString::to_string).collect();
-            said.dedup();
-            said.join(": ")
+            // What leads to it tells of the libraries that asked.
+            causes.last().map(ToString::to_string).unwrap_or_default()
         }
     };
     told_text(&text)

@@ -189,7 +189,7 @@ impl Talk {
             return Ok(Some(Ended::Command));
         }
         let cause = if self.complaint.is_empty() {
-            "it ended and did not say how".to_owned()
+            "it ended and did not say how, or its engine has gone".to_owned()
         } else {
             self.complaint.trim().to_owned()
         };
@@ -311,7 +311,7 @@ impl Talk {
                 Channel::Probe => {
                     if let (Some(inlet), [well]) = (&self.inlet, payload.as_slice()) {
                         // A companion that says more than it was asked must not keep its keeper waiting.
-                        let answer = [inlet::PROBE, u8::from(*well == 1)];
+                        let answer = [inlet::PROBE, *well];
                         let _ = rustix::net::send(inlet, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                     }
                 }
