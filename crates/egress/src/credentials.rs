@@ -248,3 +248,36 @@ pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
     };
     Denial::new(Guard::Unresolved, reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use credential::Value;
+
+    use super::*;
+
+    fn credential(values: impl IntoIterator<Item = String>) -> Credential {
+        let mut all = Credential::default();
+        for (number, value) in values.into_iter().enumerate() {
+            all.set(format!("f_{number}").parse().unwrap(), Value::new(Secret::from_text(value)).unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn none_that_is_in_use_is_let_go_for_others() {
+        let exposed = ("one".parse().unwrap(), Secret::from_text("exposed-value".into()));
+        let wallet = Wallet { exposed: vec![exposed], ..Wallet::default() };
+        let credentials = Credentials::new(wallet).unwrap();
+        let is_found = |text: &str| credentials.needles().scrub_text(text.as_bytes()).is_some();
+        let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
+        // One of more fields than are kept of what was rotated away.
+        credentials.look_for(&credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
+        assert!((0..MOST_LOOKED_FOR + 6).all(|n| is_found(&value("wide", n))));
+        // Rotated: by now only the latest are in use.
+        for number in 0..MOST_LOOKED_FOR {
+            credentials.look_for(&credential([value("narrow", number)]));
+        }
+        assert!(is_found("exposed-value") && is_found(&value("narrow", MOST_LOOKED_FOR - 1)));
+        assert!(!is_found(&value("wide", 0)) && credentials.needles.borrow().0.len() <= MOST_LOOKED_FOR);
+    }
+}

@@ -76,6 +76,25 @@ fn a_killed_command_line_takes_everything_with_it() {
     }
 }
 
+#[test]
+fn whoever_follows_a_run_that_is_killed_comes_to_an_end() {
+    for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
+        let script = format!(
+            "{TOOLS}{}",
+            r#"
+            "$PRODUCT" run --allow api.example.com -- sh -c 'curl -s -o /dev/null http://api.example.com/one; touch asked; sleep 60' & run=$!
+            await '[ -e asked ]'
+            "$PRODUCT" audit follow > followed 2>&1 & follows=$!
+            sleep 0.5; kill -0 $follows && all="$run $(pgrep -P $run)" && kill -STOP $all && kill -9 $all
+            await '! kill -0 $follows 2>/dev/null'; wait $follows; echo "code=$?"; cat followed"#
+        );
+        let ended = beside(&site, &script);
+        assert!(ended.stdout.contains("code=0\n") && ended.stdout.contains("/one"), "{ended}");
+        // Neither its parent nor the sidecar could write a last record.
+        assert!(ended.stdout.contains("was lost"), "{ended}");
+    }
+}
+
 /// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
 #[test]
 fn a_run_begins_as_its_caller_is() {

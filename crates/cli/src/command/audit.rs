@@ -40,6 +40,7 @@ pub(crate) fn audit(command: Audit) -> Done {
         Audit::Follow { run, json } => {
             let run = find(&state, &run)?;
             while let Some(why) = never_asked(&state, &run) {
+                let _ = runtime::reap_dead(&state);
                 if RunRecord::read(&state, &run)?.state != RunState::Running {
                     output::tell(&format!("run {run} {why}"));
                     return Ok(0);
@@ -142,8 +143,9 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
                 output::tell(&format!("run {run} was lost: there is no last record"));
                 return Ok(0);
             }
-            // Asked before it is read again: what it still wrote is shown.
-            is_lost = RunRecord::read(state, run)?.state == RunState::Lost;
+            // Asked before it is read again: what it still wrote is shown. A sidecar by itself has no record of a run.
+            let _ = runtime::reap_dead(state);
+            is_lost = RunRecord::read(state, run).is_ok_and(|record| record.state == RunState::Lost);
             reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
             std::thread::sleep(PAUSE);
             continue;
