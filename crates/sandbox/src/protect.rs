@@ -33,6 +33,8 @@ enum WhenAbsent {
     HoldByEmptyFile,
     /// It is enough to hold one of these.
     HoldOne,
+    /// Where one of those is held.
+    HoldWithOne,
     Leave,
 }
 
@@ -50,6 +52,7 @@ fn rows() -> impl Iterator<Item = Row> {
             "file" => WhenAbsent::HoldByFile,
             "void" => WhenAbsent::HoldByEmptyFile,
             "one" => WhenAbsent::HoldOne,
+            "with" => WhenAbsent::HoldWithOne,
             _ => WhenAbsent::Leave,
         };
         Some(Row { path: words.next()?.into(), when_absent })
@@ -147,9 +150,13 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     for row in rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave) {
         // A placeholder's own children need none: it cannot be written into.
         let below = |above: &Row| row.path.parent() == Some(&above.path);
-        let held =
-            |other: &Row| (other.when_absent, row.when_absent) == (WhenAbsent::HoldOne, WhenAbsent::HoldOne);
-        if !free.iter().any(|other| below(other) || held(other)) && is_free(root.as_fd(), &row.path) {
+        let is_one_held = free.iter().any(|other| other.when_absent == WhenAbsent::HoldOne);
+        let is_needed = match row.when_absent {
+            WhenAbsent::HoldOne => !is_one_held,
+            WhenAbsent::HoldWithOne => is_one_held,
+            _ => true,
+        };
+        if is_needed && !free.iter().any(below) && is_free(root.as_fd(), &row.path) {
             free.push(row);
         }
     }

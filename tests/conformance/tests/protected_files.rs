@@ -97,6 +97,16 @@ fn no_bare_repository_is_left_behind() {
         let writable = there.iter().filter(|name| bench.workspace().join(name).join("x").exists()).count();
         assert_eq!(writable, there.len(), "what was there is not protected: {there:?}: {ended}");
     }
+    // One that is there already is one, also while a run goes on.
+    let bench = Bench::new();
+    for name in ["refs/heads", "objects/info"] {
+        std::fs::create_dir_all(bench.workspace().join(name)).unwrap();
+    }
+    bench.file("workspace/HEAD", "ref: refs/heads/main\n");
+    bench.file("workspace/config", "[core]\n\tbare = true\n");
+    let ended =
+        bench.run(Backend::isolated()).shell("git -c safe.directory='*' rev-parse --is-bare-repository");
+    assert!(ended.code == 0 && ended.stdout.contains("true"), "{ended}");
 }
 
 #[test]
