@@ -192,12 +192,17 @@ pub(crate) struct Run {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Write a lockgate.toml that allows nothing yet
-    Init,
+    Init {
+        #[command(flatten)]
+        file: PolicyFile,
+    },
     /// Add a host to lockgate.toml
     Allow {
         /// HOST, HOST:PORT or a URL prefix ending in `*`
         #[arg(required = true)]
         targets: Vec<String>,
+        #[command(flatten)]
+        file: PolicyFile,
     },
     /// Deny a host in lockgate.toml, whatever else allows it
     Deny {
@@ -207,9 +212,15 @@ pub(crate) enum Policy {
         /// Told to whoever hits it
         #[arg(long)]
         reason: Option<String>,
+        #[command(flatten)]
+        file: PolicyFile,
     },
     /// Approve the workspace's lockgate.toml as it is now
-    Approve,
+    Approve {
+        /// The folder whose lockgate.toml it is [default: the current one]
+        #[arg(long, value_name = "DIR")]
+        workspace: Option<PathBuf>,
+    },
     /// List the rules in force
     Ls {
         #[command(flatten)]
@@ -232,6 +243,18 @@ pub(crate) enum Policy {
     },
     /// Print the JSON schema of the policy file
     Schema,
+}
+
+/// Which file is changed.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct PolicyFile {
+    /// A policy file, in place of the workspace's lockgate.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The folder whose lockgate.toml it is [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
 }
 
 /// `lockgate policy check`

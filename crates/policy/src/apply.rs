@@ -149,6 +149,7 @@ pub(crate) fn apply_limits(
     }
     let limits = &config.limits;
     spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
+    spec.disk_asked |= limits.disk.is_some();
     set_limits(origin, "limits", limits, &mut spec.limits)
 }
 

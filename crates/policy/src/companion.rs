@@ -47,6 +47,12 @@ pub struct Companion {
 }
 
 impl Companion {
+    /// Whether its own requests meet rules of its own, and not the run's.
+    #[must_use]
+    pub fn has_own_rules(&self) -> bool {
+        self.own_rules
+    }
+
     /// Compiles one entry; `rules` are those of its own egress, where it has them.
     pub(crate) fn compile(
         origin: &Origin,

@@ -32,6 +32,7 @@ impl Layers {
             terminal: Terminal::Auto,
             limits: Limits::default(),
             limits_asked: false,
+            disk_asked: false,
             env: EnvSpec::default(),
             mounts: Vec::new(),
             copies: Vec::new(),

@@ -91,6 +91,13 @@ pub(crate) fn refuse_unservable(at: &At<'_>, field: &str, port: Port) -> Result<
     }
 }
 
+impl Inbound {
+    /// Who may connect, as the policy writes it.
+    pub fn sources(&self) -> impl Iterator<Item = String> {
+        self.sources.iter().map(|range| format!("{}/{}", range.first, range.bits))
+    }
+}
+
 impl fmt::Display for Inbound {
     /// As a rule is called.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

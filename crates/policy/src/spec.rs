@@ -122,6 +122,8 @@ pub struct RunSpec {
     pub limits: Limits,
     /// Whether some layer asked for one of them, so that a host that cannot hold it refuses the run.
     pub limits_asked: bool,
+    /// Whether some layer asked for room outside the workspace, which is always held, if not always in full.
+    pub disk_asked: bool,
     /// Its environment.
     pub env: EnvSpec,
     /// What of the host is visible inside.

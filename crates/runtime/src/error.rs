@@ -113,6 +113,16 @@ pub enum Error {
         /// What is wrong, without the key.
         why: String,
     },
+    /// The key is gone with which what the vaults hold was sealed, and a new one would not open it.
+    #[error("open the vault: the key in {} is gone, and what is sealed there stays so (records: {sealed})", path.display())]
+    VaultKeyGone {
+        /// Where the key was.
+        path: PathBuf,
+        /// How many credentials there are, organisations' included.
+        sealed: usize,
+        /// The person's own vault.
+        vault: PathBuf,
+    },
     /// The vault cannot be used.
     #[error(transparent)]
     Vault(#[from] credential::VaultError),
@@ -195,6 +205,11 @@ impl Error {
                 let whose = OrganisationName::flag(organisation.as_ref());
                 Some(format!("lockgate creds set {provider}{whose}"))
             }
+            Self::VaultKeyGone { vault, .. } => Some(format!(
+                "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \
+                 values are lost: move {} away, with those of organisations, and set them again",
+                vault.display()
+            )),
             Self::OrganisationBesidePlatform { platform, .. } => {
                 Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
             }

@@ -65,15 +65,7 @@ impl Settings {
         caller: &Caller,
         state: &StateDirectory,
     ) -> Result<(Layers, Option<PathBuf>), Error> {
-        let mut layers = Layers::default();
-        if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
-            layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
-        }
-        if let Some(path) = user_file(caller)
-            && let Some(text) = read_policy_if_there(&path)?
-        {
-            layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
-        }
+        let mut layers = below_projects(caller)?;
         let workspace = request.workspace.as_ref().map_or(caller.directory.clone(), |w| caller.resolve(w));
         let project = workspace.join(PROJECT);
         let mut found = None;
@@ -104,6 +96,30 @@ impl Settings {
         }
         Ok((layers, found))
     }
+
+    /// What a file comes to that a person would name or approve, on top of what is always in force.
+    ///
+    /// # Errors
+    /// The first file or value that is wrong.
+    pub fn of_file(name: &str, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
+        let mut layers = below_projects(caller)?;
+        layers.push(Origin::Named(name.into()), config);
+        Ok(layers.compile()?)
+    }
+}
+
+/// The layers of the machine and of the person, which are under every project's.
+fn below_projects(caller: &Caller) -> Result<Layers, Error> {
+    let mut layers = Layers::default();
+    if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
+        layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
+    }
+    if let Some(path) = user_file(caller)
+        && let Some(text) = read_policy_if_there(&path)?
+    {
+        layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
+    }
+    Ok(layers)
 }
 
 fn user_file(caller: &Caller) -> Option<PathBuf> {

@@ -217,10 +217,26 @@ fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Er
     }
 }
 
+/// Makes the key, of vaults that are empty: a new one in the place of one that was lost would open nothing that is there.
 fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
-    make_directory(&directory.keys())?;
     let path = directory.keys().join(KEY);
+    let sealed = sealed(directory)?;
+    if sealed > 0 && path.exists() {
+        // Somebody else made it just now, and has used it.
+        return keyring(None, directory);
+    }
+    if sealed > 0 {
+        return Err(Error::VaultKeyGone { path, sealed, vault: directory.vault(None) });
+    }
+    make_directory(&directory.keys())?;
     let (ring, text) = Keyring::generate()
         .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })?;
     if make_once(&path, text.expose())? { Ok(ring) } else { keyring(None, directory) }
+}
+
+/// How many credentials are sealed with some key, in all vaults.
+fn sealed(directory: &StateDirectory) -> Result<usize, Error> {
+    let organisations = directory.organisations()?;
+    let all = std::iter::once(None).chain(organisations.iter().map(Some));
+    all.map(|whose| Ok(Vault::ids(&directory.vault(whose))?.len())).sum()
 }

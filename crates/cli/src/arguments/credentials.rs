@@ -88,7 +88,7 @@ pub(crate) struct ValueFlags {
     /// Read it from a variable
     #[arg(long, value_name = "NAME")]
     pub(crate) from_env: Option<String>,
-    /// Take what a command prints
+    /// Take what a command prints; the last flag, for all that follows is of that command
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     pub(crate) from_command: Vec<String>,
 }

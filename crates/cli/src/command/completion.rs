@@ -2,14 +2,20 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 
 use crate::arguments::Arguments;
 use crate::exit::Done;
 
 pub(crate) fn completion(shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "lockgate", &mut script);
+    clap_complete::generate(shell, &mut shown(&Arguments::command()), "lockgate", &mut script);
     std::io::stdout().write_all(&script)?;
     Ok(0)
+}
+
+/// A command line without the commands that only this program gives itself.
+fn shown(all: &Command) -> Command {
+    let subcommands = all.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
+    Command::new("lockgate").args(all.get_arguments()).subcommands(subcommands)
 }

@@ -8,6 +8,7 @@ pub(crate) mod creds;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;
+mod hint;
 pub(crate) mod image;
 mod import;
 pub(crate) mod policy;

@@ -1,19 +1,19 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
-use policy::{Asked, Carriage, Host, Method, Plane, Port, Target, View};
+use policy::{Asked, Carriage, Host, Method, Plane, Policy as Rules, Port, Target, View};
 
 use super::spec::settings;
-use super::{policy_check, policy_edit};
+use super::{hint, policy_check, policy_edit};
 use crate::arguments::{Policy, Spec};
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
 pub(crate) fn policy(command: Policy) -> Done {
     match command {
-        Policy::Init => policy_edit::init(),
-        Policy::Allow { targets } => policy_edit::allow(&targets),
-        Policy::Deny { targets, reason } => policy_edit::deny(&targets, reason.as_deref()),
-        Policy::Approve => policy_edit::approve(),
+        Policy::Init { file } => policy_edit::init(&file),
+        Policy::Allow { targets, file } => policy_edit::allow(&file, &targets),
+        Policy::Deny { targets, reason, file } => policy_edit::deny(&file, &targets, reason.as_deref()),
+        Policy::Approve { workspace } => policy_edit::approve(workspace),
         Policy::Ls { spec, json } => ls(&spec, Form::of(json)),
         Policy::Check(check) => policy_check::check(&check),
         Policy::Explain { spec, target, method } => explain(&spec, &target, &method),
@@ -25,32 +25,50 @@ pub(crate) fn policy(command: Policy) -> Done {
 }
 
 fn ls(spec: &Spec, form: Form) -> Done {
-    let policy = settings(spec)?.spec.policy;
-    for (effect, name, reach) in policy.rules() {
-        let line = match form {
-            Form::Json => {
-                serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach}).to_string()
-            }
-            Form::Text => format!("{effect:<5}  {reach:<48}  {name}"),
-        };
-        output::data(&line)?;
+    let spec = settings(spec)?.spec;
+    if form == Form::Json {
+        for (effect, name, reach) in spec.policy.rules() {
+            let line = serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach});
+            output::data(&line.to_string())?;
+        }
+        return Ok(0);
     }
-    if form == Form::Text {
-        let rest = if policy.is_open() {
-            "allow  everything else at public addresses"
+    ls_rules(&spec.policy, "")?;
+    for provider in spec.policy.providers().filter(|provider| !provider.exposed().is_empty()) {
+        row("expose", &provider.exposed().join(", "), &format!("provider {}", provider.id()))?;
+    }
+    for inbound in &spec.inbound {
+        let from = if inbound.is_local() {
+            "this machine".to_owned()
         } else {
-            "deny   everything else"
+            inbound.sources().collect::<Vec<_>>().join(", ")
         };
-        output::data(rest)?;
-        for provider in policy.providers().filter(|provider| !provider.exposed().is_empty()) {
-            output::data(&format!(
-                "expose {:<48}  provider {}",
-                provider.exposed().join(", "),
-                provider.id()
-            ))?;
+        row("admit", &format!("{from} to port {}", inbound.host_port), &inbound.to_string())?;
+    }
+    for companion in &spec.companions {
+        let ports: Vec<_> = companion.ports.iter().map(ToString::to_string).collect();
+        let rules = if companion.has_own_rules() { "rules of its own" } else { "the rules above" };
+        let named = format!("companion, image {}, {rules}", output::plain(&companion.image));
+        row("reach", &format!("{}:{}", companion.name, ports.join(",")), &named)?;
+        if companion.has_own_rules() {
+            ls_rules(&companion.policy, "  ")?;
         }
     }
     Ok(0)
+}
+
+/// The rules of a policy and what is left, in the order in which they are asked.
+fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
+    for (effect, name, reach) in policy.rules() {
+        row(&format!("{indent}{effect}"), &reach.to_string(), name.as_str())?;
+    }
+    let open = policy.is_open();
+    let rest = if open { "everything else at public addresses" } else { "everything else" };
+    output::data(&format!("{indent}{:<6} {rest}", if open { "allow" } else { "deny" }))
+}
+
+fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {
+    output::data(&format!("{effect:<6} {reach:<48}  {name}"))
 }
 
 /// What a target would meet on each plane: through the same `decide` that enforces.
@@ -110,7 +128,7 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
                 };
                 format!("allowed by {}{how}", grant.rule())
             }
-            Err(denial) => format!("denied: {denial}{}", hint(&denial)),
+            Err(denial) => format!("denied: {denial}{}", to_allow(&denial, spec)),
         };
         output::data(&format!("  {way:<22}  {line}"))?;
     }
@@ -122,8 +140,9 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     Ok(u8::from(!allowed))
 }
 
-fn hint(denial: &policy::Denial) -> String {
-    denial.hint.as_deref().map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default()
+fn to_allow(denial: &policy::Denial, flags: &Spec) -> String {
+    let told = |hint: &str| format!("\n{:26}to allow it: {}", "", hint::suited(hint, flags));
+    denial.hint.as_deref().map(told).unwrap_or_default()
 }
 
 /// A URL, or a host with a port, which then means HTTPS.

@@ -8,8 +8,9 @@ use egress::{Answers, Files, Gate, GateOptions};
 use policy::{Method, Policy};
 use serde::{Deserialize, Serialize};
 
+use super::hint;
 use super::spec::settings;
-use crate::arguments::PolicyCheck;
+use crate::arguments::{PolicyCheck, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;
 
@@ -43,12 +44,12 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let method = Method::parse(&arguments.method)
         .ok_or_else(|| Usage::error(format!("`{}` is not a method", arguments.method), "as in GET"))?;
     match &arguments.target {
-        Some(target) => one(&policy, &method, target),
+        Some(target) => one(&policy, &method, target, &arguments.spec),
         None => rows(&policy, &method),
     }
 }
 
-fn one(policy: &Policy, method: &Method, target: &str) -> Done {
+fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
     let verdict = egress::check(&gate(policy, None)?, method, target)?;
     match verdict.outcome {
         Ok((rule, target)) => {
@@ -59,7 +60,7 @@ fn one(policy: &Policy, method: &Method, target: &str) -> Done {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
             output::data(&format!("deny   {}: {}{rule}", denial.guard, denial.reason))?;
             if let Some(hint) = denial.hint {
-                output::data(&format!("       to allow it: {hint}"))?;
+                output::data(&format!("       to allow it: {}", hint::suited(&hint, flags)))?;
             }
             Ok(1)
         }

@@ -7,11 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig};
-use runtime::StateDirectory;
+use runtime::{Settings, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sandbox::Caller;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
+use crate::arguments::PolicyFile;
 use crate::exit::{Done, Usage};
 use crate::output;
 
@@ -24,41 +26,70 @@ const BLANK: &str = "\
 default = \"deny\"
 ";
 
-/// The file of the current folder, and who may approve it.
-struct Project {
+/// The file that is changed.
+struct PolicyText {
+    caller: Caller,
     path: PathBuf,
-    state: StateDirectory,
+    /// What it is called for people.
+    name: String,
     /// What stands there; empty if there is no file.
     text: String,
-    approved: bool,
+    /// Whose approval it needs. A file that the person names by itself needs none.
+    approval: Option<Approval>,
 }
 
-impl Project {
-    fn open() -> Result<Self, anyhow::Error> {
+struct Approval {
+    state: StateDirectory,
+    /// Whether what stood there had it.
+    given: bool,
+}
+
+impl PolicyText {
+    fn open(file: &PolicyFile) -> Result<Self, anyhow::Error> {
         let caller = super::caller()?;
-        let state = StateDirectory::of(&caller)?;
-        let path = caller.directory.join(FILE);
+        let (path, name) = match (&file.policy, &file.workspace) {
+            (Some(named), _) => (caller.resolve(named), named.display().to_string()),
+            (None, Some(folder)) => {
+                (caller.resolve(folder).join(FILE), folder.join(FILE).display().to_string())
+            }
+            (None, None) => (caller.directory.join(FILE), FILE.to_owned()),
+        };
         if path.is_dir() {
-            return Err(Usage::error(format!("{FILE} is a folder"), "is a run holding it?"));
+            return Err(Usage::error(
+                format!("{name} is a folder: a run that goes on there holds its place"),
+                "say it again once that run has ended, or give the next one --allow",
+            ));
         }
         let text = runtime::read_policy_if_there(&path)?.unwrap_or_default();
-        let approved = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
-        Ok(Self { path, state, text, approved })
+        let approval = match file.policy {
+            Some(_) => None,
+            None => {
+                let state = StateDirectory::of(&caller)?;
+                let given =
+                    text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
+                Some(Approval { state, given })
+            }
+        };
+        Ok(Self { caller, path, name, text, approval })
+    }
+
+    fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
+        toml::from_str(text).map_err(|e| {
+            Usage::error(format!("{}: {}", self.name, e.to_string().trim_end()), "mend it first")
+        })
     }
 
     /// Writes the new content, once it compiles.
     fn write(&self, text: &str) -> Result<(), anyhow::Error> {
-        let config: RunConfig = toml::from_str(text).map_err(|e| anyhow::anyhow!("{FILE}: {e}"))?;
-        let mut layers = Layers::default();
-        layers.push(Origin::Named(FILE.into()), config);
-        layers.compile().map_err(runtime::Error::Settings)?;
+        Settings::of_file(&self.name, self.parse(text)?, &self.caller)?;
         put(&self.path, text)?;
-        if self.approved {
-            runtime::approve(&self.state, &self.path, text)?;
-        } else {
-            output::tell(&format!(
-                "{FILE} holds more than you have approved; read it, then `lockgate policy approve`"
-            ));
+        match &self.approval {
+            Some(Approval { state, given: true }) => runtime::approve(state, &self.path, text)?,
+            Some(_) => output::tell(&format!(
+                "{} holds more than you have approved; read it, then `lockgate policy approve`",
+                self.name
+            )),
+            None => {}
         }
         Ok(())
     }
@@ -106,49 +137,65 @@ fn narrows_only(text: &str) -> bool {
     layers.compile().is_ok()
 }
 
-pub(crate) fn init() -> Done {
-    let project = Project::open()?;
-    if !project.text.is_empty() {
+pub(crate) fn init(file: &PolicyFile) -> Done {
+    let file = PolicyText::open(file)?;
+    if !file.text.is_empty() {
         return Err(Usage::error(
-            format!("{FILE} is there already"),
+            format!("{} is there already", file.name),
             "change it with `lockgate policy allow HOST`",
         ));
     }
-    project.write(BLANK)?;
-    output::tell(&format!("wrote {FILE}: nothing may leave yet"));
+    file.write(BLANK)?;
+    output::tell(&format!("wrote {}: nothing may leave yet", file.name));
     Ok(0)
 }
 
-pub(crate) fn allow(targets: &[String]) -> Done {
-    edit(targets, "allow", None)
+pub(crate) fn allow(file: &PolicyFile, targets: &[String]) -> Done {
+    edit(file, targets, "allow", None)
 }
 
-pub(crate) fn deny(targets: &[String], reason: Option<&str>) -> Done {
-    edit(targets, "deny", reason)
+pub(crate) fn deny(file: &PolicyFile, targets: &[String], reason: Option<&str>) -> Done {
+    edit(file, targets, "deny", reason)
 }
 
-fn edit(targets: &[String], list: &str, reason: Option<&str>) -> Done {
-    let project = Project::open()?;
-    let start = if project.text.is_empty() { BLANK } else { &project.text };
-    let mut document: DocumentMut = start.parse().map_err(|e| anyhow::anyhow!("{FILE}: {e}"))?;
+fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>) -> Done {
+    let file = PolicyText::open(file)?;
+    let name = &file.name;
+    let start = if file.text.is_empty() { BLANK } else { &file.text };
+    let mut document: DocumentMut = start.parse().map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    let rules = document
+        .entry("egress")
+        .or_insert_with(|| Item::Table(Table::new()))
+        .as_table_mut()
+        .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
+        .and_then(Item::as_array_of_tables_mut)
+        .ok_or_else(|| {
+            Usage::error(
+                format!("egress.{list} in {name} is written in one line"),
+                format!("write it as [[egress.{list}]] blocks"),
+            )
+        })?;
+    let mut added = Vec::new();
     for target in targets {
-        let rules = document
-            .entry("egress")
-            .or_insert_with(|| Item::Table(Table::new()))
-            .as_table_mut()
-            .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
-            .and_then(Item::as_array_of_tables_mut)
-            .ok_or_else(|| {
-                Usage::error(
-                    format!("egress.{list} in {FILE} is written in one line"),
-                    format!("write it as [[egress.{list}]] blocks"),
-                )
-            })?;
-        rules.push(rule(target, reason));
+        let rule = rule(target, reason);
+        if rules.iter().any(|there| is_same(there, &rule)) {
+            output::tell(&format!("{name}: {list} {target} is there already"));
+        } else {
+            rules.push(rule);
+            added.push(target.as_str());
+        }
     }
-    project.write(&document.to_string())?;
-    output::tell(&format!("{FILE}: {list} {}", targets.join(", ")));
+    if !added.is_empty() {
+        file.write(&document.to_string())?;
+        output::tell(&format!("{name}: {list} {}", added.join(", ")));
+    }
     Ok(0)
+}
+
+/// Whether two rules say the same, however they are written.
+fn is_same(one: &Table, other: &Table) -> bool {
+    let read = |rule: &Table| toml::from_str::<toml::Table>(&rule.to_string()).ok();
+    read(one).is_some_and(|read_one| read(other) == Some(read_one))
 }
 
 fn rule(target: &str, reason: Option<&str>) -> Table {
@@ -172,15 +219,18 @@ fn rule(target: &str, reason: Option<&str>) -> Table {
     rule
 }
 
-pub(crate) fn approve() -> Done {
-    let project = Project::open()?;
-    if project.text.is_empty() {
-        return Err(Usage::error(format!("there is no {FILE} here"), "`lockgate policy init` makes one"));
-    }
-    tell_bindings(&project.text);
+pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
+    let file = PolicyText::open(&PolicyFile { policy: None, workspace })?;
+    let name = &file.name;
+    let approval = file.approval.as_ref().filter(|_| !file.text.is_empty());
+    let Some(Approval { state, .. }) = approval else {
+        return Err(Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"));
+    };
+    tell_bindings(&file.parse(&file.text)?);
     if std::io::stdin().is_terminal() {
-        output::data(&project.text)?;
-        write!(std::io::stderr(), "Approve this file for runs in {}? [y/N] ", project.path.display())?;
+        // Somebody else may have written it, for this look at it.
+        file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;
+        write!(std::io::stderr(), "Approve this file for runs in {}? [y/N] ", file.path.display())?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if !answer.trim().eq_ignore_ascii_case("y") {
@@ -188,14 +238,13 @@ pub(crate) fn approve() -> Done {
             return Ok(1);
         }
     }
-    runtime::approve(&project.state, &project.path, &project.text)?;
-    output::tell(&format!("approved {FILE} as it is now; a change needs a new approval"));
+    runtime::approve(state, &file.path, &file.text)?;
+    output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
 }
 
 /// Where credentials would go that the file binds or exposes: what is easily overlooked in a long file.
-fn tell_bindings(text: &str) {
-    let Ok(config) = toml::from_str::<policy::RunConfig>(text) else { return };
+fn tell_bindings(config: &RunConfig) {
     for provider in &config.provider {
         let uris = provider.authorized_uris.join(", ");
         output::tell(&format!("it sends the credential `{}` to {uris}", output::plain(&provider.id)));

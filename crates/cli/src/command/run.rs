@@ -4,7 +4,7 @@ use policy::TerminalConfig;
 use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
-use super::spec;
+use super::{hint, spec};
 use crate::arguments::Run;
 use crate::exit::{self, Done, Usage};
 use crate::output;
@@ -15,9 +15,18 @@ const TOLD: usize = 20;
 const SUMMED_UP: usize = 3;
 
 pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
+    let json = arguments.json;
+    match begin(arguments, ahead) {
+        Err(error) if json => Ok(tell_failure(&error)),
+        done => done,
+    }
+}
+
+fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
-    let mut request = spec::request(&arguments.spec)?;
+    let flags = arguments.spec;
+    let mut request = spec::request(&flags)?;
     if arguments.terminal {
         request.flags.terminal = Some(TerminalConfig::Always);
     }
@@ -41,16 +50,15 @@ pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
                 }
                 return;
             }
-            let hint =
-                notice.hint.as_deref().map(|hint| format!("\n  to allow it: {hint}")).unwrap_or_default();
+            let hint = notice
+                .hint
+                .as_deref()
+                .map(|hint| format!("\n  to allow it: {}", hint::suited(hint, &flags)))
+                .unwrap_or_default();
             output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));
         }
     });
-    let finished = match finished {
-        Ok(finished) => finished,
-        Err(error) if json => return Ok(tell_failure(&error.into())),
-        Err(error) => return Err(error.into()),
-    };
+    let finished = finished?;
     if json {
         tell_json(&finished)?;
     } else {

@@ -42,6 +42,11 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
             "note: rules speak of paths or credentials, and without --ca no TLS is opened to see them",
         );
     }
+    for open in [Some(forward), gateway].into_iter().flatten().filter(|it| !it.ip().is_loopback()) {
+        output::tell(&format!(
+            "note: whoever reaches {open} uses this policy, and the credentials it binds: keep others away from it"
+        ));
+    }
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,

@@ -69,6 +69,7 @@ fn ready(
         directory: None,
         limits: companion.limits.clone(),
         limits_asked: companion.limits_asked,
+        disk_asked: false,
         env: EnvSpec { set: companion.env.clone(), pass: Vec::new() },
         terminal: Terminal::Never,
         policy: companion.policy.clone(),

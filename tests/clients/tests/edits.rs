@@ -1,0 +1,155 @@
+//! Rules that a person adds by `lockgate policy`, and what a denial tells them to add: followed to the letter, it allows what was
+//! denied. S4.60, S4.66; the layers of docs/policy.md.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+
+const NEEDS: &[Need] = &[Need::Program("curl")];
+const RULE: &str = "host = \"www.example.org\"";
+
+/// A shell of the caller's, in the workspace, for which `lockgate` is the product.
+fn shell(site: &Site, script: &str) -> Ended {
+    let mut command: Command = site.world().command("/bin/sh");
+    let product = product().expect("`Site` asked first");
+    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
+    command.args(["-uc", &script]).current_dir(site.workspace());
+    command.env("PRODUCT", product).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+fn read(path: &std::path::Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn a_rule_is_written_once_and_into_the_file_that_was_named() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let project = site.workspace().join("lockgate.toml");
+    let ended = shell(
+        &site,
+        "lockgate policy allow www.example.org www.example.org && lockgate policy allow www.example.org",
+    );
+    assert_eq!(ended.code, 0, "{ended}");
+    assert_eq!(read(&project).matches(RULE).count(), 1, "{}", read(&project));
+    assert_eq!(ended.stderr.matches("is there already").count(), 2, "{ended}");
+    let before = read(&project);
+    let (folder, named) = (site.folder("other"), site.outside().join("named.toml"));
+    let (folder_text, named_text) = (folder.to_str().expect("UTF-8"), named.to_str().expect("UTF-8"));
+    for words in [
+        &["policy", "allow", "--policy", named_text, "www.example.org"][..],
+        &["policy", "deny", "--policy", named_text, "--reason", "not today", "www.example.org:80"],
+        &["policy", "allow", "--workspace", folder_text, "www.example.org"],
+    ] {
+        let ended = site.lockgate(words);
+        assert_eq!(ended.code, 0, "{ended}");
+    }
+    assert_eq!(read(&project), before);
+    let named = read(&named);
+    assert!(named.contains(RULE) && named.contains("reason = \"not today\""), "{named}");
+    // What was added there by the person is approved there.
+    assert!(read(&folder.join("lockgate.toml")).contains(RULE));
+    let ended = shell(
+        &site,
+        &format!("cd {folder_text} && lockgate run -- curl -sSf -o /dev/null http://www.example.org/"),
+    );
+    assert_eq!(ended.code, 0, "{ended}");
+    let ended = site.lockgate(&[
+        "policy",
+        "allow",
+        "--policy",
+        named_text,
+        "--workspace",
+        folder_text,
+        "www.example.org",
+    ]);
+    assert_eq!(ended.code, 2, "{ended}");
+}
+
+#[test]
+fn what_a_denial_recommends_allows_it() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let named = site.file("a policy.toml", "[egress]\ndefault = \"deny\"\n");
+    let folder = site.folder("elsewhere");
+    let (named, folder) =
+        (format!("--policy '{}'", named.display()), format!("--workspace '{}'", folder.display()));
+    for (flags, recommended) in [
+        (named.as_str(), format!("lockgate policy allow {named} www.example.org:80")),
+        // A path of plain letters needs no quotes.
+        (&folder, format!("lockgate policy allow {} www.example.org:80", folder.replace('\'', ""))),
+        ("--no-project", "--allow www.example.org:80".to_owned()),
+        ("", "lockgate policy allow www.example.org:80".to_owned()),
+    ] {
+        let ask = |more: &str| {
+            shell(
+                &site,
+                &format!(
+                    "lockgate run {flags} {more} -- curl -sS -m 5 -o /dev/null -w '%{{http_code}}' http://www.example.org/"
+                ),
+            )
+        };
+        let denied = ask("");
+        assert!(denied.stdout.ends_with("403"), "{flags}: {denied}");
+        let hint = denied.stderr.lines().find_map(|line| line.trim().strip_prefix("to allow it: "));
+        assert_eq!(hint, Some(recommended.as_str()), "{denied}");
+        let allowed = if recommended.starts_with("--") {
+            ask(&recommended)
+        } else {
+            let ended = shell(&site, &recommended);
+            assert_eq!(ended.code, 0, "{ended}");
+            ask("")
+        };
+        assert!(allowed.stdout.ends_with("200"), "{flags}: {allowed}");
+    }
+    let explained = shell(&site, "lockgate policy explain --no-project https://files.example.com/x");
+    assert!(explained.stdout.contains("to allow it: --allow files.example.com:443"), "{explained}");
+    let checked = shell(&site, "lockgate policy check --no-project https://files.example.com/x");
+    assert!(checked.stdout.contains("to allow it: --allow files.example.com:443"), "{checked}");
+}
+
+#[test]
+fn a_file_may_lean_on_what_the_person_has_always_in_force() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let home = site.folder("config");
+    fs::create_dir(home.join("lockgate")).expect("room");
+    let config = r#"
+[[provider]]
+id = "mine"
+authorized_uris = ["https://protocols.example/*"]
+env = "MINE_TOKEN"
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+"#;
+    fs::write(home.join("lockgate/config.toml"), config).expect("room");
+    fs::set_permissions(home.join("lockgate"), fs::Permissions::from_mode(0o755)).expect("ours");
+    fs::write(site.workspace().join("lockgate.toml"), "[env.variable.MINE_TOKEN]\nexpose = true\n")
+        .expect("room");
+    let home = home.display();
+    let with = |script: &str| shell(&site, &format!("export XDG_CONFIG_HOME='{home}'\n{script}"));
+    let ended =
+        with("lockgate policy approve && lockgate policy allow www.example.org && lockgate policy ls");
+    assert!(ended.code == 0 && ended.stdout.contains("www.example.org"), "{ended}");
+    // Without the person's own it is wrong still, and stays as it was.
+    let before = read(&site.workspace().join("lockgate.toml"));
+    let ended = shell(&site, "lockgate policy allow other.example.org");
+    assert!(ended.code == 2 && ended.stderr.contains("MINE_TOKEN"), "{ended}");
+    assert_eq!(read(&site.workspace().join("lockgate.toml")), before);
+}
+
+#[test]
+fn what_cannot_be_changed_now_is_told_with_what_to_do() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = r#"lockgate run -- sh -c 'touch begun; until [ -e end ]; do sleep 0.02; done' & run=$!
+        i=0; until [ -e begun ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+        lockgate policy allow www.example.org; echo held=$?; touch end; wait $run; echo run=$?"#;
+    let ended = shell(&site, script);
+    assert!(ended.stdout.contains("held=2\nrun=0"), "{ended}");
+    assert!(ended.stderr.contains("a run that goes on there holds its place"), "{ended}");
+    assert!(!site.workspace().join("lockgate.toml").exists(), "{ended}");
+    // Nor is one approved that no run could read.
+    fs::write(site.workspace().join("lockgate.toml"), "\u{1b}[2J = 1\n").expect("room");
+    let ended = site.lockgate(&["policy", "approve"]);
+    assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended}");
+}
