@@ -131,6 +131,7 @@ fn options(rules: &str) -> GateOptions {
         authority: None,
         wallet: Wallet::default(),
         companions: egress::Companions::default(),
+        machine: Vec::new(),
     }
 }
 

@@ -21,6 +21,6 @@ pub use place::{Place, Unfit};
 pub use placeholder::{Placeholder, PlaceholderError};
 pub use scrub::{Needles, Scrubber};
 pub use secret::Secret;
-pub use template::{RenderError, Template, TemplateError, substitute};
+pub use template::{RenderError, Template, TemplateError, is_template, substitute};
 pub use value::{Value, ValueError};
 pub use vault::{Damage, Entry, Rotation, Vault, VaultError};

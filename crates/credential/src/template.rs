@@ -127,6 +127,12 @@ pub fn substitute(
     fill(body, &placeholders, credential, place)
 }
 
+/// Whether a text of any octets holds a placeholder, of whatever name.
+#[must_use]
+pub fn is_template(text: &[u8]) -> bool {
+    placeholders(text).next().is_some()
+}
+
 /// The placeholders of a text, braces included.
 fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;

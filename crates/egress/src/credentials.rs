@@ -68,8 +68,18 @@ pub(crate) struct Credentials {
     /// What the command was given by value, and what to look for where it may be written down.
     exposed: (Vec<(ProviderId, Secret)>, Needles),
     organisation: Option<OrganisationName>,
-    /// What gives a right to configure this sidecar, until it has been used.
-    once: RefCell<Option<Secret>>,
+    once: RefCell<Once>,
+}
+
+/// The right to configure this sidecar.
+#[derive(Debug)]
+enum Once {
+    /// Whoever has the secret may.
+    Open(Secret),
+    /// Somebody who has it is about to.
+    Taken(Secret),
+    /// It was used, or there never was one.
+    Used,
 }
 
 impl Credentials {
@@ -90,32 +100,39 @@ impl Credentials {
             placeholders: placeholders.into_iter().collect(),
             exposed: (exposed, veil),
             organisation,
-            once: RefCell::new(configure_once),
+            once: RefCell::new(configure_once.map_or(Once::Used, Once::Open)),
         })
     }
 
     /// Whether a bearer may configure this sidecar: the one-time secret, compared in constant time, and not used yet.
-    pub(crate) fn begin_to_configure(&self, bearer: &[u8]) -> Result<Secret, &'static str> {
+    pub(crate) fn begin_to_configure(&self, bearer: &[u8]) -> Result<(), &'static str> {
         let mut once = self.once.borrow_mut();
-        match once.take() {
-            None => Err("Already configured"),
-            Some(secret) if secret.matches(bearer) => Ok(secret),
-            Some(other) => {
-                *once = Some(other);
-                Err("Unauthorized")
+        let secret = match &*once {
+            Once::Used => return Err("Already configured"),
+            Once::Open(secret) | Once::Taken(secret) if !secret.matches(bearer) => {
+                return Err("Unauthorized");
             }
-        }
+            Once::Taken(_) => return Err("It is being configured"),
+            Once::Open(secret) => secret.clone(),
+        };
+        *once = Once::Taken(secret);
+        Ok(())
     }
 
     /// Gives the right back: what was sent cannot be used.
-    pub(crate) fn configure_later(&self, once: Secret) {
-        *self.once.borrow_mut() = Some(once);
+    pub(crate) fn configure_later(&self) {
+        let mut once = self.once.borrow_mut();
+        if let Once::Taken(secret) = &*once {
+            let secret = secret.clone();
+            *once = Once::Open(secret);
+        }
     }
 
     /// Takes up a platform, once and for ever. S0.41
     pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), &'static str> {
         let platform = Platform::at(address, token)?;
         *self.platform.borrow_mut() = Some(Rc::new(platform));
+        *self.once.borrow_mut() = Once::Used;
         Ok(())
     }
 
@@ -159,7 +176,9 @@ impl Credentials {
             if held.0 != generation {
                 *held = (generation, HashMap::new());
             }
-            if let Some(found) = held.1.get(provider) {
+            // A platform elsewhere does not tell of changes, so it is asked each time.
+            let is_told = self.platform.borrow().as_ref().is_none_or(|platform| platform.is_inherited());
+            if let Some(found) = held.1.get(provider).filter(|_| is_told) {
                 return Ok(Rc::clone(found));
             }
         }
@@ -191,6 +210,14 @@ impl Credentials {
         }
         drop(cache);
         Ok(held)
+    }
+
+    /// Fetches a credential anew that was refused upstream, or tells that there is no other.
+    pub(crate) async fn renew(&self, refused: &Held) {
+        match self.fetch(refused.provider()).await {
+            Ok(new) if !new.is_same_as(refused) => {}
+            _ => self.report_refused(refused.provider()).await,
+        }
     }
 
     /// What to look for in answers: what was written at an upstream with one request can be read with another.

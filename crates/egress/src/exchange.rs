@@ -195,7 +195,7 @@ impl Exchange<Granted> {
             return Ok(self.pin_companion());
         }
         let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
-        self.resolve(gate.answers(), proxy).await?.guard()
+        self.resolve(gate.answers(), proxy).await?.guard(gate)
     }
 
     /// The same, through a proxy that the request itself names.
@@ -207,7 +207,7 @@ impl Exchange<Granted> {
         if self.stage.0.is_companion() {
             return Ok(self.pin_companion());
         }
-        self.resolve(gate.answers(), Some(proxy)).await?.guard()
+        self.resolve(gate.answers(), Some(proxy)).await?.guard(gate)
     }
 
     /// A companion is part of the run: its name is not resolved, and no proxy is on the way to it.
@@ -244,7 +244,7 @@ impl Exchange<Granted> {
 
 impl Exchange<Resolved> {
     /// Judges every address, every time (E14).
-    pub(crate) fn guard(self) -> Result<Exchange<Pinned>, Denial> {
+    pub(crate) fn guard(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         let Resolved { grant, found, proxy } = self.stage;
         if proxy.is_some() && found.is_empty() {
             return Ok(Exchange {
@@ -253,14 +253,20 @@ impl Exchange<Resolved> {
             });
         }
         let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
-        let vetted =
-            grant.vet(&found).and_then(|()| match found.iter().find(|ip| !named(ip) && is_own(**ip)) {
-                None => Ok(()),
-                Some(own) => Err(Denial::new(
-                    Guard::Address,
-                    format!("{} is at {own}, which is this machine", grant.host()),
-                )),
-            });
+        let vetted = grant.vet(&found).and_then(|()| {
+            found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match gate.is_own(*ip) {
+                Ok(false) => Ok(()),
+                Ok(true) => {
+                    let why = format!("{} is at {ip}, which is this machine", grant.host());
+                    Err(Denial::new(Guard::Address, why))
+                }
+                Err(error) => {
+                    let why =
+                        format!("{ip} may be this machine's own, and the kernel does not tell: {error}");
+                    Err(Denial::new(Guard::Address, why))
+                }
+            })
+        });
         if let Err(denial) = vetted {
             return Err(self.record.deny(denial.with_rule(grant.rule().as_str())));
         }
@@ -270,18 +276,6 @@ impl Exchange<Resolved> {
         let addresses = direct.map(|ip| PinnedAddr(Pin::Outside(SocketAddr::new(ip, port)))).collect();
         Ok(Exchange { stage: Pinned { grant, addresses, proxy, reached: None }, record: self.record })
     }
-}
-
-/// Whether an address belongs to this machine: a service here may be kept from the world by a firewall that a local
-/// connection does not pass. The kernel is asked which source it would use; nothing is sent.
-fn is_own(address: IpAddr) -> bool {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    std::net::UdpSocket::bind((any, 0))
-        .and_then(|socket| socket.connect((address, 9)).and_then(|()| socket.local_addr()))
-        .is_ok_and(|source| source.ip() == address)
 }
 
 impl Exchange<Pinned> {

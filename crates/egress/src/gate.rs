@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -16,6 +17,7 @@ use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
 use crate::notice::{Notices, Summary};
+use crate::own::is_own;
 use crate::rate::Rates;
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
@@ -47,6 +49,8 @@ pub struct GateOptions {
     pub wallet: Wallet,
     /// The services beside the command.
     pub companions: Companions,
+    /// Addresses of the machine whose kernel is not asked here: that of an engine's containers knows their own alone.
+    pub machine: Vec<IpAddr>,
 }
 
 /// What keeps a gate from opening.
@@ -86,6 +90,7 @@ pub struct Gate {
     trust: Trust,
     pool: Pool,
     companions: Companions,
+    machine: Vec<IpAddr>,
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: RefCell<Ledger>,
@@ -113,6 +118,7 @@ impl Gate {
             authority,
             wallet,
             companions,
+            machine,
         } = options;
         let (found, bundle) = files.into_parts();
         let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
@@ -130,6 +136,7 @@ impl Gate {
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
             companions,
+            machine,
             run,
         }))
     }
@@ -137,6 +144,14 @@ impl Gate {
     /// Names the companions of the run in its audit, before anything is asked for.
     pub fn name_companions(&self, companions: &[CompanionChain]) {
         companions.iter().for_each(|companion| self.audit.borrow_mut().name_companion(companion));
+    }
+
+    /// Whether an address is the machine's own.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub(crate) fn is_own(&self, address: IpAddr) -> io::Result<bool> {
+        Ok(self.machine.contains(&address) || is_own(address)?)
     }
 
     pub(crate) fn companions(&self) -> &Companions {

@@ -63,8 +63,9 @@ impl std::fmt::Debug for Platform {
     }
 }
 
-/// What the platform answers.
+/// What the platform answers. What else it says would narrow the credential, and is heeded by nobody here: it is refused.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Answer {
     /// Whose it is, where the platform says so.
     #[serde(default)]
@@ -82,9 +83,22 @@ impl Platform {
     /// resolver, so it is an address.
     pub(crate) fn at(address: &str, token: Secret) -> Result<Self, &'static str> {
         let rest = address.strip_prefix("http://").ok_or("platformApiUrl begins with http://")?;
-        let address =
+        let address: SocketAddr =
             rest.trim_end_matches('/').parse().map_err(|_| "platformApiUrl names an address and a port")?;
+        if address.port() == 0 {
+            return Err("platformApiUrl names a port that is none");
+        }
+        // It stands in a header of each question.
+        let octets = token.expose();
+        if octets.is_empty() || !octets.iter().all(u8::is_ascii_graphic) {
+            return Err("runToken is empty, or holds what no header may");
+        }
         Ok(Self { token, place: Place::Address(address) })
+    }
+
+    /// Whether it is the process that started this one.
+    pub(crate) fn is_inherited(&self) -> bool {
+        matches!(self.place, Place::Inherited { .. })
     }
 
     /// Asks for a provider's credential.

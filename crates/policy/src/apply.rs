@@ -13,7 +13,7 @@ use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
-use crate::proxy::{Proxies, Proxy};
+use crate::proxy::{Proxies, Proxy, Way};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::{Backend, RunSpec, Terminal, Wiring};
@@ -321,10 +321,10 @@ fn apply_proxies(origin: &str, config: &RunConfig, proxies: &mut Proxies) -> Res
     }
     match config.egress.proxy.as_deref() {
         None => {}
-        Some("direct") => proxies.chosen = None,
+        Some("direct") => proxies.chosen = Way::Direct,
         Some(id) => {
             let known = proxies.declared.iter().find(|proxy| proxy.id == id).cloned();
-            proxies.chosen = Some(known.ok_or_else(|| {
+            proxies.chosen = Way::Through(known.ok_or_else(|| {
                 let names: Vec<&str> = proxies.declared.iter().map(|proxy| proxy.id.as_str()).collect();
                 let hint = match names.as_slice() {
                     [] => "none is declared; a proxy is a [[proxy]] of the policy file".to_owned(),

@@ -41,11 +41,24 @@ impl Path {
             decoded = next;
         }
         let decoded = String::from_utf8_lossy(&decoded).into_owned();
-        let mut collapsed = decoded.clone();
-        while collapsed.contains("//") {
-            collapsed = collapsed.replace("//", "/");
-        }
+        let collapsed = collapsed(&decoded);
         vec![self.0.to_string(), decoded, collapsed]
+    }
+
+    /// The most lenient reading, in lower case: decoded, cut where a query or a fragment would begin, without the parameters of
+    /// its segments and what some readers drop at a segment's end, and with repeated slashes collapsed.
+    pub(crate) fn lenient(&self) -> String {
+        let mut decoded = self.0.as_bytes().to_vec();
+        while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
+            decoded = next;
+        }
+        let decoded = String::from_utf8_lossy(&decoded).to_ascii_lowercase();
+        let path = decoded.split(['?', '#']).next().unwrap_or_default();
+        let name = |segment: &str| {
+            let name = segment.split(';').next().unwrap_or_default();
+            name.trim_end_matches([' ', '.']).to_owned()
+        };
+        collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
     }
 
     /// Refuses a path that could mean another place to some reader: dot segments at any level of decoding (also
@@ -70,12 +83,21 @@ impl fmt::Display for Path {
     }
 }
 
+fn collapsed(path: &str) -> String {
+    let mut path = path.to_owned();
+    while path.contains("//") {
+        path = path.replace("//", "/");
+    }
+    path
+}
+
 fn check_level(path: &[u8]) -> Result<(), Denial> {
     if path.iter().any(|b| *b < 0x20 || *b == 0x7f || *b == b'\\') {
         return Err(refuse("it holds a control octet or a backslash"));
     }
     let climbs = path.split(|b| *b == b'/').any(|segment| {
-        let name = segment.split(|b| *b == b';').next().unwrap_or(segment);
+        // Of a decoded path some readers cut off what would begin a query or a fragment, and blanks.
+        let name = segment.split(|b| b";?#".contains(b)).next().unwrap_or(segment).trim_ascii_end();
         name == b"." || name == b".."
     });
     if climbs { Err(refuse("it holds a `.` or `..` segment")) } else { Ok(()) }
@@ -140,11 +162,34 @@ mod tests {
             "/v1/%ff",
             "/v1/%252f",
             "/v1/.%2e",
+            "/v1/..%3fx",
+            "/v1/..%23x",
+            "/v1/..%20/x",
+            "/v1/%252e%252e%253f",
         ] {
             assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_err(), "{path}");
         }
         for path in ["/v1/...", "/v1/a;b=..x", "/v1/%41", "/v1/%c3%a9", "/v1/..a", "/v1//x", "/", "/v1/%25"] {
             assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_most_lenient_reading_drops_what_some_reader_drops() {
+        for (path, reading) in [
+            ("/", "/"),
+            ("/Exact", "/exact"),
+            ("/exact;a=b", "/exact"),
+            ("/a;v=1/b;c", "/a/b"),
+            ("/;/a", "/a"),
+            ("//a///b/", "/a/b/"),
+            ("/exact%3fx", "/exact"),
+            ("/exact%2523x", "/exact"),
+            ("/exact%20", "/exact"),
+            ("/a./b. .", "/a/b"),
+            ("/a%3bv/b", "/a/b"),
+        ] {
+            assert_eq!(Path::new(path).lenient(), reading, "{path}");
         }
     }
 

@@ -218,7 +218,7 @@ fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, Co
         _ => return Err(bad("", "give one of `header`, `query` and `basic`")),
     };
     let value = value.as_ref().ok_or_else(|| bad("value", "is missing, as in `Bearer {{access_token}}`"))?;
-    if !value.contains("{{") || value.contains(['\r', '\n', '\0']) {
+    if !names_fields(value) || value.contains(['\r', '\n', '\0']) {
         return Err(bad("value", "it must name a field of the credential, as in `Bearer {{access_token}}`"));
     }
     let field = format!("{}.inject.at", at.field);
@@ -257,9 +257,29 @@ fn is_variable(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// Whether a value has a `{{field}}`, and no `{{` that is none: that would be sent as it stands.
+fn names_fields(value: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut openings = value.split("{{").skip(1).peekable();
+    openings.peek().is_some()
+        && openings.all(|rest| {
+            rest.split_once("}}").is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_word))
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_names_its_fields_whole() {
+        for good in ["{{a}}", "Bearer {{access_token}}", "{{user}}:{{pass_word}}", "x{{a}}}"] {
+            assert!(names_fields(good), "{good}");
+        }
+        for bad in ["", "fixed", "{{token", "{{}}", "{{a b}}", "{{a}} {{b", "{{{a}}", "{{a-b}}"] {
+            assert!(!names_fields(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn names_are_held_to_their_form() {

@@ -87,15 +87,30 @@ impl fmt::Display for Proxy {
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     pub(crate) declared: Vec<Arc<Proxy>>,
-    pub(crate) chosen: Option<Arc<Proxy>>,
+    pub(crate) chosen: Way,
     pub(crate) direct: Vec<HostPattern>,
+}
+
+/// What a policy says of the way out.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Way {
+    /// Nothing, so that the environment may.
+    #[default]
+    Unsaid,
+    /// That there is no proxy on it.
+    Direct,
+    /// Through this one.
+    Through(Arc<Proxy>),
 }
 
 impl Proxies {
     /// The proxy on the way to a host, if one is. S0.54
     #[must_use]
     pub fn on_the_way_to(&self, host: &Host) -> Option<&Arc<Proxy>> {
-        self.chosen.as_ref().filter(|_| !self.direct.iter().any(|pattern| pattern.matches(host)))
+        match &self.chosen {
+            Way::Through(proxy) if !self.direct.iter().any(|pattern| pattern.matches(host)) => Some(proxy),
+            Way::Through(_) | Way::Direct | Way::Unsaid => None,
+        }
     }
 
     /// A declared proxy, by its name or its address.

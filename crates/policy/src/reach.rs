@@ -261,6 +261,18 @@ impl PathReach {
     fn may_reach(&self, path: &Path) -> bool {
         path.check_cannot_climb(EncodedSlash::Refuse).is_err()
             || path.readings().iter().any(|reading| self.covers(reading))
+            || self.covers_leniently(&path.lenient())
+    }
+
+    /// The same of the most lenient reading: readers that take it differ in case and in a slash at the end as well.
+    fn covers_leniently(&self, path: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => {
+                path.trim_end_matches('/') == exact.to_ascii_lowercase().trim_end_matches('/')
+            }
+            Self::Prefix(prefix) => path.starts_with(&prefix.to_ascii_lowercase()),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::beside::Beside;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::HostPattern;
 use crate::provider::Provider;
-use crate::proxy::{Proxies, Proxy};
+use crate::proxy::{Proxies, Proxy, Way};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::target::Port;
@@ -114,11 +114,11 @@ impl Policy {
 
     /// Takes a proxy that the environment names, where nothing else chose one. S1.29
     pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
-        if self.proxies.chosen.is_none() {
+        if matches!(self.proxies.chosen, Way::Unsaid) {
             self.proxies.direct.extend(direct);
             let proxy = Arc::new(proxy);
             self.proxies.declared.push(Arc::clone(&proxy));
-            self.proxies.chosen = Some(proxy);
+            self.proxies.chosen = Way::Through(proxy);
         }
     }
 }

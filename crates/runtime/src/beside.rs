@@ -105,6 +105,7 @@ impl Beside<'_> {
             companions: entrances,
             inbound,
             chains,
+            machine: Vec::new(),
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());

@@ -1,6 +1,7 @@
 //! The sidecar process beside a run.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -41,6 +42,8 @@ pub(crate) struct Errand {
     pub(crate) inbound: Option<InboundPorts>,
     /// The companions that its audit names.
     pub(crate) chains: Vec<CompanionChain>,
+    /// The addresses of the machine, where the sidecar's kernel has others.
+    pub(crate) machine: Vec<IpAddr>,
 }
 
 impl Errand {
@@ -147,6 +150,7 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         authority,
         wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
         companions,
+        machine: errand.machine.clone(),
     })?;
     gate.name_companions(&errand.chains);
     let Some(set) =

@@ -286,6 +286,7 @@ impl Inside {
             authority,
             wallet,
             companions: egress::Companions::default(),
+            machine: Vec::new(),
         })?;
         let ready = || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;

@@ -118,9 +118,12 @@ fn the_environments_is_the_last_that_is_heard() {
     assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
     assert_eq!(log(&left), ["connect protocols.example:443 bob:p@ss"], "{}", left.ended);
     // A policy that chooses is heard first, also where it chooses none.
-    let left = beside(&site, "egress.proxy = \"direct\"", &[], ASK);
+    let left = beside(&site, "egress.proxy = \"direct\"", &environment, ASK);
     assert_eq!(left.said("opened"), "200", "{}", left.ended);
     assert_eq!(log(&left), [""; 0], "{}", left.ended);
+    let left = beside(&site, "egress.proxy = \"plain\"", &environment, ASK);
+    let plain = ["connect protocols.example:443 -", "connect api.example.com:443 -"];
+    assert_eq!(log(&left)[..1], plain[..1], "{}", left.ended);
 }
 
 #[test]

@@ -19,7 +19,8 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 placeholders = "anywhere"
 "#;
 
-/// A platform: what it answers is the file `answer`, `STATUS BODY`; what it was asked is in the file `asked`.
+/// A platform: what it answers is the file `answer`, `STATUS BODY`, and what is in `then` after the next answer; what it was asked
+/// is in the file `asked`.
 const PLATFORM: &str = r#"import http.server, os, sys, time
 folder = sys.argv[1]
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -34,6 +35,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             status, body = "204", ""
         else:
             status, body = open(folder + "/answer").read().split(" ", 1)
+            if os.path.exists(folder + "/then"): os.rename(folder + "/then", folder + "/answer")
         if body == "hang": time.sleep(30)
         self.send_response(int(status))
         self.send_header("Content-Length", str(len(body.encode())))
@@ -44,11 +46,12 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 9100), Handler)
 open(folder + "/ready", "w").close()
 server.serve_forever()
 "#;
-/// Begins a script: the platform, `gives VALUE`, `configure BEARER`, `one KEY`, `model KEY`.
+/// Begins a script: the platform, `gives VALUE`, `then_gives VALUE`, `configure BEARER`, `one KEY`, `model KEY`.
 const TOOLS: &str = r#"
 rm -f "$HERE/ready"; /usr/bin/python3 "$HERE/platform.py" "$HERE" & platform=$!
 await '[ -e "$HERE/ready" ]'; rm "$HERE/ready"; : > "$HERE/asked"
 gives() { printf '200 {"fields":{"access_token":"%s"}}' "$1" > "$HERE/answer.new"; mv "$HERE/answer.new" "$HERE/answer"; }
+then_gives() { printf '200 {"fields":{"access_token":"%s"}}' "$1" > "$HERE/then"; }
 configure() { gate -w ' %{http_code}' -H "Authorization: Bearer $1" --data "{\"runToken\":\"$TOKEN\",\"platformApiUrl\":\"http://127.0.0.1:9100\"}" http://127.0.0.1:8080/configure; echo; }
 one() { key=$1; shift; printf '%s=%s\n' $key "$(proxy https://protocols.example/echo one -w ' %{http_code}' "$@")"; }
 model() { key=$1; shift; printf '%s=%s\n' $key "$(proxy https://api.openai.com/v1/models model -w ' %{http_code}' "$@" | tr -d '\n')"; }
@@ -108,7 +111,7 @@ fn it_is_told_once_whose_it_is() {
         echo "none=$(gate -w ' %{http_code}' -X POST http://127.0.0.1:8080/configure)"
         echo "basic=$(gate -w ' %{http_code}' -u "a:$CONFIG_SECRET" -X POST http://127.0.0.1:8080/configure)"
         echo "get=$(gate -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $CONFIG_SECRET" http://127.0.0.1:8080/configure)"
-        for body in '' '{}' '{"runToken":"x"}' '{"runToken":"x","platformApiUrl":"https://127.0.0.1:9100"}' '{"runToken":"x","platformApiUrl":"http://platform:9100"}' not-json; do
+        for body in '' '{}' '{"runToken":"","platformApiUrl":"http://127.0.0.1:9100"}' '{"runToken":"a\r\nb: c","platformApiUrl":"http://127.0.0.1:9100"}' '{"runToken":"x","platformApiUrl":"http://127.0.0.1:0"}' '{"runToken":"x","platformApiUrl":"http://127.0.0.1:9100","proxyUrl":"http://127.0.0.1:1"}' '{"runToken":"x"}' '{"runToken":"x","platformApiUrl":"https://127.0.0.1:9100"}' '{"runToken":"x","platformApiUrl":"http://platform:9100"}' not-json; do
             n=$((${n:-0}+1)); echo "bad$n=$(gate -w ' %{http_code}' -H "Authorization: Bearer $CONFIG_SECRET" --data "$body" http://127.0.0.1:8080/configure)"
         done
         echo "forward=$(gate -x http://127.0.0.1:8081 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $CONFIG_SECRET" --data x http://sidecar:8080/configure)"
@@ -132,7 +135,7 @@ fn it_is_told_once_whose_it_is() {
         );
     }
     assert_ne!(left.said("get"), "200", "{}", left.ended);
-    for n in 1..=6 {
+    for n in 1..=10 {
         assert!(left.said(&format!("bad{n}")).ends_with(" 400"), "{n}: {}", left.ended);
     }
     assert_eq!(left.said("forward"), "403", "{}", left.ended);
@@ -147,8 +150,9 @@ fn it_is_told_once_whose_it_is() {
             left.ended
         );
     }
-    // S0.23, S0.47: asked at the first need, once.
-    assert_eq!(set.asked(), [format!("GET /internal/credentials/one Bearer {}", set.token.text())]);
+    // S0.23, S0.47: asked at the first need; and at each (C16), for it does not tell of changes.
+    let asked = format!("GET /internal/credentials/one Bearer {}", set.token.text());
+    assert_eq!(set.asked(), [asked.clone(), asked]);
     let sent = format!("Bearer {}", set.value.text());
     let requests = set.site.requests();
     assert!(
@@ -232,7 +236,7 @@ fn a_401_asks_anew_and_tries_once_more() {
     let Some(set) = Set::up() else { return };
     let left = set.script(&format!(
         r#"{ACCEPTS} gives first; accepts first; model good
-        gives "$VALUE"; accepts "$VALUE"; model renewed; model kept
+        then_gives "$VALUE"; accepts "$VALUE"; model renewed; model kept
         model body -X GET -H 'X-Substitute-Body: true' -H 'Content-Type: application/json' --data '{{"a":"b"}}'"#
     ));
     for key in ["good", "renewed", "kept", "body"] {
@@ -246,7 +250,33 @@ fn a_401_asks_anew_and_tries_once_more() {
         .collect();
     let new = format!("Bearer {}", set.value.text());
     assert_eq!(keys, ["Bearer first", "Bearer first", &new, &new, &new]);
-    assert_eq!(set.asked().iter().filter(|line| line.starts_with("GET")).count(), 2, "{:?}", set.asked());
+    // Four requests, the one that was refused sent twice, and once to learn that there is another.
+    assert_eq!(set.asked().iter().filter(|line| line.starts_with("GET")).count(), 6, "{:?}", set.asked());
+}
+
+#[test]
+fn what_a_platform_takes_back_is_not_used_once_more() {
+    // C16, where no upstream says so: the old key is good there, and the platform has another, or none.
+    let Some(set) = Set::up() else { return };
+    let left = set.script(
+        r#"configure "$CONFIG_SECRET" >/dev/null; gives first; one first; gives "$VALUE"; one second
+        printf '404 none' > "$HERE/answer"; one third"#,
+    );
+    assert!(left.said("first").ends_with(" 200") && left.said("second").ends_with(" 200"), "{}", left.ended);
+    assert!(left.said("third").ends_with(" 502"), "{}", left.ended);
+    let keys: Vec<String> =
+        set.site.requests().iter().filter_map(|r| r.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(keys, ["Bearer first".to_owned(), format!("Bearer {}", set.value.text())]);
+}
+
+#[test]
+fn a_401_to_a_body_that_has_gone_by_is_told_as_well() {
+    // "An upstream 401 … then the failure is reported to the platform": nothing can be sent once more there.
+    let Some(set) = Set::up() else { return };
+    let left = set.script(&format!(
+        "{ACCEPTS} gives \"$VALUE\"; accepts another; model same -X POST -H 'Content-Type: application/json' --data '{{}}'; {TOLD}"
+    ));
+    assert!(left.said("same").ends_with(" 401") && set.site.requests().len() == 1, "{}", left.ended);
 }
 
 #[test]

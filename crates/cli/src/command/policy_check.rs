@@ -80,6 +80,7 @@ fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Ga
         notices: None,
         authority: None,
         companions: egress::Companions::default(),
+        machine: Vec::new(),
         wallet: egress::Wallet::default(),
     };
     Ok(Gate::open(options)?)

@@ -120,6 +120,8 @@ impl Vault {
             .map_err(|source| VaultError::Encrypt { path: directory.path_of(&id.file()), source })?;
         let updated = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let record = Record { fields: credential.names().cloned().collect(), updated, sealed };
+        // Before as well: whoever is killed in between must not leave those who watch with the old value for ever.
+        writer.advance_generation()?;
         write(&directory, &writer, &id, record)?;
         writer.advance_generation()
     }
@@ -132,10 +134,10 @@ impl Vault {
         let id: RecordId = id.parse()?;
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(false) };
         let writer = directory.lock()?;
+        // Also where there is none any more: whoever took it away may have been killed before it said so.
+        writer.advance_generation()?;
         let removed = writer.remove(&id.file())?;
-        if removed {
-            writer.advance_generation()?;
-        }
+        writer.advance_generation()?;
         Ok(removed)
     }
 

@@ -117,11 +117,13 @@ fn every_change_is_a_generation() {
     seen.push(generation(&file));
     vault.remove("a").unwrap();
     seen.push(generation(&file));
+    // C16: whoever took it away may have been killed before it was said, and is repeated.
+    assert!(!vault.remove("a").unwrap());
+    seen.push(generation(&file));
     assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
-    vault.remove("a").unwrap();
     vault.rotate().unwrap();
-    assert_eq!(generation(&file), seen[3]);
-    assert_eq!(generation(&Vault::generation_file(&vault.directory).unwrap()), seen[3]);
+    assert_eq!(generation(&file), seen[4]);
+    assert_eq!(generation(&Vault::generation_file(&vault.directory).unwrap()), seen[4]);
 }
 
 #[test]
@@ -291,7 +293,8 @@ fn no_write_is_lost_between_two_writers() {
         scope.spawn(|| (0..200).for_each(|_| assert!(opened[0].get("a").is_ok())));
     });
     assert_eq!(opened[0].get("a").unwrap().unwrap().names().count(), 40);
-    assert_eq!(generation(&watched), 40);
+    // One before and one after each change.
+    assert_eq!(generation(&watched), 80);
 }
 
 proptest! {

@@ -120,6 +120,7 @@ impl Audit {
         self.prev = std::mem::take(&mut entry.prev);
         if made.is_err() {
             lines.truncate(start);
+            self.broken = true;
             return;
         }
         let hash = digest(&lines[start..]);

@@ -18,11 +18,13 @@ pub(super) struct Sheet {
     waiting: Vec<u8>,
     /// Who writes at the end of a turn, where there is one.
     writer: Option<Rc<Notify>>,
+    /// Whether what was written last may be half a line.
+    is_cut: bool,
 }
 
 impl Sheet {
     pub(super) fn of(file: File) -> Self {
-        Self { file, waiting: Vec::new(), writer: None }
+        Self { file, waiting: Vec::new(), writer: None, is_cut: false }
     }
 
     /// Has lines wait for whoever is notified.
@@ -48,7 +50,13 @@ impl Sheet {
 
     /// Writes what waits.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        let written = self.file.write_all(&self.waiting);
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        // What was cut off must not be read together with what comes after it.
+        let ended = if self.is_cut { self.file.write_all(b"\n") } else { Ok(()) };
+        let written = ended.and_then(|()| self.file.write_all(&self.waiting));
+        self.is_cut = written.is_err();
         self.waiting.clear();
         written
     }

@@ -5,6 +5,7 @@ use std::io;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::StatusCode;
+use policy::Method;
 use tokio::io::AsyncWriteExt;
 
 use super::fields::Fields;
@@ -18,9 +19,23 @@ use super::version2;
 /// Where one answer goes.
 pub(crate) enum Answer<'a> {
     /// To a connection of HTTP/1, which may go on after it.
-    Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool },
+    Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool, asked: Asked },
     /// To a stream of HTTP/2.
-    Version2(SendResponse<Bytes>),
+    Version2 { stream: SendResponse<Bytes>, asked: Asked },
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Whole,
+    /// By HEAD, whose answer has no body whatever its head says of one (RFC 9110 §9.3.2).
+    Head,
+}
+
+impl Asked {
+    pub(super) fn by(method: &Method) -> Self {
+        if method.as_str() == "HEAD" { Self::Head } else { Self::Whole }
+    }
 }
 
 /// An answer that has begun.
@@ -42,11 +57,27 @@ impl<'a> Answer<'a> {
                 writer.write_all(b"\r\n").await?;
                 writer.flush().await
             }
-            Self::Version2(stream) => {
+            Self::Version2 { stream, .. } => {
                 let mut response =
                     http::Response::builder().status(head.status).body(()).map_err(io::Error::other)?;
                 *response.headers_mut() = version2::header_map(&head.fields)?;
                 stream.send_informational(response).map_err(version2::broken)
+            }
+        }
+    }
+
+    /// Tells an agent that waits for it to send its body (RFC 9110 §10.1.1).
+    pub(crate) async fn go_on(&mut self) -> io::Result<()> {
+        self.interim(&ResponseHead::go_on()).await
+    }
+
+    /// Ends when the agent has given the stream up that it asked on. Of a connection of HTTP/1 nobody can tell: one that sends no
+    /// more may well be read.
+    pub(crate) async fn given_up(&mut self) -> io::Error {
+        match self {
+            Self::Version1 { .. } => std::future::pending().await,
+            Self::Version2 { stream, .. } => {
+                version2::given_up(std::future::poll_fn(|cx| stream.poll_reset(cx)).await)
             }
         }
     }
@@ -56,7 +87,7 @@ impl<'a> Answer<'a> {
         let length = head.fields.text("content-length").map(str::to_owned);
         head.fields.leave_hop();
         match self {
-            Self::Version1 { writer, version, keep_alive } => {
+            Self::Version1 { writer, version, keep_alive, .. } => {
                 let (frame, framed) = match (body, version) {
                     (ResponseBody::Framed(BodyLength::None | BodyLength::Sized(_)), _) => (Frame::Bare, true),
                     (_, Version::Http10) => (Frame::Bare, false),
@@ -77,7 +108,7 @@ impl<'a> Answer<'a> {
                 waiting.extend(b"\r\n");
                 Ok(Begun { body: Outgoing::Version1 { writer, frame, waiting }, after })
             }
-            Self::Version2(mut stream) => {
+            Self::Version2 { mut stream, .. } => {
                 if let Some(length) = length {
                     head.fields.push("content-length", length.as_bytes());
                 }
@@ -104,19 +135,26 @@ impl<'a> Answer<'a> {
     /// Gives an answer of the sidecar's own.
     pub(crate) async fn reply(self, reply: Reply, after: After) -> io::Result<After> {
         match self {
-            Self::Version1 { writer, keep_alive, .. } => {
+            Self::Version1 { writer, keep_alive, asked, .. } => {
                 let after = if keep_alive { after } else { After::Close };
-                writer.write_all(&reply.to_version_1(after)).await?;
+                let octets = match asked {
+                    Asked::Whole => reply.to_version_1(after),
+                    Asked::Head => reply.head_1(after),
+                };
+                writer.write_all(&octets).await?;
                 writer.flush().await?;
                 Ok(after)
             }
-            Self::Version2(mut stream) => {
+            Self::Version2 { mut stream, asked } => {
                 let status = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
                 let mut response = http::Response::new(());
                 *response.status_mut() = status;
                 *response.headers_mut() = version2::header_map(&reply.fields)?;
-                let mut body = stream.send_response(response, false).map_err(version2::broken)?;
-                body.send_data(reply.body.into(), true).map_err(version2::broken)?;
+                let ended = asked == Asked::Head;
+                let mut body = stream.send_response(response, ended).map_err(version2::broken)?;
+                if !ended {
+                    body.send_data(reply.body.into(), true).map_err(version2::broken)?;
+                }
                 Ok(After::KeepAlive)
             }
         }

@@ -21,6 +21,7 @@ use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, respond};
 use super::stream::AgentReader;
 use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
+use super::version2;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, inject_again, is_asking, tells_who_asks};
@@ -57,7 +58,7 @@ pub(super) async fn forward(
     let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
     // A body that is still whole can be sent again.
     let again = body.again();
-    let mut renewed = false;
+    let (mut renewed, mut unread) = (false, false);
     let mut fresh = exchange.held().is_none() || again.is_none();
     loop {
         let sent = match upstream::send(gate, &mut exchange, &sending, head.body, offer, kept).await {
@@ -68,17 +69,31 @@ pub(super) async fn forward(
                 return after;
             }
         };
-        let job = Job { sending: &sending, length: head.body, refresh: !fresh, most: terms.most, until };
+        let job = Job {
+            sending: &sending,
+            length: head.body,
+            refresh: !fresh,
+            repeat: again.is_some() && !unread,
+            most: terms.most,
+            until,
+        };
         let held = exchange.held().cloned();
         match relay(gate, exchange, target, job, body, sent, answer).await? {
             Relayed::Answered { after, status } => {
-                if renewed
-                    && status == UNAUTHORIZED
-                    && let Some(held) = held
-                {
-                    gate.credentials().report_refused(held.provider()).await;
+                match held.filter(|_| status == UNAUTHORIZED) {
+                    Some(held) if renewed => gate.credentials().report_refused(held.provider()).await,
+                    // Its body has gone by: what is new counts from the next request on.
+                    Some(held) if again.is_none() => gate.credentials().renew(&held).await,
+                    _ => {}
                 }
                 return Ok(after);
+            }
+            Relayed::Unread(back) => {
+                (answer, exchange) = *back;
+                gate.pool().forget(&exchange, sending.scheme);
+                unread = true;
+                body = Incoming::Whole(again.clone().flatten());
+                continue;
             }
             Relayed::Refused(back) => (answer, exchange) = *back,
         }
@@ -99,6 +114,8 @@ struct Job<'a> {
     length: BodyLength,
     /// Whether a 401 may be answered by trying another credential.
     refresh: bool,
+    /// Whether it may be made again where it comes back unread.
+    repeat: bool,
     most: Option<usize>,
     until: Option<Instant>,
 }
@@ -111,6 +128,8 @@ enum Relayed<'a> {
     },
     /// The upstream refused the credential, and nothing has been answered yet.
     Refused(Box<(Answer<'a>, Exchange<Ready>)>),
+    /// The upstream gave the request back unread, and nothing has been answered yet.
+    Unread(Box<(Answer<'a>, Exchange<Ready>)>),
 }
 
 /// Relays body and answer at the same time: an upstream may answer before it has read everything.
@@ -187,6 +206,11 @@ async fn relay<'a>(
             }
             // What was not read of the body would be taken for the next request.
             Ok(Relayed::Answered { after: if read { after } else { After::Close }, status })
+        }
+        Ok(Responded::Failed(answer, Failure::Broken(error)))
+            if job.repeat && version2::is_unprocessed(&error) =>
+        {
+            Ok(Relayed::Unread(Box::new((answer, exchange))))
         }
         Ok(Responded::Failed(answer, Failure::Broken(error))) => {
             let after = unreachable(gate, exchange, target, &error, answer).await?;

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::fields::Fields;
 use super::incoming::Incoming;
+use super::stream::AgentWriter;
 use super::version2;
 
 /// How long whoever reads may take over one piece.
@@ -36,6 +37,21 @@ pub(crate) enum Frame {
     Bare,
     /// In chunks.
     Chunked,
+}
+
+impl Outgoing<'_, AgentWriter> {
+    /// The same of an answer's body, as long as the agent wants it: who resets a stream waits for nothing more of it.
+    pub(crate) async fn next_of_answer<R: AsyncRead + Unpin>(
+        &mut self,
+        body: &mut Incoming<'_, R>,
+    ) -> io::Result<Option<Bytes>> {
+        let Self::Version2(stream) = self else { return self.next_of(body).await };
+        tokio::select! {
+            biased;
+            come = body.next() => come,
+            reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::given_up(reset)),
+        }
+    }
 }
 
 impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {

@@ -72,6 +72,13 @@ impl Reply {
 
     /// As octets of HTTP/1.
     pub(crate) fn to_version_1(&self, after: After) -> Vec<u8> {
+        let mut out = self.head_1(after);
+        out.extend(&self.body);
+        out
+    }
+
+    /// Its head alone, as whoever asked by HEAD gets it.
+    pub(crate) fn head_1(&self, after: After) -> Vec<u8> {
         let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, phrase(self.status)).into_bytes();
         self.fields.write(&mut out);
         out.extend(format!("content-length: {}\r\n", self.body.len()).bytes());
@@ -79,7 +86,6 @@ impl Reply {
             out.extend(b"connection: close\r\n");
         }
         out.extend(b"\r\n");
-        out.extend(&self.body);
         out
     }
 }

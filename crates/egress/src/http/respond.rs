@@ -66,6 +66,29 @@ pub(super) enum Failure {
     Denied(Denial),
 }
 
+/// What the agent hears before the answer, and whether it still listens.
+pub(super) struct Early<'a, 'b> {
+    answer: &'b mut Answer<'a>,
+    needles: Option<&'b Needles>,
+}
+
+impl Early<'_, '_> {
+    /// Passes an answer before the answer on, searched like one.
+    pub(super) async fn pass_on(&mut self, mut head: ResponseHead) -> io::Result<()> {
+        head.fields.leave_hop();
+        if let Some(needles) = self.needles {
+            let mut length = ResponseBody::Framed(BodyLength::None);
+            Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
+        }
+        self.answer.interim(&head).await
+    }
+
+    /// Ends when the agent wants no answer any more.
+    pub(super) async fn given_up(&mut self) -> io::Error {
+        self.answer.given_up().await
+    }
+}
+
 /// Passes an answer on.
 pub(super) async fn respond<'a>(
     coming: Coming<'_>,
@@ -76,15 +99,8 @@ pub(super) async fn respond<'a>(
     let needles = handling.needles;
     // From now on: who hangs up before the answer has come is charged as well.
     let mut account = handling.meter.map(|(format, asked)| Account::open(handling.ledger, format, asked));
-    let interim = async |mut head: ResponseHead| {
-        head.fields.leave_hop();
-        if let Some(needles) = needles {
-            let mut length = ResponseBody::Framed(BodyLength::None);
-            Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
-        }
-        answer.interim(&head).await
-    };
-    let arrived = by(handling.until, coming.answer(handling.method, interim)).await;
+    let early = Early { answer: &mut answer, needles };
+    let arrived = by(handling.until, coming.answer(handling.method, early)).await;
     let Arrived { mut head, mut length, mut body } = match arrived {
         Ok(arrived) if arrived.head.status == 101 => {
             let why = io::Error::other("the upstream switched protocols without being asked");
@@ -150,7 +166,7 @@ pub(super) async fn respond<'a>(
         out.finish(cut, super::Fields::default()).await?;
     } else {
         let passed = async {
-            while let Some(mut piece) = out.next_of(&mut body).await? {
+            while let Some(mut piece) = out.next_of_answer(&mut body).await? {
                 received.set(received.get() + piece.len() as u64);
                 while piece.len() > filter.appetite() {
                     out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;

@@ -40,6 +40,11 @@ impl ResponseHead {
         Self::parse(&head).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
+    /// That the body is waited for.
+    pub(super) fn go_on() -> Self {
+        Self { status: 100, reason: "Continue".into(), fields: Fields::default(), keep_alive: true }
+    }
+
     fn parse(head: &[u8]) -> Result<Self, String> {
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut response = httparse::Response::new(&mut fields);

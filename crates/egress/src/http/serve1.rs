@@ -9,7 +9,7 @@ use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::chunk::{ChunkScanner, From};
 use super::handle::handle;
 use super::head::{BodyLength, Buffered, RequestHead, parse_request_head};
@@ -68,8 +68,9 @@ pub(crate) async fn serve_requests(
             return writer.shutdown().await;
         }
         let framing = Framing::of(head.body, From::Agent);
-        let answer =
-            Answer::Version1 { writer: &mut writer, version: head.version, keep_alive: head.keep_alive };
+        let RequestHead { version, keep_alive, .. } = head;
+        let asked = answer::Asked::by(&head.method);
+        let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, asked };
         let body = Incoming::Version1 { reader: &mut agent, framing };
         match handle(&gate, &via, Request { head, body }, answer).await? {
             After::KeepAlive => {}

@@ -9,7 +9,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use policy::{Denial, Guard, Method};
 
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::fields::Fields;
 use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
@@ -61,8 +61,9 @@ async fn serve_stream(
     request: http::Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> io::Result<()> {
-    let answer = Answer::Version2(respond);
     let (parts, body) = request.into_parts();
+    let asked = if parts.method == http::Method::HEAD { answer::Asked::Head } else { answer::Asked::Whole };
+    let answer = Answer::Version2 { stream: respond, asked };
     let head = match head_of(&parts, body.is_end_stream()) {
         Ok(head) => head,
         Err(why) => {
@@ -82,6 +83,9 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
     if method.as_str() == "CONNECT" {
         return Err("CONNECT is for the proxy at port 8081");
     }
+    if parts.uri.scheme_str() != Some("https") {
+        return Err("the scheme is not https, as this connection's is");
+    }
     let target = parts.uri.path_and_query().ok_or("there is no path")?.as_str().to_owned();
     let mut fields = version2::fields(&parts.headers);
     let authority = parts.uri.authority().map(http::uri::Authority::as_str);
@@ -91,7 +95,8 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
         (Some(authority), 1) if fields.text("host") == Some(authority) => {}
         _ => return Err("there must be exactly one authority"),
     }
-    let fields: Fields = fields;
+    let mut fields: Fields = fields;
+    join_cookies(&mut fields);
     let length = fields.text("content-length").and_then(|text| text.parse().ok());
     let body = match length {
         _ if ended => BodyLength::None,
@@ -99,4 +104,13 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
         None => BodyLength::Chunked,
     };
     Ok(RequestHead { method, target, fields, body, version: Version::Http2, keep_alive: true })
+}
+
+/// Some send each cookie as a field of its own, which only HTTP/2 knows: together they are one (RFC 9113 §8.2.3).
+fn join_cookies(fields: &mut Fields) {
+    let crumbs: Vec<&[u8]> = fields.values("cookie").collect();
+    if crumbs.len() > 1 {
+        let joined = crumbs.join(&b"; "[..]);
+        fields.set("cookie", &joined);
+    }
 }

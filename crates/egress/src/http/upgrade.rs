@@ -85,10 +85,10 @@ pub(super) async fn websocket(
         );
         return answer.reply(reply, After::Close).await;
     }
-    let Answer::Version1 { writer: to_agent, version, keep_alive } = answer else {
+    let Answer::Version1 { writer: to_agent, version, keep_alive, asked } = answer else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    Answer::Version1 { writer: &mut *to_agent, version, keep_alive }.switch(&head).await?;
+    Answer::Version1 { writer: &mut *to_agent, version, keep_alive, asked }.switch(&head).await?;
     let flow = Flow::of(exchange.record(), 0);
     let needles = gate.credentials().needles();
     let mut messages = (!needles.is_empty()).then(|| Messages::of(Kind::WebSocket, &needles));

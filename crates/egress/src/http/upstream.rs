@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
 use super::outgoing::{Frame, Outgoing};
+use super::respond::Early;
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
 use super::{chunk, version2};
 use crate::exchange::{Exchange, Ready};
@@ -162,36 +163,40 @@ pub(super) struct Arrived<'a> {
 }
 
 impl<'a> Coming<'a> {
-    /// The next interim head, if one comes before the answer.
-    pub(super) async fn answer(
-        self,
-        method: &str,
-        mut interim: impl AsyncFnMut(ResponseHead) -> io::Result<()>,
-    ) -> io::Result<Arrived<'a>> {
-        let mut interims = 0;
+    /// The answer. What comes before it is passed on.
+    pub(super) async fn answer(self, method: &str, mut early: Early<'_, '_>) -> io::Result<Arrived<'a>> {
         match self {
-            Self::Version1(reader) => loop {
-                let head = ResponseHead::read(reader).await?;
-                interims += 1;
-                if interims > MOST_INTERIM {
-                    return Err(io::Error::other("the upstream answers and answers before it answers"));
-                }
-                if head.status < 200 && head.status != 101 {
-                    interim(head).await?; // 100 Continue, 103 Early Hints
-                    continue;
-                }
+            Self::Version1(reader) => {
+                let mut interims = 0;
+                let head = loop {
+                    let head = tokio::select! {
+                        biased;
+                        head = ResponseHead::read(reader) => head?,
+                        why = early.given_up() => return Err(why),
+                    };
+                    if head.status >= 200 || head.status == 101 {
+                        break head;
+                    }
+                    pass_on(head, &mut early, &mut interims).await?;
+                };
                 let length = head.body(method).map_err(io::Error::other)?;
                 let framing = match length {
                     ResponseBody::Framed(length) => Framing::of(length, chunk::From::Upstream),
                     ResponseBody::ToEnd => Framing::ToEnd,
                 };
-                return Ok(Arrived { head, length, body: Incoming::Version1 { reader, framing } });
-            },
+                Ok(Arrived { head, length, body: Incoming::Version1 { reader, framing } })
+            }
             Self::Version2(mut response) => {
                 let arrived = async {
+                    let mut interims = 0;
                     loop {
-                        match poll_fn(|cx| poll_response(&mut response, cx)).await {
-                            Next::Interim(head) => interim(head).await?,
+                        let next = tokio::select! {
+                            biased;
+                            next = poll_fn(|cx| poll_response(&mut response, cx)) => next,
+                            why = early.given_up() => return Err(why),
+                        };
+                        match next {
+                            Next::Interim(head) => pass_on(head, &mut early, &mut interims).await?,
                             Next::Answer(arrived) => return arrived,
                         }
                     }
@@ -212,6 +217,18 @@ impl<'a> Coming<'a> {
             }
         }
     }
+}
+
+/// Passes on what comes before the answer: 100 Continue, 103 Early Hints. Of the first to come one too many is no answer.
+async fn pass_on(head: ResponseHead, early: &mut Early<'_, '_>, interims: &mut usize) -> io::Result<()> {
+    *interims += 1;
+    if *interims > MOST_INTERIM {
+        return Err(io::Error::other("the upstream answers and answers before it answers"));
+    }
+    if head.status == 101 {
+        return Err(io::Error::other("the upstream switched protocols without being asked"));
+    }
+    early.pass_on(head).await
 }
 
 /// What a stream brings next.

@@ -19,6 +19,11 @@ pub(super) const MOST_RESET: usize = 20;
 /// Windows of one stream and of one connection.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The window of one connection to an upstream: so many streams may stand still that nobody reads before the others do.
+const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
+/// What the library spends at most on frames of data that are small and were not read yet, 256 octets for each less its own. A stream's window
+/// in frames of 16 octets is within it.
+const SMALL_FRAMES: usize = 4 * 1024 * 1024;
 /// The largest head of a response.
 pub(super) const LARGEST_RESPONSE_HEAD: u32 = 64 * 1024;
 /// How long the first frames may take.
@@ -93,6 +98,23 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
     Ok(map)
 }
 
+/// What it means that the other side has reset a stream, or that its connection has ended.
+pub(super) fn given_up(reset: Result<h2::Reason, h2::Error>) -> io::Error {
+    let why = match reset {
+        Ok(reason) => format!("the agent gave the request up ({reason})"),
+        Err(error) => format!("the agent gave the request up ({error})"),
+    };
+    io::Error::new(io::ErrorKind::BrokenPipe, why)
+}
+
+/// Whether a request came back unread, so that it may be made again (RFC 9113 §8.7).
+pub(super) fn is_unprocessed(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<h2::Error>());
+    inner.is_some_and(|error| {
+        error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
 /// An error of HTTP/2 as one of input and output.
 pub(super) fn broken(error: h2::Error) -> io::Error {
     match error.is_io() {
@@ -127,7 +149,8 @@ pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2:
         .enable_push(false)
         .max_header_list_size(LARGEST_RESPONSE_HEAD)
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(SESSION_WINDOW)
+        .data_frame_budget(SMALL_FRAMES)
         .max_send_buffer_size(SEND_BUFFER)
         .handshake(upstream);
     let (send, connection) = tokio::time::timeout(PREFACE, handshake)

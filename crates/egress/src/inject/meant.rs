@@ -4,6 +4,7 @@
 use policy::{Asked, Denial, Guard, Method, Plane, Provider, Target};
 
 use super::draft::Sending;
+use super::own::is_same;
 use crate::gate::Gate;
 
 /// In a method's place, and in a path's.
@@ -26,15 +27,17 @@ pub(super) fn judge(
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
         Denial::new(denial.guard, why).with_hint(format!("send it without `{name}`"))
     };
+    let values =
+        |name| sending.fields.iter().filter(move |(it, _)| is_same(it, name)).map(|(_, value)| value);
     for name in METHODS {
-        for value in sending.fields.values(name) {
+        for value in values(name) {
             let text = String::from_utf8_lossy(value).trim().to_ascii_uppercase();
             let method = Method::parse(&text).ok_or_else(|| Denial::new(Guard::Method, "it names no method"));
             method.and_then(|method| allowed(method, target)).map_err(|denial| refused(name, denial))?;
         }
     }
     for name in PATHS {
-        for value in sending.fields.values(name) {
+        for value in values(name) {
             let path = String::from_utf8_lossy(value);
             let meant =
                 Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path.trim());

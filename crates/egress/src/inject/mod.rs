@@ -79,7 +79,11 @@ async fn prepare(
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
     let redeemable = match find(sending, gate, provider.map(|p| p.id()))? {
-        Redeemable::Nothing if form == Form::Templates && place::has_templates(sending) => {
+        found if form == Form::Templates && place::has_templates(sending) => {
+            if found != Redeemable::Nothing {
+                let why = "Unresolved placeholders in request: it names its credential in two ways";
+                return Err(Denial::new(Guard::Unresolved, why).with_hint("write {{field}} for each"));
+            }
             Redeemable::Templates
         }
         found => found,

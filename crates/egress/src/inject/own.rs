@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use credential::Placeholder;
+use credential::{Placeholder, is_template};
 use policy::{Denial, Guard, Place, Placeholders, Provider, Target};
 
 use super::draft::{Form, Sending};
@@ -104,7 +104,7 @@ pub(super) fn refuse_elsewhere(
 ) -> Result<(), Denial> {
     let places = Places::of(Some(provider), target);
     let holds = |text: &[u8]| {
-        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && place::is_template(text))
+        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
     let elsewhere = |what: &str| {
         let reason =
@@ -131,7 +131,7 @@ pub(super) fn refuse_elsewhere(
 pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
     let places = Places::of(Some(provider), target);
     let holds = |text: &[u8]| {
-        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && place::is_template(text))
+        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
     let path = sending.origin_form.split('?').next().unwrap_or_default();
     let header = |(name, value): (&str, &[u8])| {
@@ -178,7 +178,7 @@ fn is_among(name: &str, names: &[&str]) -> bool {
 }
 
 /// Whether two names are one to servers that read them through more than one interface.
-fn is_same(one: &str, other: &str) -> bool {
+pub(super) fn is_same(one: &str, other: &str) -> bool {
     let folded = |octet: u8| if octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
     one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
 }

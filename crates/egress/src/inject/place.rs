@@ -1,6 +1,6 @@
 //! Values in their places: a placeholder or a template replaced, or a provider's own template rendered.
 
-use credential::{Credential, Place as Position, Placeholder, Secret, Template, substitute};
+use credential::{Credential, Place as Position, Placeholder, Secret, Template, is_template, substitute};
 use data_encoding::BASE64;
 use policy::{Denial, Guard, Place};
 
@@ -39,10 +39,6 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
 
 pub(super) fn has_templates(sending: &Sending) -> bool {
     is_template(sending.origin_form.as_bytes()) || sending.fields.iter().any(|(_, value)| is_template(value))
-}
-
-pub(super) fn is_template(text: &[u8]) -> bool {
-    std::str::from_utf8(text).ok().and_then(|t| Template::parse(t).ok()).is_some_and(|t| t.has_placeholders())
 }
 
 /// Replaces `{{field}}` in target and headers. S0.49

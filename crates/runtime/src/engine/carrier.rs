@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -49,12 +50,13 @@ pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
 fn live(carried: &Carried) -> Result<(), Error> {
     let errand = &carried.errand;
     let bundle = read_bundle(errand.bundle.as_deref());
+    let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
     let porter = carried.ports_here.as_ref().map(|ports| ports.start(errand.identity)).transpose()?;
     sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the carrier in"))?;
     let line = sandbox::receive_line(errand.link.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
     let mut line = UnixStream::from(line);
-    let letter = letter(carried, network, bundle)?;
+    let letter = letter(carried, network, bundle, machine)?;
     line.write_all(&letter).map_err(plumbing("write the letter"))?;
     drop(letter);
     Carrier {
@@ -82,7 +84,12 @@ fn read_bundle(named: Option<&str>) -> String {
     text
 }
 
-fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zeroizing<Vec<u8>>, Error> {
+fn letter(
+    carried: &Carried,
+    network: RunNetwork,
+    bundle: String,
+    machine: Vec<IpAddr>,
+) -> Result<Zeroizing<Vec<u8>>, Error> {
     let Errand { run, purse, key, companions, chains, .. } = &carried.errand;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let value =
@@ -101,6 +108,7 @@ fn letter(carried: &Carried, network: RunNetwork, bundle: String) -> Result<Zero
         token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),
         bundle,
+        machine,
     };
     let text = serde_json::to_vec(&letter).map(Zeroizing::new);
     let text = text.map_err(|error| Error::Plumbing { what: "write the letter", source: error.into() })?;

@@ -131,6 +131,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         token,
         key,
         bundle,
+        machine,
     } = letter;
     let mut spec = layers.compile()?;
     if let Some(name) = &companion {
@@ -194,6 +195,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         companions: companions.ok_or_else(|| bad("a companion has no name"))?,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
         chains,
+        machine,
     };
     Ok((errand, Ends { network, link, notices, records, platform, generation }))
 }

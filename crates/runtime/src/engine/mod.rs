@@ -13,7 +13,7 @@ mod carrier;
 mod host;
 mod porter;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use egress::CompanionChain;
@@ -58,6 +58,8 @@ struct Letter {
     key: Zeroizing<Vec<u8>>,
     /// The certification authorities of this machine.
     bundle: String,
+    /// Its addresses, which no container's kernel has.
+    machine: Vec<IpAddr>,
 }
 
 fn run_id(text: &str) -> Option<RunId> {

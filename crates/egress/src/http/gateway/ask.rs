@@ -22,8 +22,8 @@ pub(super) struct Ask {
 impl Ask {
     /// Reads the headers, or says what is wrong in the words that existing clients know.
     pub(super) fn of(fields: &Fields) -> Result<Self, &'static str> {
-        let provider = fields.text("x-provider").ok_or("Missing X-Provider header")?;
-        let target = fields.text("x-target").ok_or("Missing X-Target header")?;
+        let provider = one(fields, "x-provider", "Missing X-Provider header")?;
+        let target = one(fields, "x-target", "Missing X-Target header")?;
         let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
         let substitute_body = fields.text("x-substitute-body") == Some("true");
         let most = match fields.text("x-max-response-size") {
@@ -33,5 +33,13 @@ impl Ask {
         let proxy = fields.text("x-proxy").map(str::to_owned);
         let most = most.clamp(1, ABSOLUTE_MAX_RESPONSE_SIZE);
         Ok(Self { provider, target: target.to_owned(), substitute_body, most, proxy })
+    }
+}
+
+/// The value of a field that there must be one of: of two, two readers could take one each.
+fn one<'a>(fields: &'a Fields, name: &'static str, missing: &'static str) -> Result<&'a str, &'static str> {
+    match fields.values(name).count() {
+        0 | 1 => fields.text(name).ok_or(missing),
+        _ => Err("X-Provider and X-Target are given once each"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use credential::Secret;
 use policy::{Denial, Guard, Plane};
@@ -19,9 +20,12 @@ use crate::http::request::Request;
 /// The largest configuration.
 const LARGEST: usize = 64 * 1024;
 
-/// What a sidecar is told.
+/// How long the whole of it may take to come: nobody else can configure the sidecar meanwhile.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// What a sidecar is told. More than that would be taken for heeded.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Configuration {
     run_token: Zeroizing<String>,
     platform_api_url: String,
@@ -31,7 +35,7 @@ struct Configuration {
 pub(super) async fn configure(
     gate: &Rc<Gate>,
     mut request: Request<'_>,
-    answer: Answer<'_>,
+    mut answer: Answer<'_>,
 ) -> io::Result<After> {
     let refuse = |why: &'static str| {
         let denial = Denial::new(Guard::Credential, why);
@@ -40,21 +44,20 @@ pub(super) async fn configure(
     };
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
     // The right is taken before anything is waited for, so that two at once cannot both have it.
-    let once = match gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
-        Ok(once) => once,
-        Err(why) => return answer.reply(refuse(why), left(&request)).await,
-    };
-    let body = whole(&mut request.body, LARGEST).await;
-    let Ok(Some(body)) = body else {
-        gate.credentials().configure_later(once);
+    if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
+        return answer.reply(refuse(why), left(&request)).await;
+    }
+    let body = tokio::time::timeout(WITHIN, whole(&request.head, &mut request.body, &mut answer, LARGEST));
+    let Ok(Ok(Some(body))) = body.await else {
+        gate.credentials().configure_later();
         let reply = noted(gate, &request.head, refusal(413, "http_framing", "Request body too large"));
         return answer.reply(reply, After::Close).await;
     };
     let configuration: Configuration = match serde_json::from_slice(&body) {
         Ok(configuration) => configuration,
         Err(_) => {
-            gate.credentials().configure_later(once);
-            let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}";
+            gate.credentials().configure_later();
+            let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}, and nothing beside it";
             let reply = noted(gate, &request.head, refusal(400, "target_syntax", why));
             return answer.reply(reply, After::KeepAlive).await;
         }
@@ -63,7 +66,7 @@ pub(super) async fn configure(
     let reply = match gate.credentials().configure(&configuration.platform_api_url, token) {
         Ok(()) => Reply::json(200, "application/json", &json!({"status": "configured"})),
         Err(why) => {
-            gate.credentials().configure_later(once);
+            gate.credentials().configure_later();
             refusal(400, "target_syntax", why)
         }
     };

@@ -29,7 +29,7 @@ const LARGEST: usize = 32 * 1024 * 1024;
 const WITHIN: Duration = Duration::from_secs(300);
 
 /// Answers `/llm/*`.
-pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_>) -> io::Result<After> {
+pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answer<'_>) -> io::Result<After> {
     let models: Vec<_> = gate.policy().providers().filter(|p| p.llm().is_some()).cloned().collect();
     if models.is_empty() {
         let denial = Denial::new(Guard::Provider, "LLM proxy not configured");
@@ -42,7 +42,7 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_
     let Some(_room) = room(head.body, LARGEST) else {
         return answer.reply(noted(gate, &head, no_room()), After::Close).await;
     };
-    let Some(written) = whole(&mut body, LARGEST).await? else {
+    let Some(written) = whole(&head, &mut body, &mut answer, LARGEST).await? else {
         let reply = noted(gate, &head, refusal(413, "http_framing", "Request body too large"));
         return answer.reply(reply, After::Close).await;
     };
@@ -67,6 +67,7 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_
     head.body = if length == 0 { BodyLength::None } else { BodyLength::Sized(length as u64) };
     let mut fields = head.fields.clone();
     fields.leave_hop();
+    fields.remove("expect"); // it has been met
     // Clients insist on sending a key; here the sidecar's counts, and theirs is made up.
     AUTHENTICATION.iter().for_each(|name| fields.remove(name));
     let method = head.method.clone();

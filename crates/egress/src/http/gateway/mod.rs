@@ -35,10 +35,10 @@ pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
     let target = request.head.target.clone();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     match (request.head.method.as_str(), path) {
-        ("GET", "/health") => answer.reply(health(gate), left(&request)).await,
+        ("GET" | "HEAD", "/health") => answer.reply(health(gate), left(&request)).await,
         (_, "/proxy") => proxy::proxy(gate, request, answer).await,
         ("POST", "/configure") => configure::configure(gate, request, answer).await,
-        ("GET", "/run-history") => {
+        ("GET" | "HEAD", "/run-history") => {
             let reply = noted(gate, &request.head, run_history(gate, query).await);
             answer.reply(reply, left(&request)).await
         }
@@ -66,11 +66,13 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
     match query.len() <= LONGEST_QUERY {
         false => refusal(400, "target_syntax", "the query is too long"),
         true => match gate.credentials().run_history(query).await {
-            Ok((status, body)) => Reply {
-                status,
-                fields: super::Fields::from_iter([("content-type", &b"application/json"[..])]),
-                body,
-            },
+            Ok((status, body)) => {
+                // No platform should tell a credential there; one that does tells it to nobody.
+                let needles = gate.credentials().needles();
+                let body = needles.scrub_text(&body).map_or(body, |(masked, _)| masked);
+                let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);
+                Reply { status, fields, body }
+            }
             Err(why) => refusal(502, "platform", &format!("the platform cannot tell: {why}")),
         },
     }
@@ -125,8 +127,17 @@ fn no_room() -> Reply {
     refusal(429, "http_framing", "the gateway holds as many requests as it has room for; try again")
 }
 
-/// A whole body, or nothing if it is larger than `most`.
-async fn whole(body: &mut Incoming<'_, AgentReader>, most: usize) -> io::Result<Option<Bytes>> {
+/// A whole body, or nothing if it is larger than `most`. Who waits to be told to send it is told.
+async fn whole(
+    head: &RequestHead,
+    body: &mut Incoming<'_, AgentReader>,
+    answer: &mut Answer<'_>,
+    most: usize,
+) -> io::Result<Option<Bytes>> {
+    let waits = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+    if head.body != BodyLength::None && head.fields.values("expect").any(waits) {
+        answer.go_on().await?;
+    }
     let mut all = BytesMut::new();
     while let Some(piece) = body.next().await? {
         if all.len() + piece.len() > most {

@@ -30,7 +30,11 @@ const LARGEST_BODY: usize = 5 * 1024 * 1024;
 const OUTBOUND: Duration = Duration::from_secs(30);
 
 /// Answers `/proxy`.
-pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<'_>) -> io::Result<After> {
+pub(super) async fn proxy(
+    gate: &Rc<Gate>,
+    request: Request<'_>,
+    mut answer: Answer<'_>,
+) -> io::Result<After> {
     let ask = match Ask::of(&request.head.fields) {
         Ok(ask) => ask,
         Err(why) => {
@@ -89,7 +93,7 @@ pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
     let Some(_room) = room(head.body, LARGEST_BODY) else {
         return answer.reply(no_room(), After::Close).await;
     };
-    let Some(written) = whole(&mut body, LARGEST_BODY).await? else {
+    let Some(written) = whole(&head, &mut body, &mut answer, LARGEST_BODY).await? else {
         exchange.refuse(Denial::new(Guard::Framing, "Request body too large"));
         return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
     };
@@ -106,6 +110,7 @@ pub(super) async fn proxy(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
         None => written,
     };
     head.body = BodyLength::Sized(filled.len() as u64);
+    sending.fields.remove("expect"); // it has been met
     let body: Incoming<'_, AgentReader> = Incoming::Whole(Some(filled));
     forward(gate, exchange, &target, sending, Request { head, body }, answer, terms).await
 }

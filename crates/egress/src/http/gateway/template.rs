@@ -12,8 +12,8 @@ pub(super) fn judged(template: &str) -> Result<(Target, String), Denial> {
     if template[..end].contains("{{") {
         // A credential must not choose where it goes.
         return Err(Denial::new(
-            Guard::Userinfo,
-            "a placeholder may stand in the path and the query, not before them",
+            Guard::Unresolved,
+            "Unresolved placeholders in URL: one may stand in the path and the query, not before them",
         ));
     }
     let target = Target::parse(&format!("{}{}", &template[..end], filled(&template[end..])))?;

@@ -1,0 +1,77 @@
+//! The addresses of this machine: a service here may be kept from the world by a firewall that a local connection does not pass.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
+
+/// The addresses that this machine's links have now, for a sidecar whose kernel has others.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    let of = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|it| it.ip().into());
+        v4.or_else(|| address.as_sockaddr_in6().map(|it| it.ip().into()))
+    };
+    Ok(getifaddrs()?.filter_map(|link| of(link.address?)).collect())
+}
+
+/// Whether an address belongs to this machine. The kernel is asked which source it would use; nothing is sent.
+///
+/// # Errors
+/// When it cannot be asked.
+pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = UdpSocket::bind((any, 0))
+        .and_then(|socket| socket.connect((address, 9)).and_then(|()| socket.local_addr()));
+    match source {
+        Ok(SocketAddr::V4(source)) => Ok(*source.ip() == address),
+        Ok(SocketAddr::V6(source)) => Ok(*source.ip() == address),
+        // Where no way leads there is none to this machine either, which has one to itself.
+        Err(error) if is_no_way(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_no_way(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied};
+    // A rule of the machine's may refuse the way; a kernel without IPv6 has no such sockets.
+    matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable | PermissionDenied)
+        || matches!(
+            error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
+            Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::INVAL)
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_has_is_this_machines() {
+        let own = own_addresses().unwrap();
+        assert!(own.contains(&Ipv4Addr::LOCALHOST.into()), "{own:?}");
+        for address in
+            own.into_iter().filter(|it| !matches!(it, IpAddr::V6(it) if it.is_unicast_link_local()))
+        {
+            assert!(is_own(address).unwrap(), "{address}");
+        }
+        // TEST-NET-3, which nobody has.
+        assert!(!is_own(Ipv4Addr::new(203, 0, 113, 7).into()).unwrap());
+    }
+
+    #[test]
+    fn a_question_that_cannot_be_asked_is_no_answer() {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let none = rustix::process::Rlimit { current: Some(0), ..limit };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
+        let asked = is_own(Ipv4Addr::LOCALHOST.into());
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        assert!(asked.is_err());
+    }
+}
