@@ -2,6 +2,7 @@
 
 mod credentials;
 mod image;
+mod policy;
 mod spec;
 
 use std::ffi::OsString;
@@ -9,8 +10,10 @@ use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub(crate) use self::policy::{Policy, PolicyCheck, PolicyFile};
 pub(crate) use credentials::{Creds, Keys, ValueFlags, Whose};
 pub(crate) use image::Image;
 pub(crate) use spec::Spec;
@@ -63,8 +66,20 @@ impl RunAlone {
             .and_then(|matches| Self::from_arg_matches_mut(&mut ManuallyDrop::new(matches)));
         match read {
             Ok(Self { command: OnlyRun::Run(run) }) => run,
-            Err(error) => error.format(&mut described).exit(),
+            Err(mut error) => {
+                point_to_dashes(&mut error);
+                error.format(&mut described).exit()
+            }
         }
+    }
+}
+
+/// A command without `--` before it is the slip that everybody makes once.
+fn point_to_dashes(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
+    if error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-') {
+        let said = format!("the command comes after `--`: lockgate run -- {word} …");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![said.into()]));
     }
 }
 
@@ -87,7 +102,7 @@ pub(crate) enum Command {
     Sidecar(Sidecar),
     /// Show what a run wrote in a workspace that was kept apart, as a patch
     Diff {
-        /// The run [default: the latest whose changes are kept]
+        /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
         /// Only the paths, with a letter each: A new, M changed, D gone
         #[arg(long)]
@@ -98,7 +113,7 @@ pub(crate) enum Command {
 Nothing is taken over if the workspace changed underneath. What this machine would execute or
 trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own path.")]
     Apply {
-        /// The run [default: the latest whose changes are kept]
+        /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
         /// Only these paths, relative to the workspace
         #[arg(long = "path", value_name = "PATH")]
@@ -106,7 +121,7 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
     },
     /// Drop what a run wrote in a workspace that was kept apart
     Discard {
-        /// The run [default: the latest whose changes are kept]
+        /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
     },
     /// What this machine can do, and how to mend what is missing
@@ -188,91 +203,6 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `lockgate policy`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Policy {
-    /// Write a lockgate.toml that allows nothing yet
-    Init {
-        #[command(flatten)]
-        file: PolicyFile,
-    },
-    /// Add a host to lockgate.toml
-    Allow {
-        /// HOST, HOST:PORT or a URL prefix ending in `*`
-        #[arg(required = true)]
-        targets: Vec<String>,
-        #[command(flatten)]
-        file: PolicyFile,
-    },
-    /// Deny a host in lockgate.toml, whatever else allows it
-    Deny {
-        /// HOST, HOST:PORT or a URL prefix ending in `*`
-        #[arg(required = true)]
-        targets: Vec<String>,
-        /// Told to whoever hits it
-        #[arg(long)]
-        reason: Option<String>,
-        #[command(flatten)]
-        file: PolicyFile,
-    },
-    /// Approve the workspace's lockgate.toml as it is now
-    Approve {
-        /// The folder whose lockgate.toml it is [default: the current one]
-        #[arg(long, value_name = "DIR")]
-        workspace: Option<PathBuf>,
-    },
-    /// List the rules in force
-    Ls {
-        #[command(flatten)]
-        spec: Spec,
-        /// JSON Lines
-        #[arg(long)]
-        json: bool,
-    },
-    /// Decide a target as a run would, without sending anything
-    Check(PolicyCheck),
-    /// Say what a target would meet on each way out, and the rule or guard that decides
-    Explain {
-        #[command(flatten)]
-        spec: Spec,
-        /// A URL, or HOST[:PORT]
-        target: String,
-        /// The method of the request
-        #[arg(long, default_value = "GET")]
-        method: String,
-    },
-    /// Print the JSON schema of the policy file
-    Schema,
-}
-
-/// Which file is changed.
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-pub(crate) struct PolicyFile {
-    /// A policy file, in place of the workspace's lockgate.toml
-    #[arg(long, value_name = "FILE")]
-    pub(crate) policy: Option<PathBuf>,
-    /// The folder whose lockgate.toml it is [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) workspace: Option<PathBuf>,
-}
-
-/// `lockgate policy check`
-#[derive(Debug, Args)]
-pub(crate) struct PolicyCheck {
-    #[command(flatten)]
-    pub(crate) spec: Spec,
-    /// Read rows {"id", "target", "resolves"?} from stdin and write a verdict for each
-    #[arg(long, conflicts_with = "target")]
-    pub(crate) jsonl: bool,
-    /// The method of the request
-    #[arg(long, default_value = "GET")]
-    pub(crate) method: String,
-    /// A URL
-    #[arg(required_unless_present = "jsonl")]
-    pub(crate) target: Option<String>,
-}
-
 /// `lockgate sidecar`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -322,7 +252,7 @@ pub(crate) enum Runs {
         quiet: bool,
         /// Only runs with this label; of several, with all of them
         #[arg(long = "label", value_name = "NAME=VALUE")]
-        labels: Vec<policy::Label>,
+        labels: Vec<::policy::Label>,
     },
     /// Show one run
     Show {

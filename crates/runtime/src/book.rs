@@ -119,7 +119,8 @@ impl Book {
         // It holds the mark as well.
         drop(self.undo);
         match &lived {
-            _ if !problems.is_empty() => {}
+            // The next run sees to what is left, and to a record that could not be written.
+            _ if !problems.is_empty() || written.is_err() => {}
             Ok(Some(sandbox)) => self.alive.hand_over(sandbox),
             _ => self.alive.over(),
         }

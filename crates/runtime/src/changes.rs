@@ -54,8 +54,25 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
 /// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     refuse_running("discard", directory, run)?;
+    drop_leftovers(directory);
     let path = kept(directory, run)?;
-    Changes::discard(&path).map_err(|source| state(&path, source))
+    // Killed in the middle, it is neither there nor half there for whoever looks; the next to drop something drops the rest.
+    let gone = path.with_file_name(format!("{GONE}{run}"));
+    std::fs::rename(&path, &gone).map_err(|source| state(&path, source))?;
+    Changes::discard(&gone).map_err(|source| state(&gone, source))
+}
+
+/// What the names begin with of changes that are being dropped.
+const GONE: &str = ".gone-";
+
+/// Drops what was half dropped when somebody was killed.
+fn drop_leftovers(directory: &StateDirectory) {
+    let all = directory.directory().join("changes");
+    let Ok(entries) = std::fs::read_dir(all) else { return };
+    let gone = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes());
+    entries.flatten().filter(gone).for_each(|entry| {
+        let _ = Changes::discard(&entry.path());
+    });
 }
 
 /// Where what a run wrote is kept, if it is.
@@ -78,10 +95,10 @@ pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> bool {
     directory.changes(run).exists()
 }
 
-/// The latest run whose changes are kept, if there is one.
+/// The runs whose changes are kept, the latest first, each with its workspace.
 #[must_use]
-pub fn latest_with_changes(directory: &StateDirectory) -> Option<RunId> {
-    let records = RunRecord::list(directory).ok()?;
-    let runs = records.iter().filter_map(|record| record.id.parse().ok());
-    runs.into_iter().find(|run| directory.changes(run).exists())
+pub fn all_with_changes(directory: &StateDirectory) -> Vec<(RunId, PathBuf)> {
+    let records = RunRecord::list(directory).unwrap_or_default().into_iter();
+    let runs = records.filter_map(|record| Some((record.id.parse().ok()?, record.workspace)));
+    runs.filter(|(run, _)| directory.changes(run).exists()).collect()
 }

@@ -113,6 +113,14 @@ pub enum Error {
         /// What is wrong, without the key.
         why: String,
     },
+    /// What is in the place of a key cannot be read as one.
+    #[error("read the key in {}: {source}", path.display())]
+    KeyFile {
+        /// Where it is.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// The key is gone with which what the vaults hold was sealed, and a new one would not open it.
     #[error("open the vault: the key in {} is gone, and what is sealed there stays so (records: {sealed})", path.display())]
     VaultKeyGone {

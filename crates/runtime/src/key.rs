@@ -6,7 +6,7 @@ use credential::Secret;
 use egress::SigningKey;
 
 use crate::error::Error;
-use crate::state::{StateDirectory, make_directory, make_once, replace, state};
+use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, replace, state};
 
 const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
@@ -16,12 +16,20 @@ const PUBLIC: &str = "audit.pub";
 /// # Errors
 /// When it cannot be read or stored.
 pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
-    let path = directory.keys().join(PRIVATE);
-    match std::fs::read(&path) {
-        Ok(document) => Ok(Secret::new(document)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(directory),
-        Err(source) => Err(state(&path, source)),
+    match read_key(&directory.keys().join(PRIVATE))? {
+        Some(document) => Ok(Secret::new(document)),
+        None => make(directory),
     }
+}
+
+/// One that is there.
+fn audit_key_there(directory: &StateDirectory) -> Result<Secret, Error> {
+    let path = directory.keys().join(PRIVATE);
+    let document = read_key(&path)?;
+    document.map(Secret::new).ok_or_else(|| match path.is_symlink() {
+        true => links_to_nothing(&path),
+        false => Error::KeyFile { path, source: io::ErrorKind::NotFound.into() },
+    })
 }
 
 fn make(directory: &StateDirectory) -> Result<Secret, Error> {
@@ -29,7 +37,7 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     let path = directory.keys().join(PRIVATE);
     let (key, document) = SigningKey::generate().map_err(|e| state(&path, e))?;
     if !make_once(&path, document.expose())? {
-        return audit_key(directory);
+        return audit_key_there(directory);
     }
     replace(&directory.keys().join(PUBLIC), format!("{}\n", key.public()).as_bytes())?;
     Ok(document)
@@ -40,7 +48,7 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
 /// # Errors
 /// When there is none yet, or it cannot be read.
 pub fn audit_public_key(directory: &StateDirectory) -> Result<String, Error> {
-    let document = audit_key(directory)?;
+    let document = audit_key_there(directory)?;
     let path = directory.keys().join(PRIVATE);
     SigningKey::from_pkcs8(&document).map(|key| key.public()).map_err(|e| state(&path, e))
 }

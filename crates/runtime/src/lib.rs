@@ -41,7 +41,7 @@ mod vault;
 mod watch;
 mod word;
 
-pub use changes::{changes_of, discard_changes, finished_changes_of, keeps_changes, latest_with_changes};
+pub use changes::{all_with_changes, changes_of, discard_changes, finished_changes_of, keeps_changes};
 pub use credential::Rotation;
 pub use doctor::doctor;
 pub use engine::live_engine_sidecar;
@@ -54,7 +54,7 @@ pub use policy_file::read_policy_if_there;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};
-pub use settings::{Settings, SettingsRequest, approve, is_approved};
+pub use settings::{Settings, SettingsRequest, approve, is_approved, project_file};
 pub use standalone::{Heard, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use system_keys::{SystemKey, SystemKeys};

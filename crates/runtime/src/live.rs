@@ -96,7 +96,7 @@ pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
         return Vec::new();
     }
     let Ok(entries) = std::fs::read_dir(directory.live()) else { return Vec::new() };
-    entries.flatten().take(MOST).filter_map(|entry| reap(directory, &entry.path())).collect()
+    entries.flatten().filter_map(|entry| reap(directory, &entry.path())).take(MOST).collect()
 }
 
 fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> {
@@ -109,7 +109,11 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
         let _ = std::fs::remove_file(marker);
     }
     let run: RunId = name.parse().ok()?;
-    let Unwound { problems, why_left } = sandbox::reap(marker).unwrap_or_default();
+    // A log that cannot be read now says nothing of what is to be taken back: another looks again.
+    let Unwound { problems, why_left } = match sandbox::reap(marker) {
+        Ok(unwound) => unwound,
+        Err(error) => return Some(Reaped { run, problems: vec![error.to_string()] }),
+    };
     if let Ok(mut record) = RunRecord::read(directory, &run) {
         let was = record.clone();
         if record.state == RunState::Running {
@@ -119,9 +123,13 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
         if let Some(why) = why_left {
             tell_left(&mut record.notices, &why, &problems);
         }
-        if record != was {
-            let _ = record.write(directory, &run);
+        if record != was && record.write(directory, &run).is_err() {
+            // The disk is full, say: another looks again.
+            return Some(Reaped { run, problems });
         }
+    } else if std::fs::metadata(directory.record(&run)).is_ok_and(|record| record.len() == 0) {
+        // It was killed before it wrote a word.
+        let _ = std::fs::remove_file(directory.record(&run));
     }
     crate::changes::settle(directory, &run);
     if problems.is_empty() {

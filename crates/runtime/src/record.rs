@@ -1,7 +1,9 @@
 //! The record of a run: what it was, what became of it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use egress::ModelUse;
@@ -129,7 +131,14 @@ impl RunRecord {
         // An empty line would leave a run that nothing can find again.
         let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
         line.push(b'\n');
-        append(&path)?.write_all(&line).map_err(|source| state(&path, source))
+        let mut file = append(&path)?;
+        let written = ends_in_half_a_line(&file).and_then(|half| {
+            if half {
+                line.insert(0, b'\n');
+            }
+            file.write_all(&line)
+        });
+        written.map_err(|source| state(&path, source))
     }
 
     /// Reads the record of a run.
@@ -171,6 +180,16 @@ impl RunRecord {
     }
 }
 
+/// Whether a full disk or a kill cut the last line off: what follows it must not be read as a part of it.
+fn ends_in_half_a_line(file: &File) -> std::io::Result<bool> {
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    Ok(last != *b"\n")
+}
+
 pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
@@ -181,8 +200,12 @@ pub(crate) fn refuse_running(
     directory: &StateDirectory,
     run: &RunId,
 ) -> Result<(), Error> {
-    let record = RunRecord::read(directory, run)?;
-    if record.state == RunState::Running && directory.live().join(run.as_str()).exists() {
+    let may_go_on = match RunRecord::read(directory, run) {
+        Ok(record) => record.state == RunState::Running,
+        Err(Error::Record { .. }) => true, // it is damaged, and can only be removed
+        Err(error) => return Err(error),
+    };
+    if may_go_on && directory.live().join(run.as_str()).exists() {
         return Err(Error::GoesOn { what, run: run.to_string() });
     }
     Ok(())
@@ -261,6 +284,23 @@ mod tests {
         std::fs::write(directory.record(&run), "\n\n").unwrap();
         let damaged = RunRecord::read(&directory, &run).unwrap_err().to_string();
         assert_eq!(damaged, "read the record of run abcdefghjkmn: it is damaged");
+    }
+
+    #[test]
+    fn half_a_line_takes_nothing_with_it_and_what_is_damaged_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        record().write(&directory, &run).unwrap();
+        // What a full disk cuts off.
+        let mut file = std::fs::OpenOptions::new().append(true).open(directory.record(&run)).unwrap();
+        file.write_all(br#"{"id":"abcdefghjkmn","state":"en"#).unwrap();
+        assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Running);
+        RunRecord { state: RunState::Ended, ..record() }.write(&directory, &run).unwrap();
+        assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Ended);
+        std::fs::write(directory.record(&run), "\n").unwrap();
+        RunRecord::remove(&directory, &run).unwrap();
+        assert!(!directory.record(&run).exists());
     }
 
     #[test]

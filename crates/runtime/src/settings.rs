@@ -66,8 +66,7 @@ impl Settings {
         state: &StateDirectory,
     ) -> Result<(Layers, Option<PathBuf>), Error> {
         let mut layers = below_projects(caller)?;
-        let workspace = request.workspace.as_ref().map_or(caller.directory.clone(), |w| caller.resolve(w));
-        let project = workspace.join(PROJECT);
+        let project = project_file(request.workspace.as_deref(), caller);
         let mut found = None;
         if let Some(path) = &request.policy {
             let path = caller.resolve(path);
@@ -108,6 +107,13 @@ impl Settings {
     }
 }
 
+/// Where a workspace's own file is, by one path however the workspace was named: its approval is kept under it.
+#[must_use]
+pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> PathBuf {
+    let named = workspace.map_or_else(|| caller.directory.clone(), |named| caller.resolve(named));
+    named.canonicalize().unwrap_or(named).join(PROJECT)
+}
+
 /// The layers of the machine and of the person, which are under every project's.
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();
@@ -129,8 +135,16 @@ fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    toml::from_str(text)
-        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })
+    let mut config: RunConfig = toml::from_str(text)
+        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })?;
+    // Whoever approves a file approves what it names, wherever a run is started.
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
+    let copies = config.copy.iter_mut().map(|copy| &mut copy.source);
+    for source in mounts.chain(copies).filter(|source| !source.starts_with(['/', '~'])) {
+        *source = folder.join(&*source).to_string_lossy().into_owned();
+    }
+    Ok(config)
 }
 
 /// `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.

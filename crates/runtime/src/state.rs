@@ -14,7 +14,7 @@
 //! ```
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ impl StateDirectory {
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
         base.map(|base| Self(base.join("lockgate"))).ok_or_else(|| Error::State {
             path: "$XDG_STATE_HOME/lockgate".into(),
-            source: io::Error::other("neither XDG_STATE_HOME nor HOME is set"),
+            source: io::Error::other("neither XDG_STATE_HOME nor HOME names an absolute path"),
         })
     }
 
@@ -161,7 +161,7 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
 
 /// Opens a file for appending, made if it is not there, its directory too, for the owner only.
 pub(crate) fn append(path: &Path) -> Result<File, Error> {
-    in_directory(path, || OpenOptions::new().append(true).create(true).mode(0o600).open(path))
+    in_directory(path, || OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path))
 }
 
 /// Makes a file; where its directory is not there, that first. A run's files lie side by side: a directory for each would be
@@ -177,18 +177,52 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
+/// A path without links, as far as it is there already.
+fn real(path: &Path) -> PathBuf {
+    path.ancestors()
+        .find_map(|there| Some((there.canonicalize().ok()?, path.strip_prefix(there).ok()?)))
+        .map_or_else(|| path.to_path_buf(), |(there, rest)| there.join(rest))
+}
+
 /// The first of some paths that holds one of the directories or is in it, so that whoever sees the one sees some of the other.
 pub(crate) fn overlapped<'a>(
     directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
 ) -> Option<&'a Path> {
-    let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_path_buf());
     let own: Vec<PathBuf> = directories.iter().map(|directory| real(directory)).collect();
     paths.find(|path| {
         let other = real(path);
         own.iter().any(|own| own.starts_with(&other) || other.starts_with(own))
             || directories.iter().any(|directory| directory.starts_with(path))
     })
+}
+
+/// Why a key cannot be read that somebody else made: it is there, and is not.
+pub(crate) fn links_to_nothing(path: &Path) -> Error {
+    Error::KeyFile { path: path.into(), source: io::Error::other("it is a link to nothing") }
+}
+
+/// The largest file of a key.
+const LARGEST_KEY: u64 = 64 * 1024;
+
+/// Reads a file that holds a key, if it is there: a regular file, of which what somebody else puts there is not waited for.
+pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(state(path, source)),
+    };
+    let read = || {
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut content = Vec::new();
+        (&file).take(LARGEST_KEY).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    read().map(Some).map_err(|source| Error::KeyFile { path: path.into(), source })
 }
 
 /// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was

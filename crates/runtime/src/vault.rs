@@ -4,8 +4,6 @@
 //! The keys are the same for all: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one
 //! that is made at first use and kept beside the audit's, readable by its owner only.
 
-use std::io;
-
 use credential::{Credential, FieldName, Keyring, Rotation, Secret, Value, Vault};
 use policy::{OrganisationName, ProviderId, RunSpec};
 use sandbox::Caller;
@@ -13,7 +11,7 @@ use sandbox::Caller;
 use crate::error::Error;
 use crate::own_secrets::CONNECTION_ENCRYPTION_KEY;
 use crate::stash::Stash;
-use crate::state::{StateDirectory, make_directory, make_once, state};
+use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key};
 use crate::system_keys::SystemKey;
 use crate::value_source::ValueSource;
 
@@ -206,14 +204,12 @@ fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Er
         return Keyring::parse(text).map_err(bad(VARIABLE));
     }
     let path = directory.keys().join(KEY);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => {
-            let text = Secret::from_text(text);
+    match read_key(&path)?.map(Secret::new) {
+        Some(text) => {
             let text = std::str::from_utf8(text.expose()).unwrap_or_default();
             Keyring::parse(text.trim()).map_err(bad(&path.display().to_string()))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(directory),
-        Err(source) => Err(state(&path, source)),
+        None => make(directory),
     }
 }
 
@@ -231,7 +227,13 @@ fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     make_directory(&directory.keys())?;
     let (ring, text) = Keyring::generate()
         .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })?;
-    if make_once(&path, text.expose())? { Ok(ring) } else { keyring(None, directory) }
+    if make_once(&path, text.expose())? {
+        return Ok(ring);
+    }
+    match read_key(&path)? {
+        Some(_) => keyring(None, directory),
+        None => Err(links_to_nothing(&path)),
+    }
 }
 
 /// How many credentials are sealed with some key, in all vaults.

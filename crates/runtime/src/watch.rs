@@ -253,7 +253,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Ctrl-C asks once and kills the second time; what else a supervisor sends asks as well.
+    /// Ctrl-C asks once and kills the second time; what else a supervisor sends asks as well, and keeps the grace of what asked before.
     fn take_signals(&mut self, state: &mut State) -> Result<(), Error> {
         while let Some(signal) =
             self.signals.next().map_err(|source| Error::Plumbing { what: "read signals", source })?
@@ -265,13 +265,15 @@ impl Watch<'_> {
                     }
                 }
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
-                    Some(_) => self.sandbox.kill(),
-                    None => {
+                    Some((_, before)) if before == signal => self.sandbox.kill(),
+                    asked => {
                         self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
                         // A person's Ctrl-C may be answered by going on; only the second one is meant.
                         let grace =
                             if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
-                        state.kill_at = Some((Instant::now() + grace, signal));
+                        let until = Instant::now() + grace;
+                        let until = asked.map_or(until, |(before, _)| before.min(until));
+                        state.kill_at = Some((until, signal));
                     }
                 },
                 other => self.sandbox.signal(other),

@@ -13,7 +13,7 @@ pub struct Caller {
     pub gid: u32,
     /// Whether this user id is the machine's superuser, and not one of a user namespace.
     pub superuser: bool,
-    /// The home directory, if the environment names one.
+    /// The home directory, links resolved, if the environment names one by an absolute path.
     pub home: Option<PathBuf>,
     /// The directory the run was started in, links resolved.
     pub directory: PathBuf,
@@ -31,7 +31,7 @@ impl Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             superuser: rustix::process::geteuid().is_root() && maps_every_id(),
-            home: std::env::var_os("HOME").filter(|h| !h.is_empty()).map(PathBuf::from),
+            home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(real),
             directory: std::env::current_dir()?,
             environment: std::env::vars_os().collect(),
         })
@@ -52,6 +52,11 @@ impl Caller {
             _ => self.directory.join(path),
         }
     }
+}
+
+/// A path without links, where it is there: what is or holds it is told by the path that it has then.
+fn real(path: PathBuf) -> PathBuf {
+    path.canonicalize().unwrap_or(path)
 }
 
 /// Whether this user namespace is the machine's own: every id is itself.

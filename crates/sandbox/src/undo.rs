@@ -104,6 +104,8 @@ pub(crate) fn why_left(log: &str) -> Option<&str> {
 pub struct UndoLog {
     pub(crate) entries: Vec<Undo>,
     file: Option<File>,
+    /// Whether what was written last may be half a line.
+    is_cut: bool,
     pub(crate) whose: Whose,
 }
 
@@ -141,8 +143,11 @@ impl UndoLog {
         self.entries.extend(undos);
         if let Some(file) = &mut self.file {
             let lines: String = self.entries[first..].iter().map(Undo::line).collect();
-            // A log that cannot be written (full disk) still unwinds from memory.
-            let _ = file.write_all(lines.as_bytes());
+            // A log that cannot be written (full disk) still unwinds from memory. What is cut off must not begin the next line.
+            if self.is_cut {
+                let _ = file.write_all(b"\n");
+            }
+            self.is_cut = file.write_all(lines.as_bytes()).is_err();
         }
     }
 
@@ -151,11 +156,11 @@ impl UndoLog {
         self.entries.retain(|undo| !matches!(undo, Undo::Engine(_, whose) if whose == run));
     }
 
-    /// Reads a log that a dead run left.
+    /// Reads a log that a dead run left. Half a line may be the whole of another: one without its end is none.
     #[must_use]
     pub fn recover(text: &str) -> Self {
-        let entries = text.lines().filter_map(Undo::parse).collect();
-        Self { entries, file: None, whose: Whose::Dead }
+        let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        Self { entries: whole.filter_map(Undo::parse).collect(), whose: Whose::Dead, ..Self::default() }
     }
 }
 
@@ -197,5 +202,13 @@ mod tests {
         let log = format!("engine {} /e.sock\n{}", run() as RunId, left("a\nb"));
         assert_eq!((UndoLog::recover(&log).entries.len(), why_left(&log)), (1, Some("a b")));
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);
+        // Of a log that was cut anywhere nothing is read that was not in it.
+        let log =
+            "group /a/b\nwritten /home/me/.local/state/lockgate/written/abcdefghjkmn\nplaceholder /w/.git\n";
+        let all = UndoLog::recover(log).entries;
+        for end in 0..log.len() {
+            let cut = UndoLog::recover(&log[..end]).entries;
+            assert!(cut.iter().all(|undo| all.contains(undo)), "{:?}", &log[..end]);
+        }
     }
 }

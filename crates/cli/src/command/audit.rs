@@ -94,7 +94,9 @@ pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyho
 }
 
 fn show_line(line: &str) -> Result<(), anyhow::Error> {
-    let entry: Entry = serde_json::from_str(line)?;
+    let Ok(entry) = serde_json::from_str::<Entry>(line) else {
+        return Ok(output::data("(a record that is damaged: lockgate audit verify)")?);
+    };
     if entry.plane == "gate" {
         if let Entry { ts, action, target, provider: Some(provider), .. } = &entry
             && action == "expose"
@@ -134,18 +136,19 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     let mut reader = open(&state.audit(run))?;
     let mut line = String::new();
     let mut at = 0;
-    let mut is_lost = false;
+    let mut over = None;
     loop {
         line.clear();
         let read = reader.read_line(&mut line)?;
         if read == 0 || !line.ends_with('\n') {
-            if is_lost {
-                output::tell(&format!("run {run} was lost: there is no last record"));
+            if let Some(state) = over {
+                let how = if state == RunState::Lost { "was lost" } else { "is over" };
+                output::tell(&format!("run {run} {how}: its audit has no last record"));
                 return Ok(0);
             }
             // Asked before it is read again: what it still wrote is shown. A sidecar by itself has no record of a run.
             let _ = runtime::reap_dead(state);
-            is_lost = RunRecord::read(state, run).is_ok_and(|record| record.state == RunState::Lost);
+            over = RunRecord::read(state, run).ok().map(|it| it.state).filter(|it| *it != RunState::Running);
             reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
             std::thread::sleep(PAUSE);
             continue;
@@ -155,7 +158,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
             Form::Json => output::data(line.trim_end())?,
             Form::Text => show_line(&line)?,
         }
-        let entry: Entry = serde_json::from_str(&line)?;
+        let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
         if entry.plane == "gate" && entry.action == "close" {
             return Ok(0);
         }
@@ -185,8 +188,9 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         Some(key) => key,
         None => runtime::audit_public_key(state)?,
     };
+    let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
     for (whose, path) in &chains {
-        verify_chain(whose, path, key.trim(), form)?;
+        verify_chain(whose, path, key.trim(), ended, form)?;
     }
     if let [(_, run), companions @ ..] = chains.as_slice() {
         refuse_unnamed(run, companions, form)?;
@@ -248,11 +252,19 @@ fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::E
     Ok(anyhow::anyhow!("{whose}the audit does not hold: {why}"))
 }
 
-fn verify_chain(whose: &str, path: &Path, key: &str, form: Form) -> Result<(), anyhow::Error> {
+/// The record of the run that is meant, if it is one that is on record.
+fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
+    RunRecord::read(state, &find(state, run).ok()?).ok()
+}
+
+fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) -> Result<(), anyhow::Error> {
     let report = match egress::verify(open(path)?, key) {
         Ok(report) => report,
         Err(error) => return Err(broken(whose, &error.to_string(), form)?),
     };
+    if ended && !report.closed {
+        return Err(broken(whose, "its run ended, and it does not: records were cut off at its end", form)?);
+    }
     if form == Form::Json {
         let json = serde_json::json!({
             "holds": true, "records": report.records, "signatures": report.signatures,

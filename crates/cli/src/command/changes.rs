@@ -1,10 +1,10 @@
 //! `lockgate diff|apply|discard`: what runs wrote in workspaces that were kept apart.
 
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use runtime::StateDirectory;
+use runtime::{RunRecord, StateDirectory};
 use sandbox::{Change, LeftOut, What};
 
 use super::run_name;
@@ -58,8 +58,8 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     })?;
     applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     output::tell(&match applied.done.len() {
-        1 => "1 path was taken over".to_owned(),
-        paths => format!("{paths} paths were taken over"),
+        1 => format!("1 path was taken over into {}", workspace(&state, &run)),
+        paths => format!("{paths} paths were taken over into {}", workspace(&state, &run)),
     });
     if paths.is_empty() && applied.left_out.is_empty() {
         runtime::discard_changes(&state, &run)?;
@@ -72,8 +72,9 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
 pub(crate) fn discard(run: Option<&str>) -> Done {
     let state = state()?;
     let run = find(&state, run)?;
+    let workspace = workspace(&state, &run);
     runtime::discard_changes(&state, &run)?;
-    output::tell(&format!("what {run} wrote in its workspace was dropped"));
+    output::tell(&format!("what {run} wrote in {workspace} was dropped"));
     Ok(0)
 }
 
@@ -87,11 +88,31 @@ fn state() -> Result<StateDirectory, anyhow::Error> {
 fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Error> {
     match run {
         Some(name) => run_name::find(state, name),
-        None => runtime::latest_with_changes(state).ok_or_else(|| {
-            let hint = "lockgate run --workspace-mode overlay -- CMD keeps them apart";
-            Usage::error("no run's changes are kept apart", hint)
-        }),
+        None => latest(state, &super::caller()?.directory),
     }
+}
+
+/// The folder that a run worked in.
+fn workspace(state: &StateDirectory, run: &RunId) -> String {
+    RunRecord::read(state, run).map_or_else(|_| "its workspace".into(), |it| output::path(&it.workspace))
+}
+
+/// The latest run of this folder whose changes are kept.
+fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
+    let mut all = runtime::all_with_changes(state);
+    if let Some(at) = all.iter().position(|(_, workspace)| workspace == here) {
+        return Ok(all.swap_remove(at).0);
+    }
+    Err(match all.first() {
+        None => Usage::error(
+            "no run's changes are kept apart",
+            "lockgate run --workspace-mode overlay -- CMD keeps them apart",
+        ),
+        Some((run, workspace)) => Usage::error(
+            "no changes of a run in this folder are kept apart",
+            format!("{run} has some of {}: name it", output::path(workspace)),
+        ),
+    })
 }
 
 fn line(change: &Change) -> String {

@@ -1,0 +1,92 @@
+//! The part of the command line that speaks of what a run may do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Spec;
+
+/// `lockgate policy`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Write a lockgate.toml that allows nothing yet
+    Init {
+        #[command(flatten)]
+        file: PolicyFile,
+    },
+    /// Add a host to lockgate.toml
+    Allow {
+        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        #[arg(required = true)]
+        targets: Vec<String>,
+        #[command(flatten)]
+        file: PolicyFile,
+    },
+    /// Deny a host in lockgate.toml, whatever else allows it
+    Deny {
+        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        #[arg(required = true)]
+        targets: Vec<String>,
+        /// Told to whoever hits it
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        file: PolicyFile,
+    },
+    /// Approve the workspace's lockgate.toml as it is now
+    Approve {
+        /// The folder whose lockgate.toml it is [default: the current one]
+        #[arg(long, value_name = "DIR")]
+        workspace: Option<PathBuf>,
+    },
+    /// List the rules in force
+    Ls {
+        #[command(flatten)]
+        spec: Spec,
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Decide a target as a run would, without sending anything
+    Check(PolicyCheck),
+    /// Say what a target would meet on each way out, and the rule or guard that decides
+    Explain {
+        #[command(flatten)]
+        spec: Spec,
+        /// A URL, or HOST[:PORT]
+        target: String,
+        /// The method of the request
+        #[arg(long, default_value = "GET")]
+        method: String,
+    },
+    /// Print the JSON schema of the policy file
+    Schema,
+}
+
+/// Which file is changed.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct PolicyFile {
+    /// A policy file, in place of the workspace's lockgate.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The folder whose lockgate.toml it is [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+/// `lockgate policy check`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCheck {
+    #[command(flatten)]
+    pub(crate) spec: Spec,
+    /// Read rows {"id", "target", "resolves"?} from stdin and write a verdict for each
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) jsonl: bool,
+    /// The method of the request
+    #[arg(long, default_value = "GET")]
+    pub(crate) method: String,
+    /// A URL
+    #[arg(required_unless_present = "jsonl")]
+    pub(crate) target: Option<String>,
+}
