@@ -51,6 +51,7 @@ fn is_no_way(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Answers, Companions, Files, Gate, GateOptions, NameRange, Wallet, check};
 
     #[test]
     fn what_a_link_has_is_this_machines() {
@@ -73,5 +74,39 @@ mod tests {
         let asked = is_own(Ipv4Addr::LOCALHOST.into());
         rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
         assert!(asked.is_err());
+    }
+
+    #[test]
+    fn what_another_kernel_has_is_no_way_out() {
+        let policy = || {
+            let config = toml::from_str("[egress]\ndefault = \"open-internet\"").unwrap();
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), config);
+            layers.compile().unwrap()
+        };
+        let address: IpAddr = Ipv4Addr::new(93, 184, 216, 99).into();
+        let verdict = |machine: Vec<IpAddr>| {
+            let spec = policy();
+            let gate = Gate::open(GateOptions {
+                policy: spec.policy,
+                spending: spec.spending,
+                names: NameRange::default(),
+                run: policy::RunId::from_random([0; 12]),
+                files: Files::default(),
+                answers: Some(Answers::Given(vec![address])),
+                audit: None,
+                notices: None,
+                authority: None,
+                wallet: Wallet::default(),
+                companions: Companions::default(),
+                machine,
+            });
+            let method = policy::Method::parse("GET").unwrap();
+            let outcomes = ["http://www.example.org/", "http://93.184.216.99:7777/"]
+                .map(|target| check(gate.as_ref().unwrap(), &method, target).unwrap().outcome);
+            outcomes.map(|outcome| outcome.map(drop).map_err(|denial| denial.guard))
+        };
+        assert_eq!(verdict(Vec::new()), [Ok(()), Ok(())]);
+        assert_eq!(verdict(vec![address]), [Err(policy::Guard::Address); 2]);
     }
 }

@@ -139,6 +139,7 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
         .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })?;
     // Whoever approves a file approves what it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
     let copies = config.copy.iter_mut().map(|copy| &mut copy.source);
     for source in mounts.chain(copies).filter(|source| !source.starts_with(['/', '~'])) {

@@ -57,6 +57,25 @@ fn events_stream_as_they_come() {
 }
 
 #[test]
+fn a_refusal_has_no_body_where_none_was_asked_for() {
+    // RFC 9110 §9.3.2: what followed the head would be taken for the next answer on that connection.
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let policy = "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\nmethods = [\"GET\", \"HEAD\"]";
+    let left = site.beside(policy).script(
+        r#"two() { key=$1; shift; echo "$key=$(gate -o /dev/null -o /dev/null -w '%{http_code}-%{num_connects} ' "$@")"; }
+        two proxy -x http://127.0.0.1:8081 -I http://api.example.com/a http://api.example.com/b
+        two gateway -I http://127.0.0.1:8080/nope http://127.0.0.1:8080/health
+        two opened -x http://127.0.0.1:8081 --cacert "$OUT/ca.pem" -I https://api.example.com/no https://api.example.com/v1/yes
+        two opened1 --http1.1 -x http://127.0.0.1:8081 --cacert "$OUT/ca.pem" -I https://api.example.com/no https://api.example.com/v1/yes"#,
+    );
+    assert_eq!(left.said("proxy"), "403-1 403-0 ", "{}", left.ended);
+    assert_eq!(left.said("gateway"), "404-1 200-0 ", "{}", left.ended);
+    for key in ["opened", "opened1"] {
+        assert_eq!(left.said(key), "403-1 200-0 ", "{key}: {}", left.ended);
+    }
+}
+
+#[test]
 fn a_denied_host_fails_fast_and_says_so() {
     for site in Site::for_everyone(&[Need::Program("curl")]) {
         let run = site.run().allow("api.example.com");

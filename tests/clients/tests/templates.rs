@@ -78,6 +78,9 @@ fn what_was_put_in_is_not_read_again() {
     assert_eq!(body.text("body"), "<a{{other}}b{{access_token}}c>");
 }
 
+/// A name that no field has: one of 64 characters is the longest.
+const LONG: &str = "a_name_of_more_than_sixty_four_characters_is_no_name_of_any_field_at_all";
+
 #[test]
 fn what_cannot_be_filled_is_not_sent() {
     // C09, S0.50, and the words that existing clients know.
@@ -89,11 +92,15 @@ fn what_cannot_be_filled_is_not_sent() {
         p '/{{{{nope}}}}'
         p '/?a={{{{nope}}}}&b={{{{access_token}}}}'
         p / -H 'X-Key: {{{{access_token}}}} {{{{nope}}}} {{{{never}}}}'
-        p / -H 'X-Substitute-Body: true' --data 'a={{{{access_token}}}}&b={{{{nope}}}}'"#
+        p / -H 'X-Substitute-Body: true' --data 'a={{{{access_token}}}}&b={{{{nope}}}}'
+        p / -H "X-Key: $(printf '{{{{nope}}}}\351')"
+        p / -H 'X-Key: {{{{{LONG}}}}}'"#
     ));
     safe(&canary, &left);
-    let lines: Vec<&str> = left.lines().collect();
-    let places = ["URL", "URL", "header", "body"];
+    let mut lines: Vec<&str> = left.lines().collect();
+    let long = lines.pop().unwrap_or_default();
+    assert!(long.contains("Unresolved placeholders in header") && long.ends_with("400"), "{}", left.ended);
+    let places = ["URL", "URL", "header", "body", "header"];
     assert_eq!(lines.len(), places.len(), "{}", left.ended);
     for (line, place) in lines.iter().zip(places) {
         let words = format!("Unresolved placeholders in {place}: {{{{nope}}}}");
@@ -101,7 +108,7 @@ fn what_cannot_be_filled_is_not_sent() {
     }
     assert!(lines[2].contains("{{nope}}, {{never}}"), "{}", lines[2]);
     assert_eq!(site.world().received_by("web"), 0, "{:?}", site.visits());
-    assert_eq!(left.denials("placeholder_unresolved"), 4, "{:?}", left.audit());
+    assert_eq!(left.denials("placeholder_unresolved"), 6, "{:?}", left.audit());
 }
 
 #[test]

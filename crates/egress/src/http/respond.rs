@@ -72,7 +72,11 @@ pub(super) struct Early<'a, 'b> {
     needles: Option<&'b Needles>,
 }
 
-impl Early<'_, '_> {
+impl<'a, 'b> Early<'a, 'b> {
+    pub(super) fn of(answer: &'b mut Answer<'a>, needles: Option<&'b Needles>) -> Self {
+        Self { answer, needles }
+    }
+
     /// Passes an answer before the answer on, searched like one.
     pub(super) async fn pass_on(&mut self, mut head: ResponseHead) -> io::Result<()> {
         head.fields.leave_hop();
@@ -99,7 +103,7 @@ pub(super) async fn respond<'a>(
     let needles = handling.needles;
     // From now on: who hangs up before the answer has come is charged as well.
     let mut account = handling.meter.map(|(format, asked)| Account::open(handling.ledger, format, asked));
-    let early = Early { answer: &mut answer, needles };
+    let early = Early::of(&mut answer, needles);
     let arrived = by(handling.until, coming.answer(handling.method, early)).await;
     let Arrived { mut head, mut length, mut body } = match arrived {
         Ok(arrived) if arrived.head.status == 101 => {

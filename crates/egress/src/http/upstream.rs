@@ -262,3 +262,71 @@ pub(super) fn passed_on(mut trailers: Fields) -> Fields {
     trailers.leave_hop();
     trailers
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::http::answer::{self, Answer};
+    use crate::http::head::Version;
+    use crate::http::stream::AgentStream;
+
+    /// What comes of an answer over HTTP/2 before which so many others come, and what the agent was sent of those.
+    async fn after(interims: usize, status: u16) -> (io::Result<u16>, usize) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let upstream = async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+            let head = |status: u16| http::Response::builder().status(status).body(()).unwrap();
+            for _ in 0..interims {
+                respond.send_informational(head(status)).unwrap();
+            }
+            // Refused, the stream is reset by then.
+            let _ = respond.send_response(head(204), true);
+            while connection.accept().await.is_some() {}
+        };
+        let agent = async move {
+            let (session, connection) = h2::client::handshake(ours).await.unwrap();
+            tokio::task::spawn_local(connection);
+            let mut session: SendRequest<Bytes> = session.ready().await.unwrap();
+            let request = http::Request::builder().uri("https://a.example/").body(()).unwrap();
+            let (response, _) = session.send_request(request, true).unwrap();
+            let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
+            let (_reader, mut writer) = tokio::io::split(AgentStream::Unix(agent));
+            let mut answer = Answer::Version1 {
+                writer: &mut writer,
+                version: Version::Http11,
+                keep_alive: true,
+                asked: answer::Asked::Whole,
+            };
+            let arrived = Coming::Version2(response).answer("GET", Early::of(&mut answer, None)).await;
+            let status = arrived.map(|arrived| arrived.head.status);
+            drop((_reader, writer));
+            let mut told = String::new();
+            seen.read_to_string(&mut told).await.unwrap();
+            (status, told.matches("HTTP/1.1 ").count())
+        };
+        tokio::select! {
+            () = upstream => panic!("the upstream ended first"),
+            seen = agent => seen,
+        }
+    }
+
+    #[tokio::test]
+    async fn of_answers_before_an_answer_so_many_are_passed_on_over_http_2_too() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                for few in [0, 1, MOST_INTERIM] {
+                    let (status, told) = after(few, 103).await;
+                    assert_eq!((status.unwrap(), told), (204, few));
+                }
+                let (status, told) = after(MOST_INTERIM + 1, 103).await;
+                assert!(status.is_err() && told == MOST_INTERIM, "{status:?} {told}");
+                // Nothing is switched in a stream of HTTP/2.
+                assert!(after(1, 101).await.0.is_err());
+            })
+            .await;
+    }
+}

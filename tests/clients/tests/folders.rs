@@ -1,0 +1,111 @@
+//! Which folder is meant, however it is named, and from wherever a command is started: the one whose file was approved, the one a run
+//! worked in, and never the one with this program's keys in it. S4.2, S4.60; L09.
+
+use std::fs;
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Site, product, run_to_end};
+
+/// A shell of the caller's in a folder of its own, for which `lockgate` is the product.
+fn shell(site: &Site, script: &str) -> Ended {
+    let here = site.folder("here");
+    let mut command = site.world().command("/bin/sh");
+    let product = product().expect("`Site` asked first");
+    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
+    command.args(["-uc", &script]).current_dir(&here).env("HERE", &here);
+    command.env("PRODUCT", product).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+#[test]
+fn an_approved_file_shows_what_lies_beside_it() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir -p a/data b/data; echo of-a > a/data/f; echo of-b > b/data/f; 
+        printf '[[mount]]\nsource = "data"\ntarget = "/data"\n[[copy]]\nsource = "data/f"\ntarget = "/copied"\n' > a/lockgate.toml
+        (cd a; lockgate policy approve)
+        for from in "a ." "b $HERE/a" "a ./" ". a" ". a/"; do
+            set -- $from; (cd "$1"; lockgate run --workspace "$2" -- cat /data/f /copied) || echo "failed $from"
+        done
+        cd b; lockgate run --policy ../a/lockgate.toml -- cat /data/f"#,
+    );
+    assert_eq!(ended.stdout, "of-a\n".repeat(11), "{ended}");
+}
+
+#[test]
+fn a_home_or_a_state_behind_a_link_is_as_shut_as_by_its_own_name() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir -p real/.ssh work/state aside; echo KEY > real/.ssh/id; ln -s real home; ln -s work/state state
+        cd real; HOME="$HERE/home" lockgate run -- cat .ssh/id; echo "home=$?"; cd ../work
+        XDG_STATE_HOME="$HERE/state" lockgate run -- sh -c 'ls state/lockgate'; echo "state=$?"
+        (unset XDG_STATE_HOME; HOME=. lockgate run -- ls .local); echo "relative=$?""#,
+    );
+    assert_eq!(ended.stdout, "home=125\nstate=125\nrelative=125\n", "{ended}");
+    for why in
+        ["it holds your home", "this program's records, keys and images are there", "names an absolute path"]
+    {
+        assert!(ended.stderr.contains(why), "{why}: {ended}");
+    }
+}
+
+#[test]
+fn what_was_kept_apart_is_decided_on_in_its_own_folder() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir one two; for at in one two; do
+            (cd $at; lockgate run --workspace-mode overlay -- sh -c "echo $at > made")
+        done
+        lockgate discard; echo "none=$?"; (cd one; lockgate diff --stat; lockgate apply; cat made)
+        (cd one; lockgate discard); echo "others=$?"; (cd two; lockgate diff --stat; lockgate discard; ls)"#,
+    );
+    assert_eq!(ended.stdout, "none=2\nA made\none\nothers=2\nA made\n", "{ended}");
+    assert!(ended.stderr.contains("has some of ") && ended.stderr.contains("/two: name it"), "{ended}");
+    for told in ["1 path was taken over into ", "/one\n", "was dropped"] {
+        assert!(ended.stderr.contains(told), "{told}: {ended}");
+    }
+    assert!(
+        fs::read_dir(site.state().join("lockgate/changes")).expect("a folder").next().is_none(),
+        "{ended}"
+    );
+}
+
+#[test]
+fn an_audit_that_ends_before_its_run_does_not_hold() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"lockgate run -- true; lockgate audit verify >/dev/null && echo whole
+        audit=$(ls "$XDG_STATE_HOME"/lockgate/audit/*.jsonl); sed -i '$d' "$audit"
+        lockgate audit verify >/dev/null || echo "cut=$?"; lockgate audit verify --json 2>/dev/null
+        printf 'half a rec' >> "$audit"; lockgate audit show >/dev/null && echo shown"#,
+    );
+    assert!(ended.stdout.starts_with("whole\ncut=1\n{\"holds\":false,"), "{ended}");
+    assert!(ended.stdout.ends_with("shown\n") && ended.stderr.contains("cut off at its end"), "{ended}");
+}
+
+#[test]
+fn a_command_without_dashes_is_told_where_they_go() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = site.lockgate(&["run", "make", "--version"]);
+    assert!(ended.code == 2 && ended.stderr.contains("lockgate run -- make"), "{ended}");
+}
+
+#[test]
+fn a_key_that_links_to_nothing_ends_nothing_but_what_needs_it() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"keys="$XDG_STATE_HOME/lockgate/keys"; mkdir -p "$keys"; for key in vault.key audit.pk8; do ln -s nowhere "$keys/$key"; done
+        lockgate creds ls; echo "creds=$?"; lockgate run -- true; echo "run=$?"; rm "$keys/audit.pk8"; mkfifo "$keys/audit.pk8"
+        timeout 10 "$PRODUCT" run -- true; echo "pipe=$?""#,
+    );
+    assert_eq!(ended.stdout, "creds=125\nrun=125\npipe=125\n", "{ended}");
+    assert!(
+        ended.stderr.contains("a link to nothing") && ended.stderr.contains("no regular file"),
+        "{ended}"
+    );
+}
