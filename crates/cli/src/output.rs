@@ -122,7 +122,7 @@ pub(crate) fn models(used: &egress::ModelUse) -> String {
         String::new()
     };
     let unpriced =
-        used.unpriced.as_ref().map(|model| format!(", and no price of `{}` is known", plain(model)));
+        used.unpriced.as_ref().map(|model| format!(", and the price of `{}` is not known", plain(model)));
     format!(
         "{} requests to models: {} tokens in{cached}, {} out, {cost}{}",
         used.requests,

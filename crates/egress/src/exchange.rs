@@ -256,10 +256,7 @@ impl Exchange<Resolved> {
         let vetted = grant.vet(&found).and_then(|()| {
             found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match gate.is_own(*ip) {
                 Ok(false) => Ok(()),
-                Ok(true) => {
-                    let why = format!("{} is at {ip}, which is this machine", grant.host());
-                    Err(Denial::new(Guard::Address, why))
-                }
+                Ok(true) => Err(Denial::new(Guard::Address, grant.placed(*ip, "this machine"))),
                 Err(error) => {
                     let why =
                         format!("{ip} may be this machine's own, and the kernel does not tell: {error}");

@@ -313,7 +313,7 @@ pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStre
 }
 
 /// Whether accepting goes on after an error.
-async fn survive(error: io::Error) -> io::Result<()> {
+pub(crate) async fn survive(error: io::Error) -> io::Result<()> {
     use rustix::io::Errno;
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNABORTED | Errno::INTR) => Ok(()),

@@ -105,6 +105,10 @@ impl Error {
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("if the image is to be trusted with that much, say --max-size".into())
             }
+            // Not the kernel's word: what was read is not what was written.
+            Self::Store { source, .. } if source.kind() == io::ErrorKind::Other => {
+                Some("it is damaged; pull or import the image again".into())
+            }
             Self::Store { .. } => Some(
                 "free some space, or name another place with XDG_DATA_HOME; images are kept there".into(),
             ),

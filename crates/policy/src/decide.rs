@@ -92,13 +92,27 @@ impl Grant {
             let class = AddressClass::of(*address);
             let named = self.addresses().is_some_and(|list| list.contains(address)) && class.may_be_named();
             if !class.is_public() && !named {
-                let reason = format!("{} is at {address}, which is {class}", self.host);
-                return Err(Denial::new(Guard::Address, reason).with_rule(self.rule.as_str()).with_hint(
-                    "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule",
-                ));
+                let denial = Denial::new(Guard::Address, self.placed(*address, &class.to_string()));
+                let denial = denial.with_rule(self.rule.as_str());
+                return Err(if class.may_be_named() {
+                    denial.with_hint(
+                        "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule",
+                    )
+                } else {
+                    denial.with_hint("no rule can open it")
+                });
             }
         }
         Ok(())
+    }
+
+    /// What an address is at which its host is.
+    #[must_use]
+    pub fn placed(&self, address: IpAddr, what: &str) -> String {
+        match &self.host {
+            Host::Address(own) if *own == address => format!("{address} is {what}"),
+            host => format!("{host} is at {address}, which is {what}"),
+        }
     }
 }
 

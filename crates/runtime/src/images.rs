@@ -272,7 +272,7 @@ pub(crate) fn find_account(engine: &mut EngineRun) -> Result<(), Error> {
         return Ok(());
     }
     let refused = |why: String| sandbox::Error::Refused {
-        what: format!("the image `{}` names a user that is none: {why}", engine.image),
+        what: format!("the image `{}` names a user that does not exist in it: {why}", engine.image),
         remedy: None,
     };
     if engine.config.user.len() > LONGEST_USER {

@@ -1,9 +1,12 @@
 //! The person's terminal and the command's, tied together: what is typed goes in, what is shown comes out, and the
 //! size follows.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 
@@ -17,7 +20,12 @@ pub(crate) struct Relay {
     input_open: bool,
     /// What was read from one side and not yet taken by the other.
     to_master: Vec<u8>,
+    /// Nobody inside has the terminal open until then, as far as it is known; it may be opened by its name again.
+    shut_until: Cell<Option<Instant>>,
 }
+
+/// How long a terminal is let be that nobody inside has open: it would be ready all the time.
+const SHUT: Duration = Duration::from_millis(50);
 
 impl Relay {
     /// Ties them: raw on the person's side, and the same size on both.
@@ -29,7 +37,8 @@ impl Relay {
             raw.make_raw();
             rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
         }
-        let relay = Self { master, before, input_open: true, to_master: Vec::new() };
+        let relay =
+            Self { master, before, input_open: true, to_master: Vec::new(), shut_until: Cell::default() };
         relay.follow_size();
         Ok(relay)
     }
@@ -43,6 +52,11 @@ impl Relay {
 
     pub(crate) fn master(&self) -> BorrowedFd<'_> {
         self.master.as_fd()
+    }
+
+    /// Until when it is let be, if it is.
+    pub(crate) fn shut_until(&self) -> Option<Instant> {
+        self.shut_until.get().filter(|until| *until > Instant::now())
     }
 
     /// Whether there is room for more input.
@@ -82,7 +96,11 @@ impl Relay {
         let mut buffer = [0; CHUNK];
         match rustix::io::read(&self.master, &mut buffer) {
             Ok(read) if read > 0 => write_all(std::io::stdout().as_fd(), &buffer[..read]).is_ok(),
-            _ => false, // EIO: the command's side is closed
+            Err(Errno::IO) => {
+                self.shut_until.set(Some(Instant::now() + SHUT)); // the command's side is closed
+                false
+            }
+            _ => false,
         }
     }
 }
@@ -100,6 +118,14 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
         match rustix::io::write(fd, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
+            // Whoever shares the stream has made it so that nobody waits.
+            Err(Errno::AGAIN) => {
+                let mut room = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+                match rustix::event::poll(&mut room, None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -159,7 +159,9 @@ impl Watch<'_> {
         let input = std::io::stdin();
         if let Some(relay) = &state.relay {
             let wish = if relay.has_input() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            sources.push((Source::Output, relay.master(), wish));
+            if relay.shut_until().is_none() {
+                sources.push((Source::Output, relay.master(), wish));
+            }
             if relay.wants_input() {
                 sources.push((Source::Input, input.as_fd(), PollFlags::IN));
             }
@@ -167,6 +169,8 @@ impl Watch<'_> {
         let mut fds: Vec<PollFd<'_>> =
             sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
+        let shut = state.relay.as_ref().and_then(Relay::shut_until);
+        let until = shut.map_or(until, |shut| shut.min(until));
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let left = Timespec::try_from(left).ok();
         match rustix::event::poll(&mut fds, left.as_ref()) {

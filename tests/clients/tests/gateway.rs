@@ -298,8 +298,7 @@ fn an_upstream_that_does_not_answer_is_given_up() {
     // 30 s on `/proxy` (literal behaviour): an answer, not a cut connection.
     let Some((site, _)) = site() else { return };
     let left = asked(&site, "ask stall $at/proxy -H \"$P\" -H 'X-Target: https://protocols.example/stall'");
-    let status = [" 502 ", " 504 "].iter().any(|status| left.said("stall").contains(status));
-    assert!(status && left.ended.took.as_secs() >= 29, "{}", left.ended);
+    assert!(left.said("stall").contains(" 502 ") && left.ended.took.as_secs() >= 29, "{}", left.ended);
     let failed = left.audit().into_iter().filter(|record| record["outcome"] == "failed").count();
     assert_eq!(failed, 1, "{:?}", left.audit());
 }

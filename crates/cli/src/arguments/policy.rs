@@ -86,7 +86,7 @@ pub(crate) struct PolicyCheck {
     /// The method of the request
     #[arg(long, default_value = "GET")]
     pub(crate) method: String,
-    /// A URL
+    /// A URL, or HOST[:PORT]
     #[arg(required_unless_present = "jsonl")]
     pub(crate) target: Option<String>,
 }

@@ -145,11 +145,13 @@ fn to_allow(denial: &policy::Denial, flags: &Spec) -> String {
     denial.hint.as_deref().map(told).unwrap_or_default()
 }
 
-/// A URL, or a host with a port, which then means HTTPS.
+/// A URL; of a host with or without a port, the one that would be asked for.
+pub(super) fn whole(text: &str) -> String {
+    if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) }
+}
+
 fn parse(text: &str) -> Result<Target, anyhow::Error> {
-    let written =
-        if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) };
-    Target::parse(&written).map_err(|denial| {
+    Target::parse(&whole(text)).map_err(|denial| {
         Usage::error(format!("`{}`: {denial}", output::plain(text)), "as in https://api.example.com/v1/")
     })
 }

@@ -9,6 +9,7 @@ use policy::{Method, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::hint;
+use super::policy::whole;
 use super::spec::settings;
 use crate::arguments::{PolicyCheck, Spec};
 use crate::exit::{Done, Usage};
@@ -50,7 +51,7 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
 }
 
 fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
-    let verdict = egress::check(&gate(policy, None)?, method, target)?;
+    let verdict = egress::check(&gate(policy, None)?, method, &whole(target))?;
     match verdict.outcome {
         Ok((rule, target)) => {
             output::data(&format!("allow  {method} {target}  by {rule}"))?;

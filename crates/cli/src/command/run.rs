@@ -46,7 +46,7 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
             denied.push(notice.target.clone());
             if denied.len() > TOLD {
                 if denied.len() == TOLD + 1 {
-                    output::tell("more is denied; lockgate audit follow shows all of it");
+                    output::tell("further denials are not shown here; lockgate audit follow shows them all");
                 }
                 return;
             }

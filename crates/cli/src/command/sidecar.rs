@@ -24,7 +24,10 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     }
     let audit = match &arguments.audit {
         Some(path) => {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+                let what = format!("failed to open the audit {}: {error}", path.display());
+                Usage::error(what, "name a file in a folder that you may write to")
+            })?;
             if file.metadata()?.len() > 0 {
                 let what = format!(
                     "{} holds records already, and a new chain cannot follow an old one",

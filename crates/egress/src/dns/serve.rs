@@ -19,6 +19,7 @@ use super::names::News;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::serve::Door;
+use crate::serve::survive;
 
 /// How many datagrams are taken at once.
 const BATCH: usize = 32;
@@ -45,7 +46,11 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
         let received =
             match socket.try_io(Interest::READABLE, || receive(&socket, &mut buffers, &mut headers)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                received => received?,
+                Err(error) => {
+                    survive(error).await?;
+                    continue;
+                }
+                Ok(received) => received,
             };
         let mut answers = Vec::with_capacity(BATCH);
         for (index, (length, asker)) in received.into_iter().enumerate() {
@@ -148,7 +153,9 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
         }
         let Some(bytes) = answered.bytes else { return Ok(()) };
         let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
-        stream.write_all(&[&length.to_be_bytes()[..], &bytes].concat()).await?;
+        let answer = [&length.to_be_bytes()[..], &bytes].concat();
+        let written = tokio::time::timeout(TCP_IDLE, stream.write_all(&answer)).await;
+        written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     }
     Ok(())
 }

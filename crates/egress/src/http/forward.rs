@@ -15,9 +15,9 @@ use super::head::{BodyLength, Version};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::problem::{self, After};
-use super::refuse::unreachable;
+use super::refuse::{TOO_SLOW, unreachable};
 use super::request::Request;
-use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, respond};
+use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, by, respond};
 use super::stream::AgentReader;
 use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
@@ -36,6 +36,13 @@ pub(super) struct Terms {
     pub(super) within: Option<Duration>,
 }
 
+impl Terms {
+    /// What is answered where the upstream is too slow. Clients of `/proxy` know one status for every upstream that failed.
+    fn late(&self) -> u16 {
+        if self.most.is_some() { 502 } else { TOO_SLOW }
+    }
+}
+
 /// Sends the request on and relays its answer.
 pub(super) async fn forward(
     gate: &Rc<Gate>,
@@ -46,6 +53,7 @@ pub(super) async fn forward(
     mut answer: Answer<'_>,
     terms: Terms,
 ) -> io::Result<After> {
+    let late = terms.late();
     let until = terms.within.map(|within| Instant::now() + within);
     let Request { head, mut body } = request;
     if head.asks_for_websocket() {
@@ -61,10 +69,11 @@ pub(super) async fn forward(
     let (mut renewed, mut unread) = (false, false);
     let mut fresh = exchange.held().is_none() || again.is_none();
     loop {
-        let sent = match upstream::send(gate, &mut exchange, &sending, head.body, offer, kept).await {
+        let send = upstream::send(gate, &mut exchange, &sending, head.body, offer, kept);
+        let sent = match by(until, send).await {
             Ok(sent) => sent,
             Err(error) => {
-                let after = unreachable(gate, exchange, target, &error, answer).await;
+                let after = unreachable(gate, exchange, target, &error, answer, late).await;
                 body.settle().await;
                 return after;
             }
@@ -76,6 +85,7 @@ pub(super) async fn forward(
             repeat: again.is_some() && !unread,
             most: terms.most,
             until,
+            late,
         };
         let held = exchange.held().cloned();
         match relay(gate, exchange, target, job, body, sent, answer).await? {
@@ -118,6 +128,7 @@ struct Job<'a> {
     repeat: bool,
     most: Option<usize>,
     until: Option<Instant>,
+    late: u16,
 }
 
 /// What came of it.
@@ -213,7 +224,7 @@ async fn relay<'a>(
             Ok(Relayed::Unread(Box::new((answer, exchange))))
         }
         Ok(Responded::Failed(answer, Failure::Broken(error))) => {
-            let after = unreachable(gate, exchange, target, &error, answer).await?;
+            let after = unreachable(gate, exchange, target, &error, answer, job.late).await?;
             Ok(Relayed::Answered { after, status: 0 })
         }
         Ok(Responded::Failed(answer, Failure::Denied(denial))) => {

@@ -22,6 +22,9 @@ struct Problem<'a> {
     run: &'a str,
 }
 
+/// What a problem document is (RFC 9457 §3).
+pub(crate) const PROBLEM: &str = "application/problem+json";
+
 /// A whole response of the sidecar's own.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
@@ -50,7 +53,7 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
         hint: denial.hint.as_deref(),
         run: run.as_str(),
     };
-    let mut reply = Reply::json(status, "application/problem+json", &problem);
+    let mut reply = Reply::json(status, PROBLEM, &problem);
     reply.fields.push("x-lockgate-denied", denial.guard.code().as_bytes());
     reply
 }
@@ -59,13 +62,16 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
 pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Reply {
     let (error, guard, run) = (detail, "none", run.as_str());
     let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
-    Reply::json(status, "application/problem+json", &problem)
+    Reply::json(status, PROBLEM, &problem)
 }
 
 impl Reply {
     /// A JSON document.
     pub(crate) fn json(status: u16, kind: &str, document: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(document).unwrap_or_default();
+        let mut body = serde_json::to_vec(document).unwrap_or_default();
+        if kind == PROBLEM {
+            body.push(b'\n'); // programs show it as it comes
+        }
         let fields = Fields::from_iter([("content-type", kind.as_bytes())]);
         Self { status, fields, body }
     }

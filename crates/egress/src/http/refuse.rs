@@ -31,16 +31,20 @@ pub(super) async fn deny(
     answer.reply(problem::denied(denial, target, gate.run(), status), after).await
 }
 
-/// Answers that the upstream cannot be reached.
+/// The status of an upstream that is too slow (RFC 9110 §15.6.5).
+pub(super) const TOO_SLOW: u16 = 504;
+
+/// Answers that the upstream cannot be reached; `late` is the status where it was too slow.
 pub(super) async fn unreachable(
     gate: &Gate,
     mut exchange: Exchange<Ready>,
     target: &Target,
     error: &io::Error,
     answer: Answer<'_>,
+    late: u16,
 ) -> io::Result<After> {
     let (status, title) = match error.kind() {
-        io::ErrorKind::TimedOut => (504, "The upstream did not answer in time"),
+        io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
         _ => (502, "The upstream cannot be reached"),
     };
     exchange.record().fail(&error.to_string());

@@ -194,13 +194,18 @@ pub(super) async fn respond<'a>(
         out.finish(last, trailers).await?;
     }
     if filter.masked() > 0 {
-        note = Some(format!("the credential came back, and was masked {} times", filter.masked()));
+        let times = if filter.masked() == 1 { "once".into() } else { format!("{} times", filter.masked()) };
+        let masked = format!("the credential came back, and was masked {times}");
+        note = Some(note.map_or(masked.clone(), |before| format!("{before}; {masked}")));
     }
     Ok(Responded::Answered { status, after: begun.after, reusable, note })
 }
 
 /// Work that must be done by a time, if one is given.
-async fn by<T>(until: Option<Instant>, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn by<T>(
+    until: Option<Instant>,
+    work: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     match until {
         None => work.await,
         Some(until) => tokio::time::timeout_at(until, work)

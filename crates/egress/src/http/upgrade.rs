@@ -18,7 +18,7 @@ use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
 use super::messages::Messages;
 use super::problem::After;
-use super::refuse::unreachable;
+use super::refuse::{TOO_SLOW, unreachable};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentReader;
 use super::upstream::{head_1, write};
@@ -53,7 +53,7 @@ pub(super) async fn websocket(
     };
     let (mut reader, writer, mut head) = match opened.await {
         Ok(opened) => opened,
-        Err(error) => return unreachable(gate, exchange, target, &error, answer).await,
+        Err(error) => return unreachable(gate, exchange, target, &error, answer, TOO_SLOW).await,
     };
     exchange.record().status(head.status);
     let mut length = ResponseBody::Framed(BodyLength::None);

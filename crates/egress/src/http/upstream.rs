@@ -22,8 +22,6 @@ use crate::gate::Gate;
 use crate::inject::Sending;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
-/// How long a kept connection may take to answer before another is opened.
-const IDLE: Duration = Duration::from_secs(120);
 /// How many answers may come before the answer.
 const MOST_INTERIM: usize = 16;
 /// How long a session may take to have room for another stream.
@@ -66,9 +64,16 @@ pub(super) async fn send(
         && let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme)
     {
         let wire = head_1(sending, body, None);
-        if write(&mut writer, &wire).await.is_ok() && reader.fill(IDLE).await.is_ok_and(|n| n > 0) {
-            exchange.record().count(wire.len() as u64, 0);
-            return Ok(Sent::Version1 { reader, writer, waiting: Vec::new() });
+        if write(&mut writer, &wire).await.is_ok() {
+            match reader.fill(FIRST_OCTET).await {
+                Ok(1..) => {
+                    exchange.record().count(wire.len() as u64, 0);
+                    return Ok(Sent::Version1 { reader, writer, waiting: Vec::new() });
+                }
+                // It was read, and may have been heeded: who is slow is not asked twice.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
+                Ok(0) | Err(_) => {}
+            }
         }
     }
     match Link::over(Upstream::open(gate, exchange, sending.scheme, offer).await?).await? {

@@ -49,7 +49,9 @@ impl Guide<'_> {
     pub(super) async fn through(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
         let refused = |why: String| refusal(proxy, &why);
         let found = self.answers.of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
-        let mut stream = dial_proxy(&found, proxy.port).await?;
+        let mut stream = dial_proxy(&found, proxy.port).await.map_err(|error| {
+            io::Error::new(error.kind(), format!("proxy {} cannot be reached: {error}", proxy.id))
+        })?;
         match proxy.scheme {
             ProxyScheme::Http => {
                 connect(&mut stream, host, port, self.credential).await.map_err(refused)?;

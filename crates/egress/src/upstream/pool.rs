@@ -94,8 +94,9 @@ impl Pool {
     pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
         let Some(reached) = exchange.reached() else { return };
         let mut kept = self.idle.borrow_mut();
+        kept.retain(|(_, since, _)| since.elapsed() < IDLE);
         if kept.len() >= MOST_IDLE {
-            kept.clear();
+            kept.remove(0);
         }
         kept.push((Use::of(exchange, reached, scheme), Instant::now(), link));
     }
@@ -120,10 +121,10 @@ impl Pool {
     pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &SendRequest<Bytes>) {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
-        if shared.len() >= MOST_IDLE {
-            shared.clear();
-        }
         shared.retain(|(used, _)| !used.is(exchange, reached, scheme));
+        if shared.len() >= MOST_IDLE {
+            shared.remove(0);
+        }
         shared.push((Use::of(exchange, reached, scheme), session.clone()));
     }
 

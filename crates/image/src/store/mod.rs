@@ -215,14 +215,13 @@ impl Store {
         replace(&path, &text)
     }
 
+    /// What can be read of them: one that is damaged takes no other with it, and is mended by taking its image in again.
     fn records(&self) -> Result<Vec<ImageRecord>, Error> {
         let directory = self.0.join("images");
         let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
         let paths = entries.flatten().map(|entry| entry.path());
-        paths
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .map(|p| ImageRecord::read(&p))
-            .collect()
+        let records = paths.filter(|path| path.extension().is_some_and(|e| e == "json"));
+        Ok(records.filter_map(|path| ImageRecord::read(&path).ok()).collect())
     }
 
     /// The lock under which names change and things are taken away, or, shared, under which something is found and kept.

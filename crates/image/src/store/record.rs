@@ -86,7 +86,7 @@ impl ImageRecord {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
-        if path.exists() {
+        if Self::read(path).is_ok() {
             return Ok(()); // known by its content, so it says the same; runs hold locks on this very file
         }
         let text = serde_json::to_vec_pretty(self).map_err(|e| failed(path, std::io::Error::other(e)))?;

@@ -133,6 +133,24 @@ fn removing_an_image_keeps_the_layers_of_another() {
 }
 
 #[test]
+fn one_that_is_damaged_takes_no_other_with_it_and_is_mended_by_itself() {
+    let shelf = Shelf::new();
+    let (good, bad) = (shelf.image("good", &["a=1"]), shelf.image("bad", &["a=2"]));
+    let record = shelf.store.image(&bad.digest);
+    std::fs::write(&record, "{\"digest\":").unwrap();
+    let names = |store: &Store| {
+        store.list().unwrap().into_iter().filter_map(|listed| listed.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&shelf.store).len(), 1);
+    assert!(is_whole(&shelf.store.hold("good").unwrap()));
+    assert_eq!(shelf.store.hold("good").unwrap().record.digest, good.digest);
+    let error = shelf.store.hold("bad").unwrap_err();
+    assert!(error.remedy().unwrap().contains("import the image again"), "{error}");
+    shelf.image("bad", &["a=2"]);
+    assert!(is_whole(&shelf.store.hold("bad").unwrap()) && names(&shelf.store).len() == 2);
+}
+
+#[test]
 fn an_image_that_a_run_uses_stays() {
     let shelf = Shelf::new();
     shelf.image("one:latest", &["a=1"]);

@@ -275,5 +275,5 @@ fn until_nul(mut octets: Vec<u8>) -> Vec<u8> {
 
 /// The library's own words would show what stands there instead, of whatever file this is.
 fn malformed(_: io::Error) -> UnpackError {
-    UnpackError::Malformed("a number in a header is none; is it a tar archive at all?".into())
+    UnpackError::Malformed("a field of a header is not a number; is this a tar archive?".into())
 }

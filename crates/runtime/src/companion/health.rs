@@ -37,7 +37,7 @@ pub(super) struct Health {
 }
 
 const NOT_BEGUN: &str =
-    "its health command cannot be executed: there is no such program in it, or it is none";
+    "its health command cannot be executed: the image has no such program, or it is not executable";
 
 impl Health {
     /// `image` is the image's own way of telling, where that counts: its times within bounds.

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::answer::Answer;
 use super::head::{BodyLength, RequestHead};
 use super::incoming::Incoming;
-use super::problem::{After, Reply};
+use super::problem::{After, PROBLEM, Reply};
 use super::request::Request;
 use super::stream::AgentReader;
 use crate::exchange::{Asked, Exchange};
@@ -101,7 +101,7 @@ struct Refusal<'a> {
 
 fn refusal(status: u16, code: &str, why: &str) -> Reply {
     let refusal = Refusal { error: why, title: code, status, detail: why };
-    Reply::json(status, "application/problem+json", &refusal)
+    Reply::json(status, PROBLEM, &refusal)
 }
 
 /// How much of requests the gateway holds in memory at once, in KiB.
