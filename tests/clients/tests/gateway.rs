@@ -350,7 +350,7 @@ fn a_run_reaches_it_under_its_name() {
         assert!(!environment.contains(name), "{name}: {environment}");
     }
     assert!(environment.contains("SIDECAR_URL=http://sidecar:8080"), "{environment}");
-    let lines: Vec<&str> = rest.lines().collect();
+    let lines: Vec<&str> = rest.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(lines[0], "{\"status\":\"ok\"}");
     assert!(lines[1].contains("\"x-key\":\"****"), "{}", lines[1]);
     assert!(lines[2].contains("Already configured"), "{}", lines[2]);

@@ -1,11 +1,12 @@
 //! Changes taken over into the workspace: checked as a whole first, then done file by file, each at once or not at all.
 
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
@@ -23,8 +24,16 @@ pub struct Applied {
 }
 
 /// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
-/// cannot be told from somebody's own.
+/// cannot be told from somebody's own. It is no change of somebody's either.
 const BESIDE: &str = ".lockgate-apply-";
+/// The digits behind that.
+const DIGITS: usize = 16;
+
+/// Whether a name is one of those.
+pub(super) fn stands_beside(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(BESIDE));
+    digits.is_some_and(|it| it.len() == DIGITS && it.bytes().all(|b| b.is_ascii_hexdigit()))
+}
 /// How many names are tried.
 const TRIES: usize = 16;
 const FILE: u32 = 0o100_000;
@@ -127,13 +136,13 @@ impl Changes {
         from: Option<u32>,
         parent: &'a OwnedFd,
     ) -> io::Result<Beside<'a>> {
-        let mut content = self.read_above(path)?;
+        let content = self.read_above(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // The kernel masks what is new; what was there already stays as its owner had it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
         let (beside, to) = Beside::make(parent, |name| rustix::fs::openat(parent, name, flags, at_first))?;
-        let mut to = std::fs::File::from(to);
-        io::copy(&mut content, &mut to)?;
+        let to = std::fs::File::from(to);
+        copy_content(&content, &to)?;
         self.give(&to)?;
         if let Some(from) = from {
             rustix::fs::fchmod(&to, mode::of_changed(from, mode))?;
@@ -183,6 +192,28 @@ impl Changes {
     }
 }
 
+/// Copies what a file holds; where it holds nothing, the copy does neither, or a file of a few octets could fill the disk.
+fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
+    let length = from.metadata()?.len();
+    let mut at = 0;
+    while at < length {
+        at = match rustix::fs::seek(from, Offset::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break, // nothing but a hole is left
+            Err(errno) => return Err(errno.into()),
+        };
+        let end = rustix::fs::seek(from, Offset::Hole(at))?;
+        from.seek(SeekFrom::Start(at))?;
+        to.seek(SeekFrom::Start(at))?;
+        let copied = io::copy(&mut from.take(end - at), &mut to)?;
+        if copied == 0 {
+            break; // somebody cut it off meanwhile
+        }
+        at += copied;
+    }
+    to.set_len(length)
+}
+
 /// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
 struct Beside<'a> {
     parent: &'a OwnedFd,
@@ -195,7 +226,7 @@ impl<'a> Beside<'a> {
         for _ in 0..TRIES {
             let mut number = [0; 8];
             rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
-            let name = format!("{BESIDE}{:016x}", u64::from_ne_bytes(number));
+            let name = format!("{BESIDE}{:0DIGITS$x}", u64::from_ne_bytes(number));
             match make(&name) {
                 Ok(made) => return Ok((Self { parent, name }, made)),
                 Err(Errno::EXIST) => {}
@@ -230,7 +261,7 @@ fn kind(mode: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
     use crate::changes::kept::Kept;
@@ -277,6 +308,28 @@ mod tests {
         ] {
             assert_eq!(mode_of(&kept.workspace(name)), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn what_holds_nothing_is_not_filled() {
+        let kept = Kept::new();
+        let sparse = std::fs::File::create(kept.written("sparse")).unwrap();
+        sparse.write_all_at(b"begins", 0).unwrap();
+        sparse.write_all_at(b"in it", 40 << 20).unwrap();
+        sparse.set_len(1 << 30).unwrap();
+        write(&kept.written("plain"), &"words ".repeat(50_000), 0o644);
+        write(&kept.written("empty"), "", 0o644);
+        std::fs::File::create(kept.written("hole")).unwrap().set_len(1 << 20).unwrap();
+        assert_eq!(kept.changes().apply(&[]).unwrap().done.len(), 4);
+        let copy = std::fs::File::open(kept.workspace("sparse")).unwrap();
+        let meta = copy.metadata().unwrap();
+        assert!(meta.len() == 1 << 30 && meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
+        let mut octets = [0; 5];
+        copy.read_exact_at(&mut octets, 40 << 20).unwrap();
+        assert_eq!(&octets, b"in it");
+        assert_eq!(std::fs::read(kept.workspace("plain")).unwrap(), "words ".repeat(50_000).as_bytes());
+        assert_eq!(std::fs::metadata(kept.workspace("empty")).unwrap().len(), 0);
+        assert_eq!(std::fs::read(kept.workspace("hole")).unwrap(), vec![0; 1 << 20]);
     }
 
     #[test]

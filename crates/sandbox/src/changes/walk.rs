@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 
+use super::apply::stands_beside;
 use super::mode;
 
 /// How deep a directory may lie, and how many entries are looked at.
@@ -231,7 +232,7 @@ impl Walk<'_> {
         };
         let mut names = entries(&directory)?;
         names.sort();
-        for name in names.iter().filter(|name| !but.contains(name)) {
+        for name in names.iter().filter(|name| !but.contains(name) && !stands_beside(name)) {
             self.count()?;
             let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.gone(&path.join(name), &old, depth + 1)?;
