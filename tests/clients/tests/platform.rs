@@ -46,8 +46,9 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 9100), Handler)
 open(folder + "/ready", "w").close()
 server.serve_forever()
 "#;
-/// Begins a script: the platform, `gives VALUE`, `then_gives VALUE`, `configure BEARER`, `one KEY`, `model KEY`.
+/// Begins a script: answers on one line, the platform, `gives VALUE`, `then_gives VALUE`, `configure BEARER`, `one KEY`, `model KEY`.
 const TOOLS: &str = r#"
+gate() { curl -sS --max-time 40 "$@" | tr -d '\n'; }
 rm -f "$HERE/ready"; /usr/bin/python3 "$HERE/platform.py" "$HERE" & platform=$!
 await '[ -e "$HERE/ready" ]'; rm "$HERE/ready"; : > "$HERE/asked"
 gives() { printf '200 {"fields":{"access_token":"%s"}}' "$1" > "$HERE/answer.new"; mv "$HERE/answer.new" "$HERE/answer"; }
