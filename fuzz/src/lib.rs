@@ -9,6 +9,7 @@ mod frames;
 mod opened;
 mod platform;
 mod sidecar;
+mod socket;
 mod strict;
 mod upstream;
 
@@ -17,5 +18,6 @@ pub use frames::{frames_of, well_framed};
 pub use opened::{Answers, Opened};
 pub use platform::Platform;
 pub use sidecar::{DNS_NAME, HOST, PORT, start, start_gateway};
+pub use socket::Socket;
 pub use strict::{Reading, chunked_data, end_of_chunked, end_of_request};
 pub use upstream::{NO_CONTENT, answer_requests, answer_with, echo};

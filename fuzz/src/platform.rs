@@ -15,6 +15,10 @@ use crate::strict::{Reading, end_of_request};
 /// The fewest octets of a secret that are a leak: fewer may stand in an answer by chance.
 const TELLING: usize = 12;
 
+/// The placeholders of its two providers. They end as placeholders begin: two of them may overlap.
+const ANY: &str = "lgph_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaal";
+pub(crate) const MODEL: &str = "lgph_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbl";
+
 /// What the platform gives out, and what only it knows.
 pub struct Platform {
     secret: String,
@@ -35,19 +39,35 @@ impl Platform {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let secret = self.secret.clone();
         std::thread::spawn(move || answer(ours, &secret));
-        // It ends as placeholders begin: two of them may overlap.
-        let placeholder = |letter: &str, provider: &str| {
-            let text = format!("lgph_{}l", letter.repeat(31));
+        let placeholder = |text: &str, provider: &str| {
             (text.parse().expect("a placeholder"), provider.parse().expect("a provider's name"))
         };
         Wallet {
             platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
             generation: egress::Generation::default(),
-            placeholders: vec![placeholder("a", "any"), placeholder("b", "model")],
+            placeholders: vec![placeholder(ANY, "any"), placeholder(MODEL, "model")],
             exposed: Vec::new(),
             organisation: None,
             configure_once: Some(Secret::from_text(self.secret.clone())),
         }
+    }
+
+    /// The secret, for who must have got it.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// A text in which the octets 0 to 31 stand for the secret in some form.
+    #[must_use]
+    pub fn tells(&self, text: &[u8]) -> Vec<u8> {
+        let secret = self.secret.as_bytes();
+        let tell = |octet: &u8| match octet {
+            0..8 => secret.to_vec(),
+            8..16 => HEXLOWER.encode(secret).into_bytes(),
+            16..32 => BASE64_NOPAD.encode(secret).into_bytes(),
+            octet => vec![*octet],
+        };
+        text.iter().flat_map(tell).collect()
     }
 
     /// Ends the process if an answer holds a part of the secret that was not in the question.

@@ -41,7 +41,7 @@ fn rules() -> String {
 }
 
 /// The same host, with two credentials on parts of it: one goes where the agent says, one where its provider says.
-fn rules_of_gateway() -> String {
+pub(crate) fn rules_of_gateway() -> String {
     let address = upstream_address();
     format!(
         r#"

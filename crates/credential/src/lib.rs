@@ -23,4 +23,4 @@ pub use scrub::{Needles, Scrubber};
 pub use secret::Secret;
 pub use template::{RenderError, Template, TemplateError, is_template, substitute};
 pub use value::{Value, ValueError};
-pub use vault::{Damage, Entry, Rotation, Vault, VaultError};
+pub use vault::{Damage, Entry, Listing, Rotation, Vault, VaultError};

@@ -114,6 +114,18 @@ pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> PathBuf {
     named.canonicalize().unwrap_or(named).join(PROJECT)
 }
 
+/// The nearest file of a project in whose folder the workspace lies, where it has none of its own and none was named: it is not read.
+#[must_use]
+pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
+    if request.policy.is_some() || request.no_project {
+        return None;
+    }
+    let own = project_file(request.workspace.as_deref(), caller);
+    let mut found =
+        own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
+    found.next().filter(|path| *path != own)
+}
+
 /// The layers of the machine and of the person, which are under every project's.
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();

@@ -4,7 +4,7 @@
 //! The keys are the same for all: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one
 //! that is made at first use and kept beside the audit's, readable by its owner only.
 
-use credential::{Credential, FieldName, Keyring, Rotation, Secret, Value, Vault};
+use credential::{Credential, FieldName, Keyring, Listing, Rotation, Secret, Value, Vault};
 use policy::{OrganisationName, ProviderId, RunSpec};
 use sandbox::Caller;
 
@@ -19,17 +19,6 @@ use crate::value_source::ValueSource;
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
 
 const KEY: &str = "vault.key";
-
-/// A credential in the vault, without its values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredCredential {
-    /// The provider.
-    pub provider: String,
-    /// The names of its fields.
-    pub fields: Vec<String>,
-    /// When it was changed last, RFC 3339 UTC.
-    pub updated: String,
-}
 
 /// The vault of a person, or of an organisation.
 #[derive(Debug)]
@@ -109,13 +98,8 @@ impl Credentials {
     ///
     /// # Errors
     /// When the vault cannot be read.
-    pub fn list(&self) -> Result<Vec<StoredCredential>, Error> {
-        let entry = |entry: credential::Entry| StoredCredential {
-            provider: entry.id,
-            fields: entry.fields.iter().map(ToString::to_string).collect(),
-            updated: entry.updated,
-        };
-        Ok(self.vault.list()?.into_iter().map(entry).collect())
+    pub fn list(&self) -> Result<Listing, Error> {
+        Ok(self.vault.list()?)
     }
 
     /// Encrypts every record's key with the first of the keys.

@@ -109,3 +109,18 @@ fn a_key_that_links_to_nothing_ends_nothing_but_what_needs_it() {
         "{ended}"
     );
 }
+
+#[test]
+fn a_file_of_a_folder_above_is_not_read_and_that_is_told() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir -p a/b/c; printf '[env]\nset = { SAID = "above" }\n' > a/lockgate.toml; (cd a; lockgate policy approve)
+        told() { (cd "$1"; shift; lockgate run "$@" -- sh -c 'echo "said=${SAID-none}"' 2>&1 | grep -o 'said=.*\|counts for.*' | sed "s|$HERE/||"); }
+        told a; told a/b/c; told a/b/c --workspace "$HERE/a"; told a/b --no-project; touch a/b/lockgate.toml; told a/b"#,
+    );
+    let told = "said=above\n\
+        counts for runs in its own folder, and this one is not: lockgate run --workspace a reads it\nsaid=none\n\
+        said=above\nsaid=none\nsaid=none\n";
+    assert_eq!(ended.stdout, told, "{ended}");
+}

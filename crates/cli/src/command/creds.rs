@@ -2,7 +2,7 @@
 //! come out again.
 
 use policy::{OrganisationName, ProviderId};
-use runtime::{Credentials, Rotation, StateDirectory, ValueSource};
+use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
 
 use super::import;
 use crate::arguments::{Creds, Keys, ValueFlags, Whose};
@@ -58,21 +58,26 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     Ok(0)
 }
 
+/// What can be listed, and then what cannot, each with what to do about it.
 fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
-    for stored in vault(whose)?.list()? {
+    let vault = vault(whose)?;
+    let Listing { entries, failed } = vault.list()?;
+    for Entry { id, fields, updated } in entries {
+        let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
         let line = match form {
-            _ if quiet => stored.provider,
-            Form::Json => serde_json::json!({
-                "provider": stored.provider, "fields": stored.fields, "updated": stored.updated,
-            })
-            .to_string(),
-            Form::Text => {
-                format!("{:<24}  {}  {}", stored.provider, stored.updated, stored.fields.join(", "))
+            _ if quiet => id,
+            Form::Json => {
+                serde_json::json!({"provider": id, "fields": fields, "updated": updated}).to_string()
             }
+            Form::Text => format!("{id:<24}  {updated}  {}", fields.join(", ")),
         };
         output::data(&line)?;
     }
-    Ok(0)
+    let whose = OrganisationName::flag(vault.organisation());
+    for (id, why) in &failed {
+        output::tell(&format!("{id}: failed to {why} (`lockgate creds rm {id}{whose}` removes it)"));
+    }
+    Ok(u8::from(!failed.is_empty()))
 }
 
 /// The lengths and not the values: enough to see that something is there and can be decrypted.

@@ -34,6 +34,13 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
     if arguments.command.is_empty() && spec.image.is_none() {
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));
     }
+    if let Some(path) = runtime::project_above(&request, &caller) {
+        let folder = path.parent().unwrap_or(&path).display();
+        output::tell(&format!(
+            "note: {} counts for runs in its own folder, and this one is not: lockgate run --workspace {folder} reads it",
+            path.display()
+        ));
+    }
     let mut denied: Vec<String> = Vec::new();
     let json = arguments.json;
     let request = RunRequest { spec, command: arguments.command, caller, state, ahead };

@@ -46,6 +46,15 @@ pub struct Entry {
     pub updated: String,
 }
 
+/// What is in a vault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// What can be told of, sorted by id.
+    pub entries: Vec<Entry>,
+    /// The ids of the records that cannot be read, each with why.
+    pub failed: Vec<(String, String)>,
+}
+
 /// What a rotation did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
@@ -141,20 +150,24 @@ impl Vault {
         Ok(removed)
     }
 
-    /// All credentials, sorted by id, without their values.
+    /// All credentials, without their values.
     ///
     /// # Errors
-    /// When the directory cannot be listed, or a record cannot be read or understood.
-    pub fn list(&self) -> Result<Vec<Entry>, VaultError> {
-        let Some(directory) = Directory::find(&self.directory)? else { return Ok(Vec::new()) };
-        let mut entries = Vec::new();
+    /// When the directory cannot be listed. What fails for a single record is in the result.
+    pub fn list(&self) -> Result<Listing, VaultError> {
+        let mut listing = Listing::default();
+        let Some(directory) = Directory::find(&self.directory)? else { return Ok(listing) };
         for id in records(&directory)? {
-            // One that was removed since is no error.
-            if let Some(Record { fields, updated, .. }) = parse(&directory, &id)? {
-                entries.push(Entry { id: id.into_string(), fields, updated });
+            match parse(&directory, &id) {
+                Ok(Some(Record { fields, updated, .. })) => {
+                    listing.entries.push(Entry { id: id.into_string(), fields, updated });
+                }
+                // It was removed since.
+                Ok(None) => {}
+                Err(error) => listing.failed.push((id.into_string(), whole(&error))),
             }
         }
-        Ok(entries)
+        Ok(listing)
     }
 
     /// Wraps the data key of every record by the first key, one record after the other, while others may read and write. Killed

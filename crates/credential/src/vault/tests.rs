@@ -51,7 +51,7 @@ fn nothing_is_made_before_the_first_write() {
     let vault = vault(&path, OLD);
     assert!(vault.get("a").unwrap().is_none());
     assert!(!vault.contains("a").unwrap() && !vault.remove("a").unwrap());
-    assert!(vault.list().unwrap().is_empty() && Vault::ids(&path).unwrap().is_empty());
+    assert!(vault.list().unwrap().entries.is_empty() && Vault::ids(&path).unwrap().is_empty());
     assert_eq!(vault.rotate().unwrap(), Rotation::default());
     assert!(!path.exists());
     set(&vault, "a", "access_token", "x");
@@ -71,7 +71,7 @@ fn fields_are_set_listed_and_removed() {
     assert_eq!(value(&vault, "@org/name", "user").unwrap(), "me");
     assert_eq!(value(&vault, "@org/name", "other"), None);
     assert_eq!(Vault::ids(root.path()).unwrap(), ["@org/name", "anthropic"]);
-    let list = vault.list().unwrap();
+    let list = vault.list().unwrap().entries;
     assert_eq!(list[0].id, "@org/name");
     assert_eq!(list[0].fields.iter().map(FieldName::as_str).collect::<Vec<_>>(), ["access_token", "user"]);
     assert!(list[0].updated.parse::<Timestamp>().is_ok() && list[0].updated.len() == 20);
@@ -180,7 +180,11 @@ fn damage_names_the_file_and_what_to_do() {
         assert!(!shown.contains("s3cret"), "{shown}");
     }
     fs::write(&path, "{}").unwrap();
-    assert!(matches!(vault.list(), Err(VaultError::Damaged { .. })));
+    // It takes no other with it.
+    set(&vault, "b", "access_token", "whole");
+    let Listing { entries, failed } = vault.list().unwrap();
+    assert!(entries.len() == 1 && entries[0].id == "b", "{entries:?}");
+    assert!(failed.len() == 1 && failed[0].0 == "a" && failed[0].1.contains("a.json"), "{failed:?}");
     // Nothing is overwritten by setting a field beside what cannot be read.
     let other = Value::new(Secret::new(b"x".to_vec())).unwrap();
     assert!(vault.set_field("a", "user".parse().unwrap(), other).is_err());
@@ -205,7 +209,7 @@ fn links_are_refused() {
     fs::rename(root.path().join("vault/a.json"), root.path().join("elsewhere.json")).unwrap();
     symlink("../elsewhere.json", root.path().join("vault/a.json")).unwrap();
     assert!(matches!(vault.get("a"), Err(VaultError::NotAFile { .. })));
-    assert!(matches!(vault.list(), Err(VaultError::NotAFile { .. })));
+    assert_eq!(vault.list().unwrap().failed.len(), 1);
     assert_eq!(vault.rotate().unwrap().failed.len(), 1);
 }
 
@@ -316,7 +320,7 @@ proptest! {
                 None => prop_assert_eq!(vault.remove(&id).unwrap(), model.remove(&id).is_some()),
             }
         }
-        let ids: Vec<String> = vault.list().unwrap().into_iter().map(|entry| entry.id).collect();
+        let ids: Vec<String> = vault.list().unwrap().entries.into_iter().map(|entry| entry.id).collect();
         prop_assert_eq!(&ids, &model.keys().cloned().collect::<Vec<_>>());
         for (id, fields) in model {
             let found = vault.get(&id).unwrap().unwrap();

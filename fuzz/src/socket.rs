@@ -1,0 +1,75 @@
+//! A WebSocket through the explicit proxy, to an upstream that agrees to it, sends what it is given and ends.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use egress::Listeners;
+
+use crate::agent::{connect, contains, to_end};
+use crate::platform::{MODEL, Platform};
+use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway};
+use crate::upstream::listen;
+
+/// The example of RFC 6455 §1.3: a key, and what answers it.
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// A sidecar, and the upstream behind it.
+pub struct Socket {
+    proxy: SocketAddr,
+    stream: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Socket {
+    /// Starts both.
+    #[must_use]
+    pub fn start(platform: &Platform) -> Self {
+        let stream = Arc::new(Mutex::new(Vec::new()));
+        let sends = Arc::clone(&stream);
+        let secret = platform.secret().to_owned();
+        listen(PORT, move |mut stream| {
+            let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+            while !contains(&head, b"\r\n\r\n") {
+                match stream.read(&mut buffer) {
+                    Ok(read @ 1..) => head.extend(&buffer[..read]),
+                    _ => return,
+                }
+            }
+            assert!(contains(&head, secret.as_bytes()), "the credential did not come");
+            let agreed = format!(
+                "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
+            );
+            let octets = sends.lock().map(|held| held.clone()).unwrap_or_default();
+            if stream.write_all(&[agreed.as_bytes(), &octets].concat()).is_ok() {
+                let _ = stream.shutdown(Shutdown::Write);
+                while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+            }
+        });
+        let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let proxy = local_tcp(&forward);
+        let wallet = platform.wallet();
+        let listeners = Listeners { forward: Some(forward), ..Listeners::default() };
+        launch(rules_of_gateway(), listeners, |options| options.wallet = wallet);
+        Self { proxy, stream }
+    }
+
+    /// What the agent gets of a stream the upstream sends.
+    ///
+    /// # Panics
+    /// When the sidecar opens no socket, or does not end the connection behind the upstream's.
+    #[must_use]
+    pub fn carry(&self, stream: &[u8]) -> Vec<u8> {
+        *self.stream.lock().expect("nobody panics with it") = stream.to_vec();
+        let mut connection = connect(self.proxy);
+        let asks = format!(
+            "GET http://{HOST}:{PORT}/v1/socket HTTP/1.1\r\nHost: {HOST}:{PORT}\r\nAuthorization: Bearer {MODEL}\r\n\
+             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n"
+        );
+        let sent = connection.write_all(asks.as_bytes());
+        let mut answer = to_end(&mut connection, &format!("{sent:?}"));
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&answer));
+        let head = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head has an end");
+        answer.split_off(head + 4)
+    }
+}
