@@ -1,15 +1,14 @@
 //! A WebSocket through the explicit proxy, to an upstream that agrees to it, sends what it is given and ends.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use egress::Listeners;
 
-use crate::agent::{connect, contains, to_end};
+use crate::agent::{PATIENCE, connect, contains, survive_broken_pipes, to_end};
 use crate::platform::{MODEL, Platform};
-use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway};
-use crate::upstream::listen;
+use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway, upstream_address};
 
 /// The example of RFC 6455 §1.3: a key, and what answers it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -25,25 +24,16 @@ impl Socket {
     /// Starts both.
     #[must_use]
     pub fn start(platform: &Platform) -> Self {
+        survive_broken_pipes();
         let stream = Arc::new(Mutex::new(Vec::new()));
-        let sends = Arc::clone(&stream);
-        let secret = platform.secret().to_owned();
-        listen(PORT, move |mut stream| {
-            let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
-            while !contains(&head, b"\r\n\r\n") {
-                match stream.read(&mut buffer) {
-                    Ok(read @ 1..) => head.extend(&buffer[..read]),
-                    _ => return,
-                }
-            }
-            assert!(contains(&head, secret.as_bytes()), "the credential did not come");
-            let agreed = format!(
-                "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
-            );
-            let octets = sends.lock().map(|held| held.clone()).unwrap_or_default();
-            if stream.write_all(&[agreed.as_bytes(), &octets].concat()).is_ok() {
-                let _ = stream.shutdown(Shutdown::Write);
-                while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+        let (sends, secret) = (Arc::clone(&stream), platform.secret().to_owned());
+        let listener =
+            TcpListener::bind((upstream_address(), PORT)).expect("the address is this process's own");
+        // One after the other: a thread for each would be more threads than the leak detector follows.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let octets = sends.lock().map(|held| held.clone()).unwrap_or_default();
+                let _ = send(stream, &octets, &secret);
             }
         });
         let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
@@ -72,4 +62,24 @@ impl Socket {
         let head = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head has an end");
         answer.split_off(head + 4)
     }
+}
+
+/// Agrees to what was asked with the credential, sends a stream, ends, and waits for the other's end.
+fn send(mut upstream: TcpStream, stream: &[u8], secret: &str) -> std::io::Result<()> {
+    upstream.set_read_timeout(Some(PATIENCE))?;
+    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    while !contains(&head, b"\r\n\r\n") {
+        match upstream.read(&mut buffer)? {
+            0 => return Ok(()),
+            read => head.extend(&buffer[..read]),
+        }
+    }
+    assert!(contains(&head, secret.as_bytes()), "the credential did not come");
+    let agreed = format!(
+        "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
+    );
+    upstream.write_all(&[agreed.as_bytes(), stream].concat())?;
+    upstream.shutdown(Shutdown::Write)?;
+    while upstream.read(&mut buffer)? > 0 {}
+    Ok(())
 }

@@ -1,13 +1,13 @@
 //! One run, from what is asked to what became of it.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use credential::Vault;
 use policy::{Backend, Inbound, RunSpec, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started};
 
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
@@ -251,7 +251,7 @@ fn live(
     let started = start(&filled, host, command, lines, &mut beside, &mut book.undo);
     drop(filled);
     let Beside { sidecar, platform, failed, .. } = beside;
-    let (mut sandbox, sidecar) = match (started, sidecar) {
+    let (sandbox, sidecar) = match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
         (Ok(_), None) => return Err(Error::SidecarLost),
         (Err(error), sidecar) => {
@@ -275,36 +275,56 @@ fn live(
         report,
     };
     let end = watch.until_end();
-    // One that ended by itself leaves the processor to the sidecar first. The kernel takes its time over namespaces, and what
-    // there is to write is written meanwhile.
-    if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
-        sandbox.kill();
-    }
-    let usage = sandbox.usage();
-    match end {
-        Ok(Seen { end, summary, used }) => {
-            let usage = usage.or(used);
-            if let Some(path) = sandbox.unprotected() {
-                let path = path.display();
-                report(Report::Notice(&format!(
-                    "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
-                )));
-            }
-            if matches!(end, End::Ended(_)) {
-                // Nobody is left inside, and the sidecar still writes.
+    let left = Left { end, sandbox, sidecar, companions };
+    left.let_go(notices.as_fd(), book, report)
+}
+
+/// A run whose command is over, with what of it is still there.
+struct Left {
+    end: Result<Seen, Error>,
+    sandbox: Started,
+    sidecar: Sidecar,
+    companions: Companions,
+}
+
+impl Left {
+    /// Ends what is left, in the order in which nothing of it is missed.
+    fn let_go(
+        self,
+        notices: BorrowedFd<'_>,
+        book: &mut Book,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Lived, Error> {
+        let Self { end, mut sandbox, sidecar, mut companions } = self;
+        // One that ended by itself leaves the processor to the sidecar first. The kernel takes its time over namespaces, and what
+        // there is to write is written meanwhile.
+        if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
+            sandbox.kill();
+        }
+        let usage = sandbox.usage();
+        let Seen { end, summary, used } = match end {
+            Ok(seen) => seen,
+            Err(error) => {
+                sandbox.wait();
                 sandbox.release();
-                book.give_back_names();
+                // Its record is whole before this process ends, and it with it.
+                sidecar.end();
+                return Err(error);
             }
-            let summary = summary.or_else(|| last_word(notices.as_fd(), report));
-            companions.end(&mut book.undo);
-            Ok(Lived { end, summary, usage, sandbox })
+        };
+        if let Some(path) = sandbox.unprotected() {
+            let path = path.display();
+            report(Report::Notice(&format!(
+                "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
+            )));
         }
-        Err(error) => {
-            sandbox.wait();
+        if matches!(end, End::Ended(_)) {
+            // Nobody is left inside, and the sidecar still writes.
             sandbox.release();
-            // Its record is whole before this process ends, and it with it.
-            sidecar.end();
-            Err(error)
+            book.give_back_names();
         }
+        let summary = summary.or_else(|| last_word(notices, report));
+        companions.end(&mut book.undo);
+        Ok(Lived { end, summary, usage: usage.or(used), sandbox })
     }
 }

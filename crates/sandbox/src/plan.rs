@@ -101,52 +101,10 @@ pub fn plan(
         tools.environment.extend(brought.environment);
     }
     tools.environment.extend(additions.defaults.iter().cloned());
-    let image = additions.image.as_ref();
-    let places = (workspace.as_path(), additions.changes.as_deref());
     let identity = Identity::of(spec, run, caller, additions)?;
-    let home = home(spec.backend, caller, image);
-    let mut steps = match spec.backend {
-        Backend::Linux => {
-            let mut steps = linux::steps(spec, caller, host, places, &tools, &mut notices)?;
-            if additions.opens_tls {
-                trust_authority(&mut steps, host.bundle.clone());
-            }
-            steps
-        }
-        Backend::Container => {
-            let image = image.ok_or_else(|| Error::Refused {
-                what: "backend `container` needs an image".into(),
-                remedy: Some("name one with --image".into()),
-            })?;
-            let mut steps = container::steps(
-                spec,
-                caller,
-                host,
-                (image, &home, additions.written.as_deref()),
-                places,
-                &tools,
-                &mut notices,
-            )?;
-            notices.extend(container::note_owners(image, &identity));
-            if additions.opens_tls {
-                trust_authority(&mut steps, None);
-            }
-            steps
-        }
-        Backend::Docker => {
-            let engine = additions.engine.as_ref().ok_or_else(|| Error::Refused {
-                what: "backend `docker` needs an engine".into(),
-                remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
-            })?;
-            let mut steps = docker::steps(spec, caller, engine, places, &tools, &mut notices)?;
-            notices.extend(identity::note_user(engine, &identity));
-            if additions.opens_tls {
-                trust_authority(&mut steps, None);
-            }
-            steps
-        }
-        Backend::Process => process::steps(spec, host, additions, &mut notices)?,
-    };
+    let home = home(spec.backend, caller, additions.image.as_ref());
+    let at = At { spec, caller, host, additions, workspace: &workspace, home: &home, tools: &tools };
+    let mut steps = at.steps(&identity, &mut notices)?;
     builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
@@ -181,6 +139,51 @@ pub fn plan(
         labels: spec.labels.clone(),
         notices,
     })
+}
+
+/// What the steps of every backend are made of.
+struct At<'a> {
+    spec: &'a RunSpec,
+    caller: &'a Caller,
+    host: &'a Host,
+    additions: &'a Additions,
+    workspace: &'a Path,
+    home: &'a Path,
+    tools: &'a tool::Brought,
+}
+
+impl At<'_> {
+    fn steps(&self, identity: &Identity, notices: &mut Vec<String>) -> Result<Vec<Step>, Error> {
+        let Self { spec, caller, host, additions, workspace, home, tools } = *self;
+        let places = (workspace, additions.changes.as_deref());
+        let mut steps = match spec.backend {
+            Backend::Linux => linux::steps(spec, caller, host, places, tools, notices)?,
+            Backend::Container => {
+                let image = additions.image.as_ref().ok_or_else(|| Error::Refused {
+                    what: "backend `container` needs an image".into(),
+                    remedy: Some("name one with --image".into()),
+                })?;
+                notices.extend(container::note_owners(image, identity));
+                let root = (image, home, additions.written.as_deref());
+                container::steps(spec, caller, host, root, places, tools, notices)?
+            }
+            Backend::Docker => {
+                let engine = additions.engine.as_ref().ok_or_else(|| Error::Refused {
+                    what: "backend `docker` needs an engine".into(),
+                    remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
+                })?;
+                notices.extend(identity::note_user(engine, identity));
+                docker::steps(spec, caller, engine, places, tools, notices)?
+            }
+            Backend::Process => return process::steps(spec, host, additions, notices),
+        };
+        if additions.opens_tls {
+            // An image has a bundle of its own, or none.
+            let bundle = if spec.backend == Backend::Linux { host.bundle.clone() } else { None };
+            trust_authority(&mut steps, bundle);
+        }
+        Ok(steps)
+    }
 }
 
 /// The workspace: absolute, with a name that can be written down and shown, and not a directory that is the system's or the

@@ -184,7 +184,7 @@ async fn relay<'a>(
         Sent::Version2 { body: None, response } => (Outgoing::Nothing, Coming::Version2(response)),
     };
     let mut whole = false;
-    let outcome = {
+    let mut outcome = {
         let pump = pump(&mut body, &mut outgoing, &flow.sent);
         let coming = respond(coming, handling, answer, &flow.received);
         tokio::pin!(pump, coming);
@@ -199,24 +199,38 @@ async fn relay<'a>(
             }
         }
     };
-    let read = body.is_done();
+    if let Ok(Responded::Answered { after, .. }) = &mut outcome
+        && !body.is_done()
+    {
+        // What was not read of the body would be taken for the next request.
+        *after = After::Close;
+    }
     drop((body, outgoing));
     drop(flow);
+    if let (Ok(Responded::Answered { reusable: true, .. }), Some((reader, writer)), true) =
+        (&outcome, halves, whole)
+    {
+        upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
+    }
+    settle(gate, exchange, target, job, outcome).await
+}
+
+/// What is left to do once an answer has been passed on, or has not.
+async fn settle<'a>(
+    gate: &Rc<Gate>,
+    mut exchange: Exchange<Ready>,
+    target: &Target,
+    job: Job<'_>,
+    outcome: io::Result<Responded<'a>>,
+) -> io::Result<Relayed<'a>> {
     match outcome {
         Ok(Responded::Refused(answer)) => Ok(Relayed::Refused(Box::new((answer, exchange)))),
-        Ok(Responded::Answered { status, after, reusable, note }) => {
+        Ok(Responded::Answered { status, after, note, .. }) => {
             exchange.record().status(status);
             if let Some(note) = note {
                 exchange.record().note(&note);
             }
-            if let Some((reader, writer)) = halves
-                && reusable
-                && whole
-            {
-                upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
-            }
-            // What was not read of the body would be taken for the next request.
-            Ok(Relayed::Answered { after: if read { after } else { After::Close }, status })
+            Ok(Relayed::Answered { after, status })
         }
         Ok(Responded::Failed(answer, Failure::Broken(error)))
             if job.repeat && version2::is_unprocessed(&error) =>

@@ -11,12 +11,16 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::filter::{Filter, Unsearchable, is_packed};
 use super::head::BodyLength;
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
 use super::problem::After;
 use super::response::{ResponseBody, ResponseHead};
+use super::stream::AgentWriter;
 use super::upstream::{self, Arrived, Coming};
 use crate::credentials::Held;
 use crate::gate::Gate;
 use crate::llm::{Account, Ledger};
+use crate::upstream::UpstreamReader;
 
 /// The status of an upstream that does not know the credential.
 pub(super) const UNAUTHORIZED: u16 = 401;
@@ -164,34 +168,10 @@ pub(super) async fn respond<'a>(
         length = ResponseBody::Framed(BodyLength::Sized(cut.len() as u64));
         gathered = Some(cut);
     }
-    let begun = answer.begin(&mut head, length)?;
-    let mut out = begun.body;
-    if let Some(cut) = gathered {
-        out.finish(cut, super::Fields::default()).await?;
-    } else {
-        let passed = async {
-            while let Some(mut piece) = out.next_of_answer(&mut body).await? {
-                received.set(received.get() + piece.len() as u64);
-                while piece.len() > filter.appetite() {
-                    out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
-                }
-                if body.is_ending() {
-                    body.next().await?;
-                    return filter.last(piece);
-                }
-                out.send(filter.piece(piece)?).await?;
-            }
-            filter.end()
-        };
-        let last = match passed.await {
-            Ok(last) => last,
-            // What came before that is the agent's all the same.
-            Err(error) => return out.flush().await.and(Err(error)),
-        };
-        let mut trailers = upstream::passed_on(body.trailers().await?);
-        filter.fields(&mut trailers);
-        filter.is_whole();
-        out.finish(last, trailers).await?;
+    let mut begun = answer.begin(&mut head, length)?;
+    match gathered {
+        Some(cut) => begun.body.finish(cut, super::Fields::default()).await?,
+        None => pass(body, &mut filter, begun.body, received).await?,
     }
     if filter.masked() > 0 {
         let times = if filter.masked() == 1 { "once".into() } else { format!("{} times", filter.masked()) };
@@ -199,6 +179,38 @@ pub(super) async fn respond<'a>(
         note = Some(note.map_or(masked.clone(), |before| format!("{before}; {masked}")));
     }
     Ok(Responded::Answered { status, after: begun.after, reusable, note })
+}
+
+/// Passes a body on as it comes, and its trailers behind it.
+async fn pass(
+    mut body: Incoming<'_, UpstreamReader>,
+    filter: &mut Filter<'_>,
+    mut out: Outgoing<'_, AgentWriter>,
+    received: &Cell<u64>,
+) -> io::Result<()> {
+    let passed = async {
+        while let Some(mut piece) = out.next_of_answer(&mut body).await? {
+            received.set(received.get() + piece.len() as u64);
+            while piece.len() > filter.appetite() {
+                out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
+            }
+            if body.is_ending() {
+                body.next().await?;
+                return filter.last(piece);
+            }
+            out.send(filter.piece(piece)?).await?;
+        }
+        filter.end()
+    };
+    let last = match passed.await {
+        Ok(last) => last,
+        // What came before that is the agent's all the same.
+        Err(error) => return out.flush().await.and(Err(error)),
+    };
+    let mut trailers = upstream::passed_on(body.trailers().await?);
+    filter.fields(&mut trailers);
+    filter.is_whole();
+    out.finish(last, trailers).await
 }
 
 /// Work that must be done by a time, if one is given.
@@ -216,7 +228,7 @@ pub(super) async fn by<T>(
 
 /// Gathers a body up to a size, masked before it is cut: no part of a credential is left at the cut (C11).
 async fn gather(
-    body: &mut super::incoming::Incoming<'_, crate::upstream::UpstreamReader>,
+    body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
     most: usize,
     received: &Cell<u64>,
