@@ -37,8 +37,10 @@ const HOP_BY_HOP: &[&str] = &[
     "te",
     "trailer",
     "upgrade",
+    "http2-settings", // RFC 7540 §3.2.1, whether `Connection` names it or not
     "proxy-authorization",
     "proxy-authenticate",
+    "proxy-authentication-info",
     "host",
     "content-length",
 ];

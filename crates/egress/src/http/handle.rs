@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Authority, Denial, Guard, Host, Target};
+use policy::{Authority, Denial, Guard, Host, Port, Target};
 
 use super::answer::Answer;
 use super::forward::{Terms, forward};
@@ -66,14 +66,6 @@ async fn refuse(
 
 /// Where a request goes: the target and `Host` must agree, and so must the connection it came over (C02, E10).
 fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
-    let named = match head.fields.values("host").next() {
-        Some(value) => {
-            let text =
-                std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
-            Some(Authority::parse(text)?)
-        }
-        None => None,
-    };
     let target = match via {
         Via::Proxy | Via::Gateway if head.target.starts_with('/') || head.target == "*" => {
             return Err(Denial::new(
@@ -94,14 +86,20 @@ fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
             target
         }
     };
-    // An absolute target overrides Host (RFC 9112 §3.2.2); two different names are an attempt to be read two ways.
-    if let Some(named) = named {
-        let port = named.port.unwrap_or_else(|| target.scheme().default_port());
-        if named.host != *target.host() || (named.port.is_some() && port != target.port()) {
-            return Err(mismatch(&named.host.to_string(), target.host()));
-        }
-    }
+    refuse_other_host(head, target.host(), target.port())?;
     Ok(target)
+}
+
+/// `Host` names what the target names. A target that says a host overrides it (RFC 9112 §3.2.2); two different names are an attempt to be
+/// read two ways.
+pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> Result<(), Denial> {
+    let Some(value) = head.fields.values("host").next() else { return Ok(()) };
+    let text = std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
+    let named = Authority::parse(text)?;
+    if named.host != *host || named.port.is_some_and(|named| named != port) {
+        return Err(mismatch(&named.host.to_string(), host));
+    }
+    Ok(())
 }
 
 fn mismatch(said: &str, host: &Host) -> Denial {

@@ -103,6 +103,12 @@ impl RequestHead {
         self.keep_alive
     }
 
+    /// Whether its sender may wait to be told to send the body (RFC 9110 §10.1.1).
+    pub(crate) fn waits_to_go_on(&self) -> bool {
+        let waits = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        self.body != BodyLength::None && self.fields.values("expect").any(waits)
+    }
+
     /// Whether it asks for a WebSocket (RFC 6455 §4.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11
@@ -145,6 +151,17 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         // What follows an upgrade may not be HTTP any more, whether it was passed on or not.
         && !fields.has("upgrade");
     Ok(RequestHead { method, target, fields, body, version, keep_alive })
+}
+
+/// Whether a part of a head holds what none may, whatever follows.
+pub(crate) fn has_broken_line(part: &[u8]) -> bool {
+    let after_return = |at: usize| at > 0 && part[at - 1] == b'\r';
+    (0..part.len()).any(|at| match part[at] {
+        0 => true,
+        // At the beginning its CR may stand before the part.
+        b'\n' => at > 0 && !after_return(at),
+        octet => octet != b'\n' && after_return(at),
+    })
 }
 
 /// Lines end in CRLF; neither octet stands alone, and there is no NUL.
@@ -240,11 +257,13 @@ impl<R> Buffered<R> {
 }
 
 impl<R: AsyncRead + Unpin> Buffered<R> {
-    /// Reads a head: its octets, or nothing where the connection ends between two requests.
+    /// Reads a head: its octets, or nothing where the connection ends between two requests. What is `hopeless` comes back at once, and
+    /// not when the time for the rest is over.
     pub(crate) async fn read_head(
         &mut self,
         idle: Duration,
         whole: Duration,
+        hopeless: impl Fn(&[u8]) -> bool,
     ) -> io::Result<Option<BytesMut>> {
         if self.ahead.is_empty() && self.fill(idle).await? == 0 {
             return Ok(None);
@@ -256,7 +275,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
                 let end = searched + at + 4;
                 return Ok(Some(self.ahead.split_to(end)));
             }
-            if self.ahead.len() > LARGEST_HEAD {
+            if self.ahead.len() > LARGEST_HEAD || hopeless(&self.ahead[searched..]) {
                 return Ok(Some(self.ahead.split()));
             }
             searched = self.ahead.len().saturating_sub(3);
@@ -285,6 +304,16 @@ mod tests {
 
     fn parse(head: &str) -> Result<RequestHead, HeadError> {
         parse_request_head(head.as_bytes())
+    }
+
+    #[test]
+    fn a_broken_line_is_known_as_soon_as_it_is_there() {
+        for broken in ["GET / HTTP/1.1\nH", "a\0", "a\rb", "\r\r", "a\n\n", "\r\n\n", "\0"] {
+            assert!(has_broken_line(broken.as_bytes()), "{broken:?}");
+        }
+        for whole in ["", "a", "a\r", "a\r\n", "\nb", "a\r\nb\r\n", "\r\n\r"] {
+            assert!(!has_broken_line(whole.as_bytes()), "{whole:?}");
+        }
     }
 
     #[test]

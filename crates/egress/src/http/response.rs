@@ -36,7 +36,8 @@ pub(super) enum ResponseBody {
 impl ResponseHead {
     /// Reads the next head.
     pub(super) async fn read<R: AsyncRead + Unpin>(reader: &mut Buffered<R>) -> io::Result<Self> {
-        let head = reader.read_head(FIRST_OCTET, WHOLE_HEAD).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let head = reader.read_head(FIRST_OCTET, WHOLE_HEAD, |_| false).await?;
+        let head = head.ok_or(io::ErrorKind::UnexpectedEof)?;
         Self::parse(&head).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 
 use super::answer::{self, Answer};
 use super::chunk::{ChunkScanner, From};
-use super::handle::handle;
-use super::head::{BodyLength, Buffered, RequestHead, parse_request_head};
+use super::handle::{handle, refuse_other_host};
+use super::head::{BodyLength, Buffered, RequestHead, has_broken_line, parse_request_head};
 use super::incoming::{Framing, Incoming};
 use super::problem::{self, After};
 use super::request::{Request, Via};
@@ -35,7 +35,7 @@ pub(crate) async fn serve_requests(
     let (reader, mut writer) = tokio::io::split(stream);
     let mut agent = Buffered { ahead, reader };
     loop {
-        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD).await? else { return Ok(()) };
+        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {
@@ -117,13 +117,14 @@ fn connect_target(head: &RequestHead) -> Result<(Host, Port), Denial> {
     if head.body != BodyLength::None {
         return Err(Denial::new(Guard::Framing, "CONNECT has no body"));
     }
+    refuse_other_host(head, &authority.host, port)?;
     Ok((authority.host, port))
 }
 
 /// Reads what there is of a chunked body before anything of the request goes on: one that begins malformed is refused as
 /// a whole. An agent that waits to be told to continue has sent nothing yet.
 async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> Result<(), &'static str> {
-    if head.body != BodyLength::Chunked || head.fields.has("expect") {
+    if head.body != BodyLength::Chunked || head.waits_to_go_on() {
         return Ok(());
     }
     if agent.ahead.is_empty() {

@@ -82,25 +82,32 @@ impl Changes {
         }
     }
 
-    /// One that changed since it was looked at is left as it is.
-    fn refuse_changed(&self, path: &Path) -> io::Result<()> {
-        let now = stat(self.below.as_fd(), path)?;
-        let changed = now.is_some_and(|now| {
-            kind(now.st_mode) != DIRECTORY
-                && (now.st_ctime, i64::try_from(now.st_ctime_nsec).unwrap_or_default()) > self.since
-        });
-        if changed { Err(io::Error::other("it was changed in the workspace meanwhile")) } else { Ok(()) }
+    /// What has a name, where it has another as well. One that changed since it was looked at is left as it is.
+    fn refuse_changed(&self, parent: &OwnedFd, path: &Path) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = match rustix::fs::openat(parent, file_name(path), flags, Mode::empty()) {
+            Ok(there) => there,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let now = rustix::fs::fstat(&there)?;
+        if kind(now.st_mode) == DIRECTORY {
+            return Ok(None);
+        }
+        if self.since.is_past(&now) {
+            return Err(io::Error::other("it was changed in the workspace meanwhile"));
+        }
+        Ok((now.st_nlink > 1).then_some(there))
     }
 
     fn remove(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = open_parent(self.below.as_fd(), path)?;
         let flags = if kind(mode) == DIRECTORY { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        if kind(mode) != DIRECTORY {
-            self.refuse_changed(path)?;
-        }
+        let linked = if kind(mode) == DIRECTORY { None } else { self.refuse_changed(&parent, path)? };
         match rustix::fs::unlinkat(&parent, file_name(path), flags) {
+            Ok(()) => linked.map_or(Ok(()), |file| self.since.note_own(file)),
             // A directory in which something was left out, or made meanwhile, stays.
-            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+            Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -125,8 +132,9 @@ impl Changes {
         } else {
             self.copy_link(path, &parent)?
         };
-        self.refuse_changed(path)?;
-        beside.place(file_name(path))
+        let linked = self.refuse_changed(&parent, path)?;
+        beside.place(file_name(path))?;
+        linked.map_or(Ok(()), |file| self.since.note_own(file))
     }
 
     fn copy<'a>(
@@ -308,6 +316,42 @@ mod tests {
         ] {
             assert_eq!(mode_of(&kept.workspace(name)), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn names_of_one_file_are_taken_over_one_after_the_other() {
+        let kept = Kept::new();
+        for (first, second) in [("x", "y"), ("a", "b"), ("m", "n"), ("o", "p")] {
+            write(&kept.workspace(first), "one", 0o644);
+            std::fs::hard_link(kept.workspace(first), kept.workspace(second)).unwrap();
+        }
+        let whiteout = |name: &str| {
+            let kind = rustix::fs::FileType::CharacterDevice;
+            rustix::fs::mknodat(rustix::fs::CWD, kept.written(name), kind, Mode::empty(), 0)
+        };
+        for name in ["x", "y", "m", "n", "o", "p"] {
+            write(&kept.written(name), "new", 0o644);
+        }
+        // Only root makes them by hand.
+        let removes = whiteout("a").is_ok() && whiteout("b").is_ok();
+        // As a run begins: after what is there.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (directory, workspace) = (kept.path().join("kept"), kept.workspace(""));
+        std::fs::remove_file(directory.join("since")).unwrap();
+        super::super::Since::begin(&directory).unwrap();
+        let read = || Changes::read(&directory, &workspace).unwrap();
+        // Some at once, some by themselves: the other name is no conflict of somebody else's.
+        assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
+        read().apply(&["x".into(), "a".into(), "y".into()]).unwrap();
+        read().apply(&["m".into()]).unwrap();
+        std::fs::write(kept.workspace("p"), "theirs").unwrap();
+        let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
+        assert_eq!(conflicts, [PathBuf::from("o"), PathBuf::from("p")]);
+        read().apply(&["n".into(), "b".into()]).unwrap();
+        for name in ["x", "y", "m", "n"] {
+            assert_eq!(std::fs::read_to_string(kept.workspace(name)).unwrap(), "new", "{name}");
+        }
+        assert!(!removes || !kept.workspace("a").exists() && !kept.workspace("b").exists());
     }
 
     #[test]

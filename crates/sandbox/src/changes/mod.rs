@@ -17,27 +17,26 @@ mod mode;
 mod parked;
 mod patch;
 mod remove;
+mod since;
 mod trust;
 mod walk;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
 pub use self::apply::Applied;
 pub(crate) use self::parked::{WORK, take_over as take_over_parked};
+use self::since::Since;
 pub use self::walk::{Change, LeftOut, What};
 use crate::source;
 
 /// What is written, in the directory of a run's changes.
 pub(crate) const WRITTEN: &str = "written";
-
-/// The file whose time says when the run began.
-const SINCE: &str = "since";
 
 /// The changes of one run.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ pub struct Changes {
     above: OwnedFd,
     below: OwnedFd,
     /// When the run began: what changed in the workspace after it, changed underneath.
-    since: (i64, i64),
+    since: Since,
     /// What changed, in the order of the paths.
     pub list: Vec<Change>,
     /// What was written and is not taken over.
@@ -61,8 +60,7 @@ impl Changes {
         let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         make(&directory.join(WRITTEN))?;
         make(&directory.join(WORK))?;
-        let since = directory.join(SINCE);
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(since)?.sync_all()
+        Since::begin(directory)
     }
 
     /// Finds out what changed.
@@ -70,7 +68,7 @@ impl Changes {
     /// # Errors
     /// When there are none, the workspace is not there, or either cannot be read.
     pub fn read(directory: &Path, workspace: &Path) -> io::Result<Self> {
-        let since = std::fs::metadata(directory.join(SINCE))?;
+        let since = Since::read(directory)?;
         let open = |path: &Path| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             Ok::<_, io::Error>(rustix::fs::open(path, flags, Mode::empty())?)
@@ -85,8 +83,7 @@ impl Changes {
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let since = (since.mtime(), since.mtime_nsec());
-        let (mut list, left_out) = walk::walk(above.as_fd(), below.as_fd(), since)?;
+        let (mut list, left_out) = walk::walk(above.as_fd(), below.as_fd(), &since)?;
         trust::mark(&mut list, below.as_fd());
         Ok(Self { above, below, since, list, left_out })
     }
@@ -191,7 +188,7 @@ mod tests {
             let mut patch = Vec::new();
             changes.write_patch(&mut patch).unwrap();
             assert!(String::from_utf8(patch).unwrap().contains("b/plain"));
-            changes.since = (i64::MAX, 0);
+            changes.since = changes.since.never();
             changes.apply(&[]).unwrap();
             assert_eq!(std::fs::read_to_string(workspace.join("plain")).unwrap(), "written");
             assert_eq!(std::fs::read_to_string(workspace.join("other")).unwrap(), "x");

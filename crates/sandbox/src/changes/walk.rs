@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::apply::stands_beside;
 use super::mode;
+use super::since::Since;
 
 /// How deep a directory may lie, and how many entries are looked at.
 pub(super) const DEEPEST: usize = 256;
@@ -85,7 +86,7 @@ impl What {
 struct Walk<'a> {
     above: BorrowedFd<'a>,
     below: BorrowedFd<'a>,
-    since: (i64, i64),
+    since: &'a Since,
     list: Vec<Change>,
     left_out: Vec<LeftOut>,
     seen: usize,
@@ -94,7 +95,7 @@ struct Walk<'a> {
 pub(super) fn walk(
     above: BorrowedFd<'_>,
     below: BorrowedFd<'_>,
-    since: (i64, i64),
+    since: &Since,
 ) -> io::Result<(Vec<Change>, Vec<LeftOut>)> {
     let mut walk = Walk { above, below, since, list: Vec::new(), left_out: Vec::new(), seen: 0 };
     walk.directory(Path::new(""), 0)?;
@@ -247,8 +248,7 @@ impl Walk<'_> {
     }
 
     fn changed_since(&self, old: &Stat) -> Option<&'static str> {
-        let changed = (old.st_ctime, i64::try_from(old.st_ctime_nsec).unwrap_or_default()) > self.since;
-        changed.then_some("it was changed in the workspace meanwhile")
+        self.since.is_past(old).then_some("it was changed in the workspace meanwhile")
     }
 
     fn has_origin(&self, path: &Path) -> bool {

@@ -2,20 +2,19 @@
 //! never started. What an image holds is hostile: both files are bounded, and where they are links the engine follows them, inside
 //! the image. Who of them the user is, is for somebody else to say.
 
-use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, ListContainersOptionsBuilder};
+use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
 use super::container::{self, BINARY};
 use super::engine::Engine;
-use super::names::own_label;
+use super::names::{ACCOUNTS, own_label};
 use super::replenish::uuid;
 use super::said::{NOT_FOUND, status, told};
 use crate::error::Error;
@@ -54,7 +53,7 @@ pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
         let engine = Engine::at(&run.at).map_err(|error| refused(told(&error)))?;
         engine.remove_left_accounts().await;
         let name = uuid().map_err(|error| refused(error.to_string()))?;
-        let name = format!("lockgate-accounts-{name}");
+        let name = format!("{ACCOUNTS}{name}");
         let read = async {
             engine.make_container(&name, never_started(run)).await?;
             let passwd = engine.read_table(&name, "/etc/passwd").await?;
@@ -90,9 +89,7 @@ fn never_started(run: &EngineRun) -> ContainerCreateBody {
 impl Engine {
     /// Takes away what those have left who were killed meanwhile. Whatever is wrong with it, the next one looks again.
     async fn remove_left_accounts(&self) {
-        let filter = HashMap::from([("label", vec![LABEL])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
-        let Ok(found) = self.api.list_containers(Some(options)).await else { return };
+        let Ok(found) = self.labelled(LABEL, ACCOUNTS).await else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let is_left = |made: i64| now.saturating_sub(made.unsigned_abs()) > LEFT.as_secs();
         for it in found.into_iter().filter(|it| it.created.is_some_and(is_left)) {

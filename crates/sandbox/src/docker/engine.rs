@@ -15,7 +15,7 @@ use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
 
-use super::names::{LABEL_RUN, network_name, of_label};
+use super::names::{ALL, LABEL_RUN, network_name, of_label};
 use super::network::Visit;
 use super::podman;
 use super::said::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
@@ -216,7 +216,7 @@ impl Engine {
     ) -> Result<(Vec<String>, Vec<String>), bollard::errors::Error> {
         let label = format!("{LABEL_RUN}={run}");
         let (containers, networks, taken) =
-            tokio::join!(self.labelled(&label), self.networks_labelled(&label), self.taken_by(run));
+            tokio::join!(self.labelled(&label, ALL), self.networks_labelled(&label), self.taken_by(run));
         let containers = containers?.into_iter().filter_map(|container| container.id).chain(taken?).collect();
         Ok((containers, networks?))
     }

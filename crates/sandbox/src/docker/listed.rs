@@ -23,8 +23,19 @@ const FOUND: u16 = 200;
 const DAY: i64 = 86_400;
 
 impl Engine {
-    /// The containers that have a label, whatever they do.
-    pub(super) async fn labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
+    /// The containers of ours that have a label, whatever they do. A container has the labels of its image as well, so whose it is is told
+    /// by its name, which no image says.
+    pub(super) async fn labelled(
+        &self,
+        label: &str,
+        names_begin: &str,
+    ) -> Result<Vec<ContainerSummary>, Error> {
+        let mut found = self.all_labelled(label).await?;
+        found.retain(|summary| is_named_so(summary, names_begin));
+        Ok(found)
+    }
+
+    async fn all_labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
         let filter = of_label(label);
         match self.maker {
             Maker::Docker => {
@@ -100,6 +111,12 @@ impl Engine {
     }
 }
 
+/// An engine writes a slash before a name.
+fn is_named_so(summary: &ContainerSummary, names_begin: &str) -> bool {
+    let mut names = summary.names.iter().flatten().map(|name| name.strip_prefix('/').unwrap_or(name));
+    names.any(|name| name.starts_with(names_begin))
+}
+
 fn is_lost(answer: Option<&(u16, Value)>) -> bool {
     let Some((INTERNAL, body)) = answer else { return false };
     body["message"].as_str().is_some_and(|text| text.contains(LOST_COUNT))
@@ -129,6 +146,7 @@ fn in_dockers_words(listed: &Value) -> ContainerSummary {
         networks.map(|name| (name.to_owned(), EndpointSettings::default())).collect();
     let mut summary = ContainerSummary {
         id: text("Id"),
+        names: serde_json::from_value(listed["Names"].clone()).ok(),
         image_id: text("ImageID").map(|id| format!("sha256:{id}")),
         created: listed["Created"].as_str().and_then(seconds),
         state: serde_json::from_value(listed["State"].clone()).ok(),

@@ -9,6 +9,10 @@ use crate::plan::Plan;
 /// What everything of ours at an engine is labelled with. S3.16
 pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
 pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
+/// What the name of every container of ours begins with; of one in the pool, and of one whose image is looked into. S1.7
+pub(super) const ALL: &str = "lockgate-";
+pub(super) const POOLED: &str = "lockgate-sidecar-pool-";
+pub(super) const ACCOUNTS: &str = "lockgate-accounts-";
 /// What the names of the person's own labels begin with there.
 const LABEL_THEIRS: &str = "dev.lockgate.label.";
 /// The network by which sidecars reach the outside. S0.18

@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt;
 use super::attached::{Attached, next_output};
 use super::engine::{Engine, endpoint_named};
 use super::line::{Channel, Frames, frame};
-use super::names::EGRESS;
+use super::names::{EGRESS, POOLED};
 use super::prepare::Own;
 use super::said::told;
 use crate::caller::Caller;
@@ -110,7 +110,7 @@ impl Engine {
     /// All that are there.
     pub(super) async fn members(&self) -> Result<Vec<Member>, bollard::errors::Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let found = self.labelled(LABEL).await?;
+        let found = self.labelled(LABEL, POOLED).await?;
         Ok(found.into_iter().filter_map(|summary| Member::of(summary, now)).collect())
     }
 

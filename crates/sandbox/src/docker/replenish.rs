@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::engine::Engine;
+use super::names::POOLED;
 use super::pool::Member;
 use super::prepare::{self, Own};
 use super::turn::Turns;
@@ -80,7 +81,7 @@ async fn fill(engine: &Engine, size: usize) -> Option<()> {
     }
     let mut pauses = 0;
     while waiting(engine, &own).await? < size {
-        let name = format!("lockgate-sidecar-pool-{}", uuid().ok()?); // S1.7
+        let name = format!("{POOLED}{}", uuid().ok()?);
         engine.make_container(&name, container::member(&own.image, &own.volume)).await.ok()?;
         let started = match waiting(engine, &own).await {
             Some(count) if count <= size => engine.start(&name).await.ok(),

@@ -134,8 +134,7 @@ async fn whole(
     answer: &mut Answer<'_>,
     most: usize,
 ) -> io::Result<Option<Bytes>> {
-    let waits = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-    if head.body != BodyLength::None && head.fields.values("expect").any(waits) {
+    if head.waits_to_go_on() {
         answer.go_on().await?;
     }
     let mut all = BytesMut::new();
