@@ -97,6 +97,23 @@ pub fn kill_containers(words: &[&str]) -> usize {
         .count()
 }
 
+/// What the shared engine has to say of each container of a run, the sidecar's among them: their whole descriptions.
+///
+/// # Panics
+/// When the engine does not answer.
+#[must_use]
+pub fn containers_of(run: &str) -> Vec<Value> {
+    let containers = list(LISTS[0]).expect("an answer of the engine");
+    let of_run = containers.iter().filter(|container| container.contains(&format!("lockgate-exec-{run}")));
+    of_run
+        .map(|container| {
+            let container: Value = serde_json::from_str(container).expect("a description");
+            let path = format!("/containers/{}/json", container["Id"].as_str().unwrap_or_default());
+            ask_engine("GET", &path, &Value::Null).1
+        })
+        .collect()
+}
+
 /// Asks the API of the shared engine: the status of its answer, and what it says.
 ///
 /// # Panics

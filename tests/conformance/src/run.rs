@@ -73,6 +73,16 @@ impl Run {
         (self, image::NAME)
     }
 
+    /// Takes back what the bench says of the backend: the name is to come from somewhere else. Answers what it is called.
+    #[must_use]
+    pub fn without_backend(mut self) -> (Self, &'static str) {
+        if let Some(at) = self.flags.iter().position(|flag| flag == "--backend") {
+            self.flags.drain(at..at + 2);
+        }
+        let name = self.backend.name();
+        (self, name)
+    }
+
     /// Adds flags of `lockgate run`.
     #[must_use]
     pub fn flags<T: AsRef<std::ffi::OsStr>>(mut self, flags: impl IntoIterator<Item = T>) -> Self {

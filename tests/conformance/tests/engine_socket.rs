@@ -1,0 +1,59 @@
+//! Promise: a path that leads to the socket of the engine that makes a run is refused as a mount, a copy and a workspace: whoever
+//! has it is root on its machine.
+//! S3.10; THREATS X "Docker backend".
+
+use std::path::{Path, PathBuf};
+
+use lockgate_conformance::{Backend, Bench, Needs, promised, ready};
+
+/// The socket, which is really there.
+fn socket(bench: &Bench) -> PathBuf {
+    let environment = bench.environment();
+    let host = environment.iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1.to_str().unwrap();
+    let path = PathBuf::from(host.trim_start_matches("unix://"));
+    assert!(path.exists(), "{}", path.display());
+    path
+}
+
+#[test]
+fn no_declared_path_shows_it() {
+    if !promised("engine_socket") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let socket = socket(&bench);
+    let link = bench.outside().join("link");
+    std::os::unix::fs::symlink(&socket, &link).unwrap();
+    let folder_link = bench.outside().join("folder");
+    std::os::unix::fs::symlink(socket.parent().unwrap(), &folder_link).unwrap();
+    let through = folder_link.join(socket.file_name().unwrap());
+    let above: Vec<&Path> = socket.ancestors().filter(|path| path.parent().is_some()).collect();
+    let others = [link.as_path(), &folder_link, &through];
+    for path in above.iter().copied().chain(others) {
+        for flag in ["--mount", "--copy"] {
+            let pair = format!("{}:/home/agent/shown", path.display());
+            let ended = bench.run(Backend::isolated()).flags([flag, &pair]).command(["touch", "ran"]);
+            assert!(ended.code == 125, "{flag} {pair}: {ended}");
+            assert!(!bench.workspace().join("ran").exists(), "{flag} {pair} ran something");
+        }
+        let told = bench.run(Backend::isolated()).in_folder(path).command(["true"]);
+        assert!(told.code == 125, "{} as the workspace: {told}", path.display());
+    }
+    // It is this that keeps them away, and no other rule.
+    for path in &above[..2] {
+        let pair = format!("{}:/home/agent/shown", path.display());
+        for flag in ["--mount", "--copy"] {
+            let told = bench.run(Backend::isolated()).flags([flag, &pair]).command(["true"]);
+            assert!(told.stderr.contains("the engine's socket is there"), "{flag} {pair}: {told}");
+        }
+    }
+
+    // The control: what is beside it may be shown.
+    let beside = bench.file("outside/beside/file", "declared");
+    let pair = format!("{}:/home/agent/shown", beside.parent().unwrap().display());
+    for flag in ["--mount", "--copy"] {
+        let seen =
+            bench.run(Backend::isolated()).flags([flag, &pair]).probe(&["read", "/home/agent/shown/file"]);
+        assert_eq!(seen.text("text"), "declared", "{seen}");
+    }
+}
