@@ -1,0 +1,111 @@
+//! Web search is asked for by name: a run that does not reaches no provider of it and holds nothing of its key, whatever is in the
+//! vault, in the caller's environment or open besides. S4.42, S4.43, S4.44, S4.63.
+
+use std::time::Duration;
+
+use lockgate_clients::{Canary, Ended, Need, Site, run_to_end};
+use serde_json::json;
+
+/// Its provider, its variable, its host, and the header that has its key.
+const SEARCHES: [(&str, &str, &str, &str); 3] = [
+    ("tavily", "TAVILY_API_KEY", "api.tavily.com", "authorization"),
+    ("exa", "EXA_API_KEY", "api.exa.ai", "x-api-key"),
+    ("brave", "BRAVE_SEARCH_API_KEY", "api.search.brave.com", "x-subscription-token"),
+];
+/// Everything that programs of an agent usually need.
+const USUAL: [&str; 8] = [
+    "--preset",
+    "github",
+    "--preset",
+    "llm-providers",
+    "--preset",
+    "package-registries",
+    "--allow",
+    "www.example.org",
+];
+
+/// Says each variable, and asks each provider by the proxy and by the gateway, with whatever the variable holds.
+fn attempts() -> String {
+    let mut script =
+        r#"code() { key=$1; shift; echo "$key=$(curl -s -o /dev/null -m 20 -w '%{http_code}' "$@")"; }
+env | grep _API_KEY= || true
+"#
+        .to_owned();
+    for (provider, variable, host, header) in SEARCHES {
+        script += &format!(
+            "code {provider} -H \"{header}: ${{{variable}:-none}}\" https://{host}/search\n\
+             code {provider}-gate -H 'X-Provider: {provider}' -H 'X-Target: https://{host}/search' \"$SIDECAR_URL/proxy\"\n"
+        );
+    }
+    script + "code other https://www.example.org/\n"
+}
+
+/// A site where each of them is served and its key is kept, and the keys.
+fn site() -> Option<(Site, Vec<Canary>)> {
+    let site = Site::for_test(&[Need::Program("curl")])?;
+    let web = SEARCHES.map(|(_, _, host, _)| (host.to_owned(), json!(["93.184.216.34"])));
+    site.world().resolve(&serde_json::Map::from_iter(web).into()).expect("room for a table");
+    let keys = SEARCHES.map(|(provider, ..)| {
+        let key = Canary::draw();
+        site.keep(provider, "access_token", key.text());
+        key
+    });
+    Some((site, keys.into()))
+}
+
+fn run(site: &Site, keys: &[Canary], flags: &[&str]) -> Ended {
+    let run = site.run().flags(USUAL).flags(flags);
+    let mut command = run.command(&["/bin/sh", "-uc", &attempts()]);
+    for ((_, variable, ..), key) in SEARCHES.iter().zip(keys) {
+        command.env(variable, key.text());
+    }
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+#[test]
+fn a_run_that_does_not_ask_reaches_none_and_holds_no_key() {
+    let Some((site, keys)) = site() else { return };
+    let ended = run(&site, &keys, &[]);
+    ended.says("other=200");
+    for (provider, variable, host, _) in SEARCHES {
+        for said in [format!("{provider}=000"), format!("{provider}-gate=403")] {
+            assert!(ended.stdout.lines().any(|line| line == said), "{said}: {ended}");
+        }
+        assert!(!ended.stdout.contains(variable), "{variable} is inside: {ended}");
+        let seen: Vec<_> = site.visits().into_iter().filter(|it| it.text("host") == host).collect();
+        assert!(seen.is_empty(), "{seen:?}");
+    }
+    for key in &keys {
+        key.is_not_in("what was said", format!("{ended}"));
+    }
+    // Nor was anybody asked where they are.
+    let names = site.world().records_of("resolver");
+    assert!(names.iter().all(|it| it.text("name").starts_with("www.example.org")), "{names:?}");
+}
+
+#[test]
+fn one_that_is_asked_for_opens_no_other() {
+    // The control: the same run reaches the one it names, with its key, and by the placeholder alone.
+    let Some((site, keys)) = site() else { return };
+    for ((provider, variable, host, header), key) in SEARCHES.into_iter().zip(&keys) {
+        let ended = run(&site, &keys, &["--provider", provider]);
+        for (other, ..) in SEARCHES {
+            let statuses = if other == provider { ("200", "200") } else { ("000", "403") };
+            let said = format!("{other}={}\n{other}-gate={}\n", statuses.0, statuses.1);
+            assert!(ended.stdout.contains(&said), "{said}: {ended}");
+        }
+        let variables: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("_API_KEY=")).collect();
+        assert!(
+            variables.len() == 1 && variables[0].starts_with(&format!("{variable}=lgph_")),
+            "{variables:?}: {ended}"
+        );
+        let sent: Vec<String> = site
+            .requests()
+            .iter()
+            .filter(|it| it.text("host") == host)
+            .map(|it| it.header(header).unwrap_or_default().trim_start_matches("Bearer ").to_owned())
+            .collect();
+        assert_eq!(sent.first().map(String::as_str), Some(key.text()), "{provider}: {sent:?}");
+        key.is_not_in("what was said", format!("{ended}"));
+    }
+}
