@@ -1,5 +1,5 @@
 //! Without isolation a credential is hidden all the same: the command's own programs trust the run's authority, and what they send to
-//! where it is bound has it. S0.9, S0.11, S0.13, S0.35.
+//! where it is bound has it. That there is no isolation is said each time. S0.9, S0.11, S0.13, S0.35, S1.42, S1.43.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lockgate_clients::{Canary, Need, Run, Site};
+use lockgate_clients::{Canary, Need, Run, Site, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
 const POLICY: &str = r#"
@@ -69,6 +69,39 @@ fn the_files_of_a_killed_run_go_at_the_next_start() {
         assert!(run.script("true").code == 0);
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+#[test]
+fn each_run_says_that_nothing_keeps_it_apart() {
+    // S1.42, S1.43
+    let Some(site) = Site::for_test(&[]) else { return };
+    let told = |flags: &[&str], variable: (&str, &str)| {
+        let run = site.run().flags(flags);
+        let mut command = run.command(&["/bin/sh", "-c", "echo ran"]);
+        command.envs([variable]);
+        let ended = run_to_end(&mut command, LIMIT);
+        // What the command says is its own.
+        assert!(ended.code == 0 && ended.stdout == "ran\n", "{flags:?} {variable:?}: {ended}");
+        let lines = ended.stderr.lines().filter(|line| line.contains("backend `process`: no isolation"));
+        (lines.count(), ended.stderr.lines().last().is_some_and(|line| line.starts_with('{')))
+    };
+    let nothing = ("LOCKGATE_SANDBOX", "");
+    let asked: [(&[&str], (&str, &str)); 4] = [
+        (&["--backend", "process"], nothing),
+        (&["--backend", "process", "--json"], nothing),
+        (&[], ("RUN_ADAPTER", "process")),
+        (&["--json"], ("LOCKGATE_SANDBOX", "none")),
+    ];
+    // Not the first time alone.
+    for (flags, variable) in asked.into_iter().chain(asked) {
+        assert_eq!(told(flags, variable), (1, flags.contains(&"--json")), "{flags:?} {variable:?}");
+        let record = site.lockgate(&["runs", "show", "latest", "--json"]);
+        record.says("no isolation");
+    }
+    // The control.
+    assert_eq!(told(&["--json"], nothing), (0, true));
+    let record = site.lockgate(&["runs", "show", "latest", "--json"]);
+    assert!(!record.stdout.contains("no isolation"), "{record}");
 }
 
 /// A run whose command has begun.
