@@ -43,6 +43,7 @@ pub struct Beside<'site> {
     site: &'site Site,
     policy: String,
     environment: Vec<(String, String)>,
+    limit: Duration,
 }
 
 /// What the script said, and where the sidecar left its files.
@@ -55,13 +56,20 @@ pub struct Left {
 
 impl<'site> Beside<'site> {
     pub(crate) fn new(site: &'site Site, policy: &str) -> Self {
-        Self { site, policy: policy.to_owned(), environment: Vec::new() }
+        Self { site, policy: policy.to_owned(), environment: Vec::new(), limit: LIMIT }
     }
 
     /// Sets a variable of the sidecar's environment; the script has it too.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Gives the script more time than others have, or less.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -89,7 +97,7 @@ impl<'site> Beside<'site> {
         command.args(["-uc", &format!("{SCRIPT}{text}{END}")]).current_dir(self.site.workspace());
         command.env("PRODUCT", product().expect("`ready` was asked first")).env("OUT", &folder);
         command.env("XDG_STATE_HOME", self.site.state()).envs(self.environment.iter().cloned());
-        Left { ended: run_to_end(&mut command, LIMIT), folder }
+        Left { ended: run_to_end(&mut command, self.limit), folder }
     }
 }
 

@@ -1,0 +1,173 @@
+//! Clients that take their time: a head that comes an octet a second ends at the bound for heads, on either port, and whoever asks
+//! meanwhile is served. What is known of a connection's literal bounds is here as well. L10.
+
+use std::time::Duration;
+
+use lockgate_clients::{Left, Need, Site};
+
+const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
+const POLICY: &str = r#"
+[[provider]]
+id = "one"
+authorized_uris = ["http://files.example.com/*"]
+[[egress.allow]]
+host = "www.example.org"
+[[egress.allow]]
+host = "blackhole.example.com"
+"#;
+
+/// Says heads, each on twenty connections, an octet a second; makes the file `begun` when all have said one, and tells of each how
+/// it ended: `NAME=SECONDS OCTETS`.
+const SLOW: &str = r#"import select, socket, sys, time
+heads = {
+    "proxy": (8081, b"GET http://www.example.org/slow HTTP/1.1\r\nHost: www.example.org\r\nX-A: "),
+    "connect": (8081, b"CONNECT www.example.org:443 HTTP/1.1\r\nHost: www.example.org:443\r\nX-A: "),
+    "gateway": (8080, b"GET /proxy HTTP/1.1\r\nHost: sidecar\r\nX-Provider: one\r\nX-Target: "),
+}
+links = {(name, n): (socket.create_connection(("127.0.0.1", port), 5), head)
+         for name, (port, head) in heads.items() for n in range(20)}
+begun, sent = time.monotonic(), 0
+def ended(link):
+    try: return select.select([link], [], [], 0)[0] and not link.recv(4096)
+    except OSError: return True
+while links and sent < 60:
+    for (name, n), (link, head) in list(links.items()):
+        try: link.sendall(head[sent:sent + 1])
+        except OSError: pass
+    sent += 1
+    if sent == 1: open("begun", "w").close()
+    while links and time.monotonic() < begun + sent:
+        for key, (link, head) in list(links.items()):
+            if ended(link):
+                print("%s%d=%d %d" % (*key, time.monotonic() - begun, sent)); del links[key]
+        time.sleep(0.05)
+"#;
+
+fn number(left: &Left, key: &str, place: usize) -> u64 {
+    let said = left.said(key);
+    said.split(' ').nth(place).and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("{key}={said}"))
+}
+
+#[test]
+fn a_head_by_the_octet_ends_at_its_bound_and_others_are_served() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("one", "access_token", "a-credential-of-no-use");
+    let slow = site.file("slow.py", SLOW);
+    let left = site.beside(POLICY).script(&format!(
+        r#"/usr/bin/python3 {} & slow=$!; await '[ -e begun ]'; rm begun
+        served() {{ code $1-proxy via http://www.example.org/; code $1-gateway proxy http://files.example.com/ one; }}
+        served meanwhile; wait $slow; served after"#,
+        slow.display()
+    ));
+    for when in ["meanwhile-proxy", "meanwhile-gateway", "after-proxy", "after-gateway"] {
+        assert_eq!(left.said(when), "200", "{}", left.ended);
+    }
+    for name in ["proxy", "connect", "gateway"] {
+        for copy in 0..20 {
+            let key = format!("{name}{copy}");
+            // docs/bounds.md: a head has 10 s from its first octet.
+            let (seconds, octets) = (number(&left, &key, 0), number(&left, &key, 1));
+            assert!((9..=13).contains(&seconds) && octets <= 14, "{key}: {}", left.ended);
+        }
+    }
+    let paths: Vec<String> = site.requests().iter().map(|it| it.text("path").to_owned()).collect();
+    assert!(paths.iter().all(|path| path == "/") && paths.len() == 4, "{paths:?}");
+}
+
+/// Asks for a tunnel with a head of so many octets, and says the status: `SIZE=STATUS`.
+const SIZED: &str = r#"import socket, sys
+for size in map(int, sys.argv[1:]):
+    for port in (8081, 8080):
+        head = b"CONNECT www.example.org:80 HTTP/1.1\r\nHost: www.example.org:80\r\nX-Filler: \r\n\r\n"
+        head = head.replace(b"Filler: ", b"Filler: " + b"a" * (size - len(head)))
+        assert len(head) == size
+        link = socket.create_connection(("127.0.0.1", port), 5); link.settimeout(10)
+        link.sendall(head)
+        try: came = link.recv(4096)
+        except OSError: came = b""
+        print("%d-%d=%s" % (port, size, came[9:12].decode() if came else "closed"))
+        link.close()
+"#;
+
+#[test]
+fn the_head_of_a_tunnel_has_sixteen_kibibytes() {
+    // "Port 8081: … 16 KiB of CONNECT head."
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let sized = site.file("sized.py", SIZED);
+    let left = site
+        .beside(POLICY)
+        .script(&format!("/usr/bin/python3 {} 100 16383 16384 16385 17000 65536", sized.display()));
+    for port in [8081, 8080] {
+        for (size, status) in [(100, "200"), (16_383, "200"), (16_384, "200")] {
+            assert_eq!(left.said(&format!("{port}-{size}")), status, "{size}: {}", left.ended);
+        }
+        for size in [16_385, 17_000, 65_536] {
+            assert_eq!(left.said(&format!("{port}-{size}")), "400", "{size}: {}", left.ended);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_takes_no_connection_is_given_up_after_ten_seconds() {
+    // "Port 8081: 10 s to connect"; the gateway's own answer is a 502 as well.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let left = site.beside(POLICY).script(
+        r#"timed() { key=$1; shift; printf '%s=%s\n' $key "$(via -o /dev/null -w '%{http_code} %{http_connect} %{time_total}' "$@" 2>/dev/null)"; }
+        timed tunnel -p http://blackhole.example.com/ & tunnel=$!
+        timed plain http://blackhole.example.com/ & plain=$!
+        timed meanwhile http://www.example.org/; wait $tunnel $plain"#,
+    );
+    let of = |key: &str| -> Vec<f64> {
+        left.said(key).split(' ').map(|it| it.parse().expect("a number")).collect()
+    };
+    for (key, place) in [("tunnel", 1), ("plain", 0)] {
+        let said = of(key);
+        assert!([502.0, 504.0].contains(&said[place]), "{key}: {}", left.ended);
+        assert!((9.5..13.0).contains(&said[2]), "{key}: {}", left.ended);
+    }
+    let meanwhile = of("meanwhile");
+    assert!(meanwhile[0] == 200.0 && meanwhile[2] < 3.0, "{}", left.ended);
+    let failed = left.audit().into_iter().filter(|record| record["outcome"] == "failed").count();
+    assert_eq!(failed, 2, "{:?}", left.audit());
+}
+
+/// Three connections that say nothing more: one that never said anything, one after a request, one through a tunnel after an octet
+/// each way; and a tunnel that says something every minute. It tells how long each was left alone.
+const IDLE: &str = r#"import select, socket, sys, time
+def link(): return socket.create_connection(("127.0.0.1", 8081), 5)
+def tunnel():
+    it = link(); it.sendall(b"CONNECT echo.example.com:7777 HTTP/1.1\r\nHost: echo.example.com:7777\r\n\r\n")
+    came = b""
+    while b"\r\n\r\n" not in came: came += it.recv(4096)
+    assert came.startswith(b"HTTP/1.1 200"), came
+    it.sendall(b"1"); assert it.recv(1) == b"1"
+    return it
+kept = link(); kept.sendall(b"GET http://www.example.org/status/204 HTTP/1.1\r\nHost: www.example.org\r\n\r\n")
+assert kept.recv(65536).startswith(b"HTTP/1.1 204")
+idle = {"silent": link(), "kept": kept, "tunnel": tunnel()}
+begun, spoken, busy = time.monotonic(), 0, tunnel()
+while idle and time.monotonic() - begun < 140:
+    for name, it in list(idle.items()):
+        if select.select([it], [], [], 0)[0]:
+            try: assert it.recv(4096) == b"", name
+            except ConnectionResetError: pass
+            print("%s=%d" % (name, time.monotonic() - begun)); del idle[name]
+    if time.monotonic() - begun > 60 * (spoken + 1):
+        busy.sendall(b"2"); assert busy.recv(1) == b"2"; spoken += 1
+    time.sleep(0.2)
+busy.sendall(b"3"); print("busy=%s" % busy.recv(1).decode())
+"#;
+
+#[test]
+fn who_says_nothing_for_two_minutes_is_let_go() {
+    // "Port 8081: … 120 s idle".
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let idle = site.file("idle.py", IDLE);
+    let policy = "[[egress.allow]]\nhost = \"echo.example.com\"\nports = [7777]\n[[egress.allow]]\nhost = \"www.example.org\"\n";
+    let beside = site.beside(policy).within(Duration::from_secs(165));
+    let left = beside.script(&format!("/usr/bin/python3 {}", idle.display()));
+    for name in ["silent", "kept", "tunnel"] {
+        assert!((119..=125).contains(&number(&left, name, 0)), "{name}: {}", left.ended);
+    }
+    assert_eq!(left.said("busy"), "3", "the control: one that speaks is kept: {}", left.ended);
+}
