@@ -78,7 +78,7 @@ pub const PROMISES: &[Promise] = &[
     promise("private_addresses", EVERY, "Loopback, LAN, metadata, and names that lead there, cannot be reached, in open mode either.", "S0.34 S0.39 S1.38 S3.5 S4.28 S4.29 S4.60 E12 E14 E17"),
     promise("ports", WIRED, "An allowed host is allowed on its ports only, for any TCP protocol on them.", "E06 E18"),
     promise("companions", ISOLATED, "A companion is reached by its name and declared ports alone, has its own rules and no credential, is healthy before the command and gone with it.", "S3.6 S3.9 S3.17"),
-    promise("backend_name", ALL, "Where no flag and no file names a backend, `RUN_ADAPTER` or `LOCKGATE_SANDBOX` does; a name that is none is refused, never replaced by a weaker one.", "S0.10 S1.3 S4.15"),
+    promise("backend_name", ALL, "Where no flag names a backend, `RUN_ADAPTER` or `LOCKGATE_SANDBOX` does; a name that is none is refused, as is one that cannot be made, and no other takes its place.", "S0.10 S1.3 S4.15"),
     promise("image_name", OF_IMAGES, "Where a backend that needs an image was asked for and nothing else names one, `PI_IMAGE` does.", "S1.6 S1.44"),
     promise("image_user", OF_ENGINE, "A companion at an engine is whom its image names, by number or by name, and never root.", "S3.13"),
     promise("inbound", ISOLATED, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),

@@ -1,8 +1,8 @@
-//! Promise: where no flag and no file names a backend, the variables of existing set-ups do; what they say must be a backend's
-//! name, and no other takes its place.
+//! Promise: where no flag names a backend, the variables of existing set-ups do; what they say must be a backend's name that can be
+//! made here, and no other takes its place.
 //! S0.10, S1.3, S4.15.
 
-use lockgate_conformance::{Backend, Bench, Needs, Run, ready};
+use lockgate_conformance::{Backend, Bench, Needs, Run, promised, ready};
 
 /// The backend that made the last run, by its record, and whether its command had processes of its own.
 fn made(bench: &Bench, run: &Run) -> (String, bool) {
@@ -13,8 +13,8 @@ fn made(bench: &Bench, run: &Run) -> (String, bool) {
 }
 
 #[test]
-fn the_environment_names_the_backend_where_nothing_else_does() {
-    if !ready(&[Needs::Linux]) {
+fn the_environment_names_the_backend_where_no_flag_does() {
+    if !promised("backend_name") || !ready(&[Needs::Linux]) {
         return;
     }
     for backend in Backend::all() {
@@ -25,8 +25,15 @@ fn the_environment_names_the_backend_where_nothing_else_does() {
         for variable in ["RUN_ADAPTER", "LOCKGATE_SANDBOX"] {
             assert_eq!(made(&bench, &run.clone().caller(variable, name)), expected, "{variable}={name}");
         }
-        // A flag says it louder than either.
+        // They say it louder than a file, which is heard where they say nothing.
         let other = if backend == Backend::Process { "linux" } else { "process" };
+        let file = |name: &str| {
+            let path = bench.file(format!("outside/{name}.toml"), &format!("backend = \"{name}\"\n"));
+            run.clone().flags(["--policy"]).flags([path])
+        };
+        assert_eq!(made(&bench, &file(other).caller("RUN_ADAPTER", name)), expected, "{other} by a file");
+        assert_eq!(made(&bench, &file(name)), expected, "{name} by a file");
+        // A flag says it louder than either.
         let louder = run.flags(["--backend", name]);
         for variable in ["RUN_ADAPTER", "LOCKGATE_SANDBOX"] {
             assert_eq!(
@@ -54,7 +61,7 @@ fn no_sandbox_is_what_none_asks_for() {
 
 #[test]
 fn a_name_that_is_none_is_refused_and_nothing_runs() {
-    if !ready(&[Needs::Linux]) {
+    if !promised("backend_name") || !ready(&[Needs::Linux]) {
         return;
     }
     for backend in Backend::all() {
@@ -71,4 +78,19 @@ fn a_name_that_is_none_is_refused_and_nothing_runs() {
         let control = run.caller("RUN_ADAPTER", name).command(["touch", "ran"]);
         assert!(control.code == 0 && bench.workspace().join("ran").exists(), "{control}");
     }
+}
+
+#[test]
+fn one_that_cannot_be_made_is_no_reason_for_a_weaker_one() {
+    if Backend::isolated() != Backend::Linux || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (run, _) = bench.run(Backend::Linux).without_backend();
+    let run = run.caller("DOCKER_HOST", "unix:///nonexistent/docker.sock").caller("PI_IMAGE", "debian");
+    let ended = run.clone().caller("RUN_ADAPTER", "docker").command(["touch", "ran"]);
+    assert!(ended.code == 125 && ended.stderr.contains("/nonexistent/docker.sock"), "{ended}");
+    assert!(!bench.workspace().join("ran").exists(), "something ran: {ended}");
+    let control = run.caller("RUN_ADAPTER", "linux").command(["touch", "ran"]);
+    assert!(control.code == 0 && bench.workspace().join("ran").exists(), "{control}");
 }
