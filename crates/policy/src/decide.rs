@@ -14,6 +14,7 @@ use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::target::{Port, Scheme};
+use crate::word::shell_word;
 use crate::written::EgressDefault;
 
 /// Leave to go on. It names the host that was granted and how its addresses are judged.
@@ -339,7 +340,11 @@ fn short_hint(guard: Guard, asked: &Asked) -> String {
         (Guard::Path, View::Request { scheme, path, .. }) => {
             let port =
                 if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
-            format!("lockgate policy allow {scheme}://{}{port}{path}", asked.host)
+            let url = format!("{scheme}://{}{port}{path}", asked.host);
+            match url.ends_with('*') {
+                true => "a rule that ends in `*` is a prefix: none can name this path alone".into(),
+                false => format!("lockgate policy allow {}", shell_word(&url)),
+            }
         }
         _ => allow_hint(asked),
     }
@@ -351,6 +356,8 @@ fn allow_hint(asked: &Asked) -> String {
         Host::Address(address) if !AddressClass::of(address).may_be_named() => {
             format!("no rule can open {address}: it is {}", AddressClass::of(address))
         }
-        _ => format!("lockgate policy allow {}:{}", asked.host, asked.port),
+        // Whoever asks for a name does not say which port it is for.
+        _ if asked.plane == Plane::Dns => format!("lockgate policy allow {}", asked.host),
+        _ => format!("lockgate policy allow {}", shell_word(&format!("{}:{}", asked.host, asked.port))),
     }
 }

@@ -39,6 +39,7 @@ mod setup;
 mod spec;
 mod target;
 mod trust;
+mod word;
 mod written;
 
 pub use address::AddressClass;
@@ -70,6 +71,7 @@ pub use run_id::{RunId, RunIdError};
 pub use setup::{OnFailure, Setup};
 pub use spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
 pub use target::{Authority, Method, Port, Scheme, Target};
+pub use word::shell_word;
 pub use written::{
     AllowConfig, BudgetConfig, CompanionConfig, CompanionEgress, CopyConfig, DenyConfig, EgressConfig,
     EgressDefault, EnvConfig, HealthConfig, InboundConfig, InjectConfig, LimitsConfig, LlmConfig, LlmFormat,

@@ -11,6 +11,7 @@ use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::HostPattern;
 use crate::target::{Method, Port, Scheme, Target};
+use crate::word::shell_word;
 
 /// What a granted connection may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,7 +333,7 @@ fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
         }
         Ok(_) if at.origin == Origin::Flags.to_string() => {
             let host = authority.split('/').next().unwrap_or_default();
-            format!("--allow {host}, or for that address alone: lockgate policy allow '{url}'")
+            format!("--allow {host}, or for that address alone: lockgate policy allow {}", shell_word(&url))
         }
         Ok(_) => format!("url = \"{url}\""),
     };

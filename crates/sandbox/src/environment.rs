@@ -80,9 +80,9 @@ pub(crate) fn build(
         }
     }
     set("PATH", search_path(caller, tools.0, image));
-    // What the image says, before what is ours to say.
-    for (name, value) in image.iter().flat_map(|image| &image.environment).filter(|(name, _)| name != "PATH")
-    {
+    // What the image says, before what is ours to say. Its home is not its own to say: what enters for the command lies in ours.
+    let said = image.iter().flat_map(|image| &image.environment);
+    for (name, value) in said.filter(|(name, _)| !["PATH", "HOME"].contains(&name.as_str())) {
         set(name, value.clone());
     }
     set("LOCKGATE", "1".into());

@@ -15,6 +15,7 @@ pub(crate) mod inside;
 pub(crate) mod limits;
 mod linux;
 mod process;
+mod refused;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ pub fn plan(
         additions,
     )?;
     linux::read_authorities_early(&mut steps, environment::java_home(&environment));
-    Ok(Plan {
+    let plan = Plan {
         run: run.clone(),
         backend: spec.backend,
         wiring: spec.wiring,
@@ -138,7 +139,11 @@ pub fn plan(
         setup: spec.setup.clone(),
         labels: spec.labels.clone(),
         notices,
-    })
+    };
+    if plan.backend != Backend::Process {
+        refused::refuse_engines(&plan, caller)?;
+    }
+    Ok(plan)
 }
 
 /// What the steps of every backend are made of.

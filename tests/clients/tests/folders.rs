@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use lockgate_clients::{Ended, Site, product, run_to_end};
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 /// A shell of the caller's in a folder of its own, for which `lockgate` is the product.
 fn shell(site: &Site, script: &str) -> Ended {
@@ -123,4 +123,25 @@ fn a_file_of_a_folder_above_is_not_read_and_that_is_told() {
         counts for runs in its own folder, and this one is not: lockgate run --workspace a reads it\nsaid=none\n\
         said=above\nsaid=none\nsaid=none\n";
     assert_eq!(ended.stdout, told, "{ended}");
+}
+
+#[test]
+fn an_engines_socket_is_shown_under_no_name() {
+    // S3.10
+    let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir work engine other; cd work
+        python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("../engine/s")'
+        export DOCKER_HOST="unix://$HERE/engine/s"
+        try() { lockgate run "$@" -- true; echo "$?"; }
+        try --mount "$HERE/engine:/x"; try --mount "$HERE/engine/s:/x"; try --copy "$HERE/engine:/x"; try --workspace "$HERE/engine"
+        try --mount "$HERE/other:/x"; ln ../engine/s ../other/s
+        try --mount "$HERE/other:/x"; try --mount "$HERE/other/s:/x"; try
+        rm ../other/s; try"#,
+    );
+    assert_eq!(ended.stdout, "125\n125\n125\n125\n0\n125\n125\n125\n0\n", "{ended}");
+    for why in ["the engine's socket is there", "has a second name, which may be there"] {
+        assert!(ended.stderr.contains(why), "{why}: {ended}");
+    }
 }

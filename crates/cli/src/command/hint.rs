@@ -1,6 +1,6 @@
 //! What would allow what was denied, for the flags that this command was given: the rule goes where they are read from.
 
-use std::path::Path;
+use policy::shell_word;
 
 use crate::arguments::Spec;
 
@@ -11,23 +11,16 @@ const RECOMMENDED: &str = "lockgate policy allow ";
 pub(crate) fn suited(hint: &str, flags: &Spec) -> String {
     let Some(target) = hint.strip_prefix(RECOMMENDED) else { return hint.to_owned() };
     if let Some(file) = &flags.policy {
-        format!("{RECOMMENDED}--policy {} {target}", word(file))
+        format!("{RECOMMENDED}--policy {} {target}", shell_word(&file.to_string_lossy()))
     } else if flags.no_project && !target.contains("://") {
         format!("--allow {target}")
     } else if flags.no_project {
         format!("{hint}, and leave --no-project out")
     } else if let Some(folder) = &flags.workspace {
-        format!("{RECOMMENDED}--workspace {} {target}", word(folder))
+        format!("{RECOMMENDED}--workspace {} {target}", shell_word(&folder.to_string_lossy()))
     } else {
         hint.to_owned()
     }
-}
-
-/// A path as one word of a shell.
-fn word(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
-    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -57,6 +50,5 @@ mod tests {
         ] {
             assert_eq!(suited(hint, flags), expected);
         }
-        assert_eq!(word(Path::new("it's")), r"'it'\''s'");
     }
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::attached::{Attached, Ended, carry};
 use super::container;
 use super::engine::Engine;
+use super::names::sidecar_name;
 use super::network::{RunNetwork, Visit};
 use super::prepare::Own;
 use crate::event::Failure;
@@ -118,10 +119,10 @@ fn tell(filled: &mut Option<oneshot::Sender<()>>) {
     let _ = filled.take().map(|filled| filled.send(()));
 }
 
-/// Makes a container for the sidecar of this run alone. S1.7
+/// Makes a container for the sidecar of this run alone.
 async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<String, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
-    let name = format!("lockgate-sidecar-{}", plan.run);
+    let name = sidecar_name(&plan.run);
     engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
     held.borrow_mut().push(name.clone());
     let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);

@@ -73,10 +73,17 @@ pub(super) fn agent(
         entrypoint: Some(vec![BINARY.into()]),
         cmd: Some(vec![INSIDE_AGENT.into()]),
         working_dir: Some("/".into()),
+        env: Some(nothing_of_the_image(plan)),
         networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
         host_config: Some(host),
         ..body(labels(plan))
     }
+}
+
+/// The image's variables are the command's, which has them from us; the first process is ours, and reads some that it should not.
+fn nothing_of_the_image(plan: &Plan) -> Vec<String> {
+    let said = plan.engine.iter().flat_map(|engine| &engine.config.environment);
+    said.map(|(name, _)| format!("{name}=")).collect()
 }
 
 /// The container of a sidecar that waits for a run: the same but for where it is, and that nobody has to take it away.

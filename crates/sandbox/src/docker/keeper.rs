@@ -27,7 +27,7 @@ use super::engine::Engine;
 use super::given::{Given, agent_name};
 use super::held::Asked;
 use super::inside::Brief;
-use super::names::network_name;
+use super::names::{network_name, sidecar_name};
 use super::network::{RunNetwork, send_line};
 use super::remover::Remover;
 use super::replenish::Filler;
@@ -108,7 +108,16 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
         streams::hear_sidecar(link, words.clone());
         watch(given, &engine, made, &held, behind, words, heard).await
     };
-    let kept = kept.await;
+    let mut kept = kept.await;
+    let is_cut = match &mut kept {
+        Err(failure) if prepare::is_cut(&engine, &sidecar_name(&run)).await => {
+            failure
+                .cause
+                .push_str("; the engine had a part of this program only, and makes it anew for the next run");
+            true
+        }
+        _ => false,
+    };
     if let (Err(Failure { step, cause }), Ok(control)) = (&kept, told) {
         // Before the sidecar is let go, whose end the parent would otherwise see first.
         let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
@@ -129,6 +138,13 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
         );
         let volumes = if makes_volumes { engine.remove_volumes(&run).await } else { Ok(()) };
         (containers, network.and(volumes))
+    };
+    let removed = async {
+        let removed = removed.await;
+        if is_cut {
+            prepare::remove_volume(&engine).await;
+        }
+        removed
     };
     // What is left is found by its label: by the parent, at once, and by the next start.
     let (containers, network) = match tokio::time::timeout(TAKING, removed).await {

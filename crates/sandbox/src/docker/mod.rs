@@ -88,7 +88,7 @@ use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
 
 /// Where an engine's socket is if nobody says.
-const SOCKET: &str = "/var/run/docker.sock";
+pub(crate) const SOCKET: &str = "/var/run/docker.sock";
 const NOT_FOUND: u16 = 404;
 /// How often it is looked for what of a killed run an engine was still making, and after how long.
 const LOOKS: usize = 4;
@@ -132,7 +132,7 @@ pub fn find_engine(
 
 /// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
 /// elsewhere would show something else.
-fn socket(caller: &Caller) -> Result<PathBuf, Error> {
+pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
     match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
         None => Ok(SOCKET.into()),
         Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
@@ -203,7 +203,6 @@ pub fn start(
         false => None,
     };
     let notices = Vec::new();
-    refuse_engine(plan, &engine.at.socket)?;
     let (shown, protected) = look_at_sources(plan)?;
     overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
@@ -268,19 +267,6 @@ fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], inlet: Opti
         && visits.is_empty()
         && inlet.is_none()
         && behind::lasts()
-}
-
-/// Whoever has the engine's socket is root on its machine: nothing that is or holds it is shown. S3.10
-fn refuse_engine(plan: &Plan, socket: &Path) -> Result<(), Error> {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let socket = real(socket);
-    match plan.shown().find(|path| socket.starts_with(real(path))) {
-        None => Ok(()),
-        Some(path) => Err(Error::Refused {
-            what: format!("`{}` cannot be shown inside: the engine's socket is there", path.display()),
-            remedy: Some("show a path beside it".into()),
-        }),
-    }
 }
 
 /// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a

@@ -23,6 +23,11 @@ pub(crate) fn network_name(run: &RunId) -> String {
     format!("lockgate-exec-{run}")
 }
 
+/// The name of the container of a run's own sidecar. S1.7
+pub(super) fn sidecar_name(run: &RunId) -> String {
+    format!("lockgate-sidecar-{run}")
+}
+
 /// What everything of a run is labelled with. The person's own labels have names of which none is ours. S3.16
 pub(super) fn labels(plan: &Plan) -> HashMap<String, String> {
     let theirs = plan.labels.iter().map(|it| (format!("{LABEL_THEIRS}{}", it.name()), it.value().to_owned()));

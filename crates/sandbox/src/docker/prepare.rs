@@ -8,10 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bollard::query_parameters::CreateImageOptionsBuilder;
+use bollard::query_parameters::{
+    ContainerArchiveInfoOptionsBuilder, CreateImageOptionsBuilder, RemoveVolumeOptions,
+};
 use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
 
+use super::container::BINARY;
 use super::engine::Engine;
 use super::names::LABEL_VERSION;
 use super::podman;
@@ -60,11 +63,27 @@ pub(super) async fn known_own(engine: &Engine) -> Option<Own> {
     Some(Own { id: Some(id), ..own })
 }
 
+/// Whether what a container has of this program is less than the program: an engine that dies while it fills the volume takes it for
+/// filled ever after. What cannot be looked at is not known to be.
+pub(super) async fn is_cut(engine: &Engine, container: &str) -> bool {
+    let Ok((_, _, whole)) = name_own() else { return false };
+    let options = ContainerArchiveInfoOptionsBuilder::default().path(BINARY).build();
+    let about = engine.api.get_container_archive_info(container, Some(options)).await;
+    about.is_ok_and(|about| u64::try_from(about.size) != Ok(whole))
+}
+
+/// Takes the volume with our binary away, if nobody uses it: the next container fills it again.
+pub(super) async fn remove_volume(engine: &Engine) {
+    if let Ok((own, ..)) = name_own() {
+        let _ = engine.api.remove_volume(&own.volume, None::<RemoveVolumeOptions>).await;
+    }
+}
+
 /// What this binary's image and volume are called, the binary, and how long it is.
 fn name_own() -> io::Result<(Own, File, u64)> {
     let binary = File::open("/proc/self/exe")?;
     let about = binary.metadata()?;
-    let mark = mark(about.len(), about.mtime(), about.mtime_nsec());
+    let mark = mark([about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()], about.len());
     let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
     let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
     Ok((own, binary, about.len()))
@@ -92,12 +111,10 @@ async fn wait_for(binary: &File) -> Option<File> {
     None
 }
 
-/// Tells one build from another: FNV-1a over its size and when it was made.
-fn mark(length: u64, seconds: i64, nanoseconds: i64) -> u64 {
-    let octets = [length.to_le_bytes(), seconds.to_le_bytes(), nanoseconds.to_le_bytes()].concat();
-    octets
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
+/// Tells one build from another: FNV-1a over its size, when it was made, and when its file was, which nobody sets.
+fn mark(times: [i64; 4], length: u64) -> u64 {
+    let octets = times.map(i64::to_le_bytes).concat().into_iter().chain(length.to_le_bytes());
+    octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
 async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Result<(), String> {
@@ -216,7 +233,7 @@ mod tests {
 
     #[test]
     fn another_build_has_another_name() {
-        assert_ne!(mark(1, 2, 3), mark(1, 2, 4));
-        assert_ne!(mark(1, 2, 3), mark(2, 2, 3));
+        assert_ne!(mark([1, 2, 3, 4], 5), mark([1, 2, 3, 5], 5));
+        assert_ne!(mark([1, 2, 3, 4], 5), mark([1, 2, 3, 4], 6));
     }
 }

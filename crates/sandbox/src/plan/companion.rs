@@ -58,7 +58,10 @@ pub fn plan_companion(
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
         socket: additions.engine.is_none().then_some(GATEWAY_SOCKET),
     };
-    let environment = environment::build(spec, caller, run, &home, &planes, (&[], &[]), additions)?;
+    // Nothing of ours enters its home, so it may be where its image says.
+    let said = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, value)| Path::new(value));
+    let said = said.unwrap_or(&home);
+    let environment = environment::build(spec, caller, run, said, &planes, (&[], &[]), additions)?;
     let root = Path::new("/");
     Ok(Plan {
         run: run.clone(),

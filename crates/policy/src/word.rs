@@ -1,0 +1,33 @@
+//! Text as one word of a shell: what is recommended to a person may be pasted, and part of it is an agent's choice.
+
+/// A text in quotes, where a shell would read anything but the text itself without them.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn a_shell_reads_the_text_and_nothing_else() {
+        for plain in ["example.com:443", "https://example.com/v1/a%20b", "/src/a"] {
+            assert_eq!(shell_word(plain), plain);
+        }
+        for (text, word) in [
+            ("http://a.b/v2;touch$IFS/x;", "'http://a.b/v2;touch$IFS/x;'"),
+            ("http://a.b/$(id)'x", r"'http://a.b/$(id)'\''x'"),
+            ("[2606:4700::1]:443", "'[2606:4700::1]:443'"),
+            ("my file", "'my file'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What no plan may show: the socket of an engine of this machine. Whoever has it is root there. S3.10
+
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::Plan;
+use crate::caller::Caller;
+use crate::docker;
+use crate::error::Error;
+
+/// Where engines usually listen, beside where the caller's own is said to.
+const USUAL: [&str; 3] = [docker::SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
+/// And below the directory of a session, where they are without root.
+const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
+
+/// Refuses a plan by which an engine's socket could be reached inside, by whichever name.
+pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
+    let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
+    let named = known.or_else(|| docker::socket(caller).ok());
+    let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
+    let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
+    for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
+        match std::fs::metadata(&socket) {
+            Ok(about) if about.file_type().is_socket() => refuse(plan, &socket, &about)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn refuse(plan: &Plan, socket: &Path, about: &Metadata) -> Result<(), Error> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let at = real(socket);
+    if let Some(path) = plan.shown().find(|path| at.starts_with(real(path))) {
+        return Err(Error::Refused {
+            what: format!("`{}` cannot be shown inside: the engine's socket is there", path.display()),
+            remedy: Some("show a path beside it".into()),
+        });
+    }
+    let is_beside = |path: &&Path| std::fs::metadata(path).is_ok_and(|shown| shown.dev() == about.dev());
+    match plan.shown().find(is_beside) {
+        Some(path) if about.nlink() > 1 => Err(Error::Refused {
+            what: format!(
+                "`{}` cannot be shown inside: the engine's socket {} has a second name, which may be there",
+                path.display(),
+                socket.display()
+            ),
+            remedy: Some("remove that name; `find / -samefile` with the socket tells it".into()),
+        }),
+        _ => Ok(()),
+    }
+}
