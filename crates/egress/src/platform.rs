@@ -34,6 +34,9 @@ pub(crate) enum FetchError {
     /// The platform said no.
     #[error("the platform answered {0}")]
     Refused(u16),
+    /// There is one that cannot be used; whoever started the sidecar is told why.
+    #[error("what is stored cannot be used; whoever started this was told why")]
+    Unusable,
     /// The platform could not be asked.
     #[error("the platform cannot be reached: {0}")]
     Unreachable(#[from] io::Error),
@@ -107,6 +110,7 @@ impl Platform {
         match status {
             200 => {}
             404 => return Err(FetchError::Absent),
+            500 if self.is_inherited() => return Err(FetchError::Unusable),
             other => return Err(FetchError::Refused(other)),
         }
         let answer: Answer = serde_json::from_slice(&body)

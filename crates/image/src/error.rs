@@ -105,16 +105,33 @@ impl Error {
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("if the image is to be trusted with that much, say --max-size".into())
             }
+            Self::Store { path, source }
+                if source.kind() == io::ErrorKind::Other && path.ends_with("names.json") =>
+            {
+                Some(format!(
+                    "it is damaged; move {} away, and pull or import the images again under their names",
+                    path.display()
+                ))
+            }
             // Not the kernel's word: what was read is not what was written.
             Self::Store { source, .. } if source.kind() == io::ErrorKind::Other => {
                 Some("it is damaged; pull or import the image again".into())
             }
-            Self::Store { .. } => Some(
+            Self::Store { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_DATA_HOME; images are kept there".into(),
+            ),
+            Self::Store { .. } => Some(
+                "see whose it is and whether it may be written, or name another place with XDG_DATA_HOME; images are kept there".into(),
             ),
             _ => None,
         }
     }
+}
+
+/// Whether what failed is that there is no room.
+fn is_about_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// Why a layer cannot be unpacked.

@@ -78,7 +78,8 @@ fn apply_companions(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> 
         }
         named.push(&entry.name);
         let own = entry.egress.as_ref().map(CompanionEgress::as_of_a_run);
-        let rules = own.map(|own| compile_egress(origin, &format!("{field}."), &own)).transpose()?;
+        let rules =
+            own.map(|own| compile_egress(origin, &format!("{field}."), &own, &spec.policy)).transpose()?;
         let companion = Companion::compile(origin, index, entry, rules)?;
         spec.companions.retain(|known| known.name != companion.name);
         spec.companions.push(companion);
@@ -202,7 +203,7 @@ fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<
 }
 
 fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
-    let rules = compile_egress(origin, "", config)?;
+    let rules = compile_egress(origin, "", config, &spec.policy)?;
     if let Some(status) = config.egress.denied_status {
         if !(400..=599).contains(&status) {
             let problem = format!("{status} is not an HTTP error status, 400 to 599");
@@ -253,7 +254,12 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
 }
 
 /// The rules of one layer: its presets first, then its own. `place` is where in the layer they stand.
-fn compile_egress(origin: &Origin, place: &str, config: &RunConfig) -> Result<Policy, ConfigError> {
+fn compile_egress(
+    origin: &Origin,
+    place: &str,
+    config: &RunConfig,
+    known: &Policy,
+) -> Result<Policy, ConfigError> {
     let named = origin.to_string();
     let mut rules = Policy::default();
     for (index, name) in config.presets.iter().enumerate() {
@@ -265,7 +271,7 @@ fn compile_egress(origin: &Origin, place: &str, config: &RunConfig) -> Result<Po
         }
     }
     rules.default = config.egress.default.unwrap_or(rules.default);
-    rules.providers = compile_providers(&named, config)?;
+    rules.providers = compile_providers(&named, config, known)?;
     for (index, allow) in config.egress.allow.iter().enumerate() {
         let field = format!("{place}egress.allow[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
@@ -287,10 +293,22 @@ fn compile_egress(origin: &Origin, place: &str, config: &RunConfig) -> Result<Po
     Ok(rules)
 }
 
-/// The built-in providers that are named, then those that are written out.
-fn compile_providers(origin: &str, config: &RunConfig) -> Result<Vec<Arc<Provider>>, ConfigError> {
+/// The built-in providers that are named, then those that are written out. Of those that are written out, here or in a layer before, each
+/// is in force whether it is named as well or not.
+fn compile_providers(
+    origin: &str,
+    config: &RunConfig,
+    known: &Policy,
+) -> Result<Vec<Arc<Provider>>, ConfigError> {
     let mut providers: Vec<Arc<Provider>> = Vec::new();
+    let is_written = |name: &str| {
+        config.provider.iter().any(|own| own.id == name)
+            || known.providers().any(|own| own.id().as_str() == name)
+    };
     for (index, name) in config.providers.iter().enumerate() {
+        if !preset::is_provider(name) && is_written(name) {
+            continue;
+        }
         let known = preset::provider(name, origin, &format!("providers[{index}]"))?;
         let at = At { origin: "provider", field: name, width: Width::AsWritten };
         providers.push(Arc::new(Provider::compile(&at, &known)?));

@@ -104,7 +104,7 @@ impl Layers {
 fn clamp_timeout(ceiling: Span, spec: &mut RunSpec) {
     if spec.timeout > ceiling {
         spec.notices.push(format!(
-            "timeout {} is longer than the ceiling; the run ends after {ceiling}",
+            "timeout {} is longer than the ceiling; the run ends after {ceiling} (`timeout` in /etc/lockgate/policy.toml is the ceiling of this machine)",
             spec.timeout
         ));
         spec.timeout = ceiling;

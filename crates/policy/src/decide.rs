@@ -140,16 +140,14 @@ impl Policy {
             let carriage = companion.decide(asked)?;
             return Ok(Grant { companion: true, ..self.grant_by(asked, companion.rule(), carriage) });
         }
-        let mut grant = self.decide_allowed(asked)?;
+        let mut grant = self.decide_allowed(asked).map_err(|denial| self.advised(denial, asked))?;
         let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
         let denied_in_part = |rule: &DenyRule| rule.reach.is_at(&asked.host, asked.port);
         if unseen && self.deny.iter().any(denied_in_part) {
             grant.carriage = Carriage::Opened;
         }
         let Some(ceiling) = &self.ceiling else { return Ok(grant) };
-        // A managed policy that does not know the provider is asked about the host alone.
-        let mut plain = asked.clone();
-        plain.provider = plain.provider.filter(|id| ceiling.providers.iter().any(|p| p.id() == id));
+        let plain = ceiling.knowing(asked);
         let most = ceiling.decide(&plain).map_err(managed)?;
         grant.pinned |= most.pinned;
         if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
@@ -170,6 +168,23 @@ impl Policy {
             (_, own) => own,
         };
         Ok(grant)
+    }
+
+    /// What is asked, of a policy that may not know the provider: then about the host alone.
+    fn knowing(&self, asked: &Asked) -> Asked {
+        let mut plain = asked.clone();
+        plain.provider = plain.provider.filter(|id| self.providers.iter().any(|p| p.id() == id));
+        plain
+    }
+
+    /// A denial that recommends nothing the managed policy would not let have its way.
+    fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
+        match &self.ceiling {
+            Some(ceiling) if denial.hint.is_some() && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
+                denial.with_hint(MANAGED)
+            }
+            _ => denial,
+        }
     }
 
     fn decide_allowed(&self, asked: &Asked) -> Result<Grant, Denial> {
@@ -318,13 +333,16 @@ fn distance(guard: Guard) -> u8 {
     }
 }
 
+/// What can be done about what a managed policy does not allow.
+const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
+
 fn managed(inner: Denial) -> Denial {
     Denial {
         guard: Guard::Managed,
         reason: format!("the managed policy does not allow it: {}", inner.reason),
         ..inner
     }
-    .with_hint("only whoever keeps the managed policy of this machine can open it")
+    .with_hint(MANAGED)
 }
 
 fn not_allowed(asked: &Asked) -> Denial {

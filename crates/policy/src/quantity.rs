@@ -60,7 +60,10 @@ impl FromStr for ByteSize {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let error = || QuantityError { text: text.into(), wanted: "a size such as 1536MiB, 4GiB or 500MB" };
+        let error = || QuantityError {
+            text: text.into(),
+            wanted: "a size in whole numbers such as 1536MiB, 4GiB or 500MB",
+        };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| error())?;
@@ -157,7 +160,7 @@ impl FromStr for CpuCount {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let error = || QuantityError {
             text: text.into(),
-            wanted: "a number of processors such as 2 or 0.5, at least 0.01",
+            wanted: "a number of processors such as 2 or 0.5, from 0.01 to 9999.999",
         };
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let plain =

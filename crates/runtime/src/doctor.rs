@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use sandbox::{Caller, Check, Verdict};
 
-use crate::key::audit_key;
+use crate::key::{audit_key, audit_public_key};
+use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory};
 
 /// Below this much free space a run's records are at risk.
@@ -18,11 +19,26 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     let mut checks = sandbox::examine();
     checks.extend(sandbox::examine_subordinate_ids(caller));
     checks.extend(sandbox::examine_engine(caller));
+    checks.push(settings(caller));
     checks.push(store(caller));
     checks.push(certificates(caller));
     checks.push(clock());
     checks.push(disk(caller));
     checks
+}
+
+/// What a run in this folder would read of its settings.
+fn settings(caller: &Caller) -> Check {
+    let what = "settings and policy of this folder";
+    let read = StateDirectory::of(caller)
+        .and_then(|state| Settings::load(&SettingsRequest::default(), caller, &state));
+    match read {
+        Ok(Settings { project, .. }) => {
+            let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
+            Check::works("settings", what, found)
+        }
+        Err(error) => Check::lacks("settings", what, Verdict::Missing, error.to_string(), error.remedy()),
+    }
 }
 
 fn store(caller: &Caller) -> Check {
@@ -32,6 +48,7 @@ fn store(caller: &Caller) -> Check {
         append(&probe)?;
         let _ = std::fs::remove_file(&probe);
         audit_key(&state)?;
+        audit_public_key(&state)?;
         Ok(state)
     });
     match tried {

@@ -230,12 +230,22 @@ impl Error {
             Self::State { source, .. } if source.kind() == std::io::ErrorKind::Other => {
                 Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
             }
-            Self::State { .. } => Some(
+            Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
+            ),
+            Self::State { .. } => Some(
+                "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
+                    .into(),
             ),
             _ => None,
         }
     }
+}
+
+/// Whether what failed is that there is no room.
+fn is_about_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 fn of(organisation: Option<&OrganisationName>) -> String {

@@ -1,6 +1,7 @@
 //! The key that signs this person's audit records: made at first use, kept readable by its owner only.
 
 use std::io;
+use std::path::PathBuf;
 
 use credential::Secret;
 use egress::SigningKey;
@@ -16,10 +17,23 @@ const PUBLIC: &str = "audit.pub";
 /// # Errors
 /// When it cannot be read or stored.
 pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
-    match read_key(&directory.keys().join(PRIVATE))? {
-        Some(document) => Ok(Secret::new(document)),
+    let path = directory.keys().join(PRIVATE);
+    match read_key(&path)? {
+        Some(document) if is_document(&document) => Ok(Secret::new(document)),
+        Some(_) => Err(damaged(path)),
         None => make(directory),
     }
+}
+
+/// Whether it has the outline of one: a DER sequence as long as it says. All else tells who signs with it.
+fn is_document(octets: &[u8]) -> bool {
+    matches!(octets, [0x30, length @ 0..0x80, rest @ ..] if rest.len() == usize::from(*length))
+}
+
+fn damaged(path: PathBuf) -> Error {
+    let why = "it is damaged; put it back from a backup, or move it and audit.pub away: what was signed with it can be \
+               verified no more then";
+    Error::KeyFile { path, source: io::Error::other(why) }
 }
 
 /// One that is there.
@@ -50,5 +64,5 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
 pub fn audit_public_key(directory: &StateDirectory) -> Result<String, Error> {
     let document = audit_key_there(directory)?;
     let path = directory.keys().join(PRIVATE);
-    SigningKey::from_pkcs8(&document).map(|key| key.public()).map_err(|e| state(&path, e))
+    SigningKey::from_pkcs8(&document).map(|key| key.public()).map_err(|_| damaged(path))
 }

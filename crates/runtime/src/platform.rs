@@ -221,7 +221,15 @@ impl Platform {
                 Answer::Fields(body)
             }
             Ok(None) => Answer::Status(404),
-            Err(error) => self.fault(id, &error.to_string()),
+            Err(error) => {
+                let mut why = format!("failed to {error}");
+                let mut cause = std::error::Error::source(&error);
+                while let Some(inner) = cause {
+                    why = format!("{why}: {inner}");
+                    cause = inner.source();
+                }
+                self.fault(id, &format!("{why}; `lockgate creds show {id}` looks at it, `lockgate creds set {id}` sets it anew"))
+            }
         }
     }
 

@@ -147,8 +147,14 @@ fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    let mut config: RunConfig = toml::from_str(text)
-        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })?;
+    let mut config: RunConfig = toml::from_str(text).map_err(|e| Error::ParseSettings {
+        path: path.into(),
+        why: match path.is_symlink() {
+            // Whoever made the link chose what would be repeated here, of files that only the person may read.
+            true => "it is a link, and what it leads to is no policy".into(),
+            false => e.to_string().trim_end().to_owned(),
+        },
+    })?;
     // Whoever approves a file approves what it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());

@@ -31,6 +31,10 @@ fn ls(spec: &Spec, form: Form) -> Done {
             let line = serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach});
             output::data(&line.to_string())?;
         }
+        let rest = if spec.policy.is_open() { "allow" } else { "deny" };
+        let line =
+            serde_json::json!({"effect": rest, "rule": "egress.default", "reach": rest_of(&spec.policy)});
+        output::data(&line.to_string())?;
         return Ok(0);
     }
     ls_rules(&spec.policy, "")?;
@@ -62,9 +66,13 @@ fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
     for (effect, name, reach) in policy.rules() {
         row(&format!("{indent}{effect}"), &reach.to_string(), name.as_str())?;
     }
-    let open = policy.is_open();
-    let rest = if open { "everything else at public addresses" } else { "everything else" };
-    output::data(&format!("{indent}{:<6} {rest}", if open { "allow" } else { "deny" }))
+    let effect = if policy.is_open() { "allow" } else { "deny" };
+    output::data(&format!("{indent}{effect:<6} {}", rest_of(policy)))
+}
+
+/// What no rule speaks of.
+fn rest_of(policy: &Rules) -> &'static str {
+    if policy.is_open() { "everything else at public addresses" } else { "everything else" }
 }
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {

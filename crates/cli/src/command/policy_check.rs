@@ -88,14 +88,20 @@ fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Ga
 }
 
 fn rows(policy: &Policy, method: &Method) -> Done {
-    for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
+    let mut unreadable = None;
+    for (number, line) in (1..).zip(std::io::stdin().lock().split(b'\n')) {
         let line = line?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        let row: Row = serde_json::from_str(&line).map_err(|e| {
-            Usage::error(format!("stdin, line {number}: {e}"), "a row is {\"id\": …, \"target\": \"…\"}")
-        })?;
+        // The others are answered all the same; of this one the first is told at the end.
+        let row: Row = match serde_json::from_slice(&line) {
+            Ok(row) => row,
+            Err(error) => {
+                unreadable.get_or_insert((number, error));
+                continue;
+            }
+        };
         let verdict = egress::check(&gate(policy, row.resolves)?, method, &row.target)?;
         let answer = match verdict.outcome {
             Ok((rule, target)) => VerdictRow {
@@ -121,5 +127,11 @@ fn rows(policy: &Policy, method: &Method) -> Done {
         };
         output::data(&serde_json::to_string(&answer)?)?;
     }
-    Ok(0)
+    match unreadable {
+        None => Ok(0),
+        Some((number, error)) => Err(Usage::error(
+            format!("stdin, line {number}: {error}"),
+            "a row is {\"id\": …, \"target\": \"…\", \"resolves\": [\"ADDRESS\", …]}, the last where the system is not to be asked",
+        )),
+    }
 }

@@ -55,10 +55,20 @@ impl PolicyText {
             (None, None) => (runtime::project_file(None, &caller), FILE.to_owned()),
         };
         if path.is_dir() {
-            return Err(Usage::error(
-                format!("{name} is a folder: a run that goes on there holds its place"),
-                "say it again once that run has ended, or give the next one --allow",
-            ));
+            // What a killed run left in its place goes with whoever comes next.
+            let _ = runtime::reap_dead(&StateDirectory::of(&caller)?);
+        }
+        if path.is_dir() {
+            let is_held = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+            return Err(match is_held {
+                true => Usage::error(
+                    format!("{name} is an empty folder: a run that goes on there holds its place"),
+                    "say it again once that run has ended, or give the next one --allow; `lockgate runs ls` names it",
+                ),
+                false => {
+                    Usage::error(format!("{name} is a folder"), "move it away, or name a file with --policy")
+                }
+            });
         }
         let text = runtime::read_policy_if_there(&path)?.unwrap_or_default();
         let approval = match file.policy {
@@ -166,22 +176,18 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let rules = document
         .entry("egress")
         .or_insert_with(|| Item::Table(Table::new()))
-        .as_table_mut()
+        .as_table_like_mut()
         .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
-        .and_then(Item::as_array_of_tables_mut)
-        .ok_or_else(|| {
-            Usage::error(
-                format!("egress.{list} in {name} is written in one line"),
-                format!("write it as [[egress.{list}]] blocks"),
-            )
-        })?;
+        .ok_or_else(|| Usage::error(format!("egress in {name} is no table"), "mend it first"))?;
     let mut added = Vec::new();
     for target in targets {
         let rule = rule(target, reason);
-        if rules.iter().any(|there| is_same(there, &rule)) {
+        if tables(rules).any(|there| is_same(&there, &rule)) {
             output::tell(&format!("{name}: {list} {target} is there already"));
         } else {
-            rules.push(rule);
+            push(rules, rule).ok_or_else(|| {
+                Usage::error(format!("egress.{list} in {name} is no list of tables"), "mend it first")
+            })?;
             added.push(target.as_str());
         }
     }
@@ -190,6 +196,29 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         output::tell(&format!("{name}: {list} {}", added.join(", ")));
     }
     Ok(0)
+}
+
+/// The rules of a list, whether they are blocks of their own or stand in brackets.
+fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
+    let blocks = rules.as_array_of_tables().into_iter().flatten().cloned();
+    let inline = rules.as_array().into_iter().flatten();
+    blocks.chain(inline.filter_map(|rule| Some(rule.as_inline_table()?.clone().into_table())))
+}
+
+/// Adds a rule in the way in which the others are written.
+fn push(rules: &mut Item, rule: Table) -> Option<()> {
+    if let Some(blocks) = rules.as_array_of_tables_mut() {
+        blocks.push(rule);
+        return Some(());
+    }
+    let list = rules.as_array_mut()?;
+    let mut rule = toml_edit::Value::InlineTable(rule.into_inline_table());
+    // Below the last one, where each has a line of its own.
+    if let Some(before) = list.iter().last().and_then(|last| last.decor().prefix()?.as_str()) {
+        rule.decor_mut().set_prefix(before);
+    }
+    list.push_formatted(rule);
+    Some(())
 }
 
 /// Whether two rules say the same, however they are written.
@@ -226,7 +255,9 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let Some(Approval { state, .. }) = approval else {
         return Err(Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"));
     };
-    tell_bindings(&file.parse(&file.text)?);
+    let config = file.parse(&file.text)?;
+    Settings::of_file(name, config.clone(), &file.caller)?;
+    tell_bindings(&config);
     if std::io::stdin().is_terminal() {
         // Somebody else may have written it, for this look at it.
         file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;

@@ -11,6 +11,8 @@ use crate::output;
 
 /// How many denials are told as they happen.
 const TOLD: usize = 20;
+/// What became of a command whose output nobody reads to its end, as `head` does: no shell speaks of it.
+const UNREAD: &str = "ended by signal 13";
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;
 
@@ -76,7 +78,8 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
 
 fn sum_up(finished: &Finished, denied: &[String]) {
     let outcome = &finished.outcome;
-    if outcome.exit_code != 0 && !outcome.summary.starts_with("exited") || outcome.summary.contains(';') {
+    let is_plain = outcome.summary.starts_with("exited") || outcome.summary == UNREAD;
+    if outcome.exit_code != 0 && !is_plain || outcome.summary.contains(';') {
         output::tell(&outcome.summary);
     }
     if let Some(models) = &outcome.models {

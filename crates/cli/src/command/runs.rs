@@ -9,6 +9,9 @@ use crate::arguments::Runs;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
+/// How much of a command a list shows, in characters.
+const LONGEST: usize = 120;
+
 pub(crate) fn runs(command: Runs) -> Done {
     let state = StateDirectory::of(&super::caller()?)?;
     let _ = runtime::reap_dead(&state);
@@ -42,7 +45,8 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label]) -> Done
             Form::Json => serde_json::to_string(&record)?,
             Form::Text if quiet => record.id,
             Form::Text => {
-                format!("{}  {}  {:<9}  {}", record.id, record.started, became(&record), command(&record))
+                let command = shortened(&command(&record));
+                format!("{}  {}  {:<9}  {command}", record.id, record.started, became(&record))
             }
         };
         output::data(&line)?;
@@ -70,6 +74,14 @@ fn came_to(record: &RunRecord) -> String {
 
 fn command(record: &RunRecord) -> String {
     output::plain(&record.command.join(" "))
+}
+
+/// The beginning of a long command: `lockgate runs show` has all of it.
+fn shortened(command: &str) -> String {
+    match command.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &command[..at]),
+        None => command.to_owned(),
+    }
 }
 
 fn set_up(setup: &SetUpRecord) -> String {

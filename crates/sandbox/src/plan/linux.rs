@@ -115,7 +115,7 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
     let mut size = spec.limits.disk;
     let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
     if host.limits.is_ok() && size > half {
-        if spec.limits_asked || spec.disk_asked {
+        if spec.disk_asked {
             notices.push(format!(
                 "private directories hold {half}: they live in memory, and take half of it at most"
             ));
