@@ -75,7 +75,7 @@ impl SystemAnswers {
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         options.use_hosts_file = ResolveHosts::Never; // the file is out of reach by now; its content is set below
         options.timeout = TIMEOUT;
-        options.attempts = ATTEMPTS;
+        options.attempts = ATTEMPTS - 1; // those after the first
         let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
         *builder.options_mut() = options;
         let mut resolver = builder.build().map_err(|e| e.to_string())?;

@@ -171,3 +171,30 @@ fn who_says_nothing_for_two_minutes_is_let_go() {
     }
     assert_eq!(left.said("busy"), "3", "the control: one that speaks is kept: {}", left.ended);
 }
+
+#[test]
+fn a_head_that_no_more_can_mend_is_refused_at_once() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let broken = site.file(
+        "broken.py",
+        r#"import socket, sys, time
+heads = [b"GET http://www.example.org/ HTTP/1.1\n", b"GET http://www.example.org/ HTTP/1.1\r\nHost: www.exa",
+         b"GET http://www.example.org/ HTTP/1.1\r\nX-A: b\rX", b"GET http://www.example.org/ HTTP/1.1\r\nX-A: \0", b"GET / HTTP/1.1\r\nHost: a\r\n\n"]
+for n, head in enumerate(heads):
+    link = socket.create_connection(("127.0.0.1", 8081), 5); link.settimeout(3)
+    begun = time.monotonic()
+    try:
+        for octet in head: link.sendall(bytes([octet]))
+        said = link.recv(12)
+    except socket.timeout: said = b"nothing"
+    print("head%d=%s %d" % (n, said.decode(), time.monotonic() - begun))
+"#,
+    );
+    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {}", broken.display()));
+    for n in [0, 2, 3, 4] {
+        assert_eq!(left.said(&format!("head{n}")), "HTTP/1.1 400 0", "{}", left.ended);
+    }
+    // The control: one that may still be whole is waited for.
+    assert!(left.said("head1").starts_with("nothing"), "{}", left.ended);
+    assert_eq!((left.denials("http_framing"), site.requests().len()), (4, 0), "{}", left.ended);
+}

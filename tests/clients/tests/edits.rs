@@ -153,3 +153,34 @@ fn what_cannot_be_changed_now_is_told_with_what_to_do() {
     let ended = site.lockgate(&["policy", "approve"]);
     assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended}");
 }
+
+#[test]
+fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
+    // What an agent asks for is in the line that its person may paste.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(
+        &site,
+        r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
+        lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)' 2>said
+        sed -n 's/^ *to allow it: //p' said > line; cat line; . ./line; [ -e pasted ] && echo PASTED
+        lockgate run --policy policy.toml -- curl -sSg -o /dev/null -w '%{http_code}\n' 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)'
+        lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v3/*' 2>&1 | grep 'to allow it'"#,
+    );
+    assert!(ended.stdout.contains("/v2;touch$IFS./pasted") && !ended.stdout.contains("PASTED"), "{ended}");
+    assert!(ended.stdout.contains("\n404\n") || ended.stdout.contains("\n200\n"), "{ended}");
+    assert!(ended.stdout.ends_with("a prefix: none can name this path alone\n"), "{ended}");
+}
+
+#[test]
+fn a_rule_joins_others_in_brackets() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(
+        &site,
+        r#"printf '# mine\n[egress]\nallow = [\n  { host = "a.example.com" }, # why\n]\n' > lockgate.toml; lockgate policy approve
+        lockgate policy allow b.example.com:22 a.example.com; cat lockgate.toml; lockgate policy ls"#,
+    );
+    assert!(ended.stderr.contains("allow a.example.com is there already"), "{ended}");
+    let (file, rules) = ended.stdout.split_once("allow  ").expect("rules");
+    assert!(file.starts_with("# mine\n") && file.contains("# why"), "{ended}");
+    assert!(rules.contains("b.example.com:22"), "{ended}");
+}

@@ -94,6 +94,20 @@ fn who_is_told_of_an_image_without_a_command_is_told_where_to_say_one() {
 }
 
 #[test]
+fn its_home_is_where_what_enters_for_the_command_lies() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    import(&bench, r#"{"Env":["HOME=/root","OTHER=kept"],"Cmd":["/bin/true"]}"#);
+    let line = "echo $HOME $OTHER; touch $HOME/mine && echo written";
+    let seen = shell(&bench, &[], line);
+    assert_eq!(seen.stdout, "/home/agent kept\nwritten\n", "{seen}");
+    let named = shell(&bench, &["--env", "HOME=/tmp"], line);
+    assert_eq!(named.stdout, "/tmp kept\nwritten\n", "{named}");
+}
+
+#[test]
 fn a_volume_is_the_commands_own() {
     if !here() {
         return;

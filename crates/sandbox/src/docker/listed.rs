@@ -184,6 +184,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::docker::names::{ALL, POOLED};
 
     #[test]
     fn a_container_in_a_state_that_docker_has_no_word_for_is_seen() {
@@ -204,6 +205,25 @@ mod tests {
             let it = listed(state);
             assert_eq!((it.id.as_deref(), it.state), (Some("1"), None), "{state}");
         }
+    }
+
+    #[test]
+    fn what_an_image_says_makes_no_container_ours() {
+        // A label may be the image's, and then whoever runs it has a container with that label.
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            [
+                ContainerSummary { names: Some(names.clone()), ..ContainerSummary::default() },
+                in_dockers_words(&json!({"Id": "1", "Names": names})),
+            ]
+        };
+        let pooled = [["/lockgate-sidecar-pool-1"], ["lockgate-sidecar-pool-2"]];
+        assert!(pooled.iter().flat_map(|names| named(names)).all(|it| is_named_so(&it, POOLED)));
+        let agent = named(&["/lockgate-agent-abcdefghjkmn"]);
+        assert!(agent.iter().all(|it| is_named_so(it, ALL) && !is_named_so(it, POOLED)));
+        let others = [&["/precious"][..], &["/my-lockgate-sidecar-pool-1"], &[""], &[]];
+        assert!(others.iter().flat_map(|names| named(names)).all(|it| !is_named_so(&it, ALL)));
+        assert!(!is_named_so(&ContainerSummary::default(), ALL));
     }
 
     #[test]

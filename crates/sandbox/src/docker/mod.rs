@@ -89,6 +89,8 @@ use crate::{protect, source};
 
 /// Where an engine's socket is if nobody says.
 pub(crate) const SOCKET: &str = "/var/run/docker.sock";
+/// How long an engine that is to take something away may take over its first word.
+const FIRST_WORD: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
 /// How often it is looked for what of a killed run an engine was still making, and after how long.
 const LOOKS: usize = 4;
@@ -150,6 +152,11 @@ pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
 /// Takes away whatever an engine has of a run. What is gone is no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(LONGEST_REMOVAL, || async {
+        // One that hangs is not waited for as long as one that has much to take away.
+        tokio::time::timeout(FIRST_WORD, podman::maker_of(socket)).await.map_err(|_| Error::Refused {
+            what: format!("the engine at {} does not answer", socket.display()),
+            remedy: None,
+        })?;
         let ask = |engine: Engine| async move { engine.objects(run).await };
         let (engine, _, mut found) = Engine::find(socket, ask).await?;
         let mut look = 1;
