@@ -29,6 +29,7 @@ mod relay;
 mod removal;
 mod report;
 mod run;
+mod screen;
 mod settings;
 mod sidecar;
 mod standalone;

@@ -1,7 +1,7 @@
 //! The person's terminal and the command's, tied together: what is typed goes in, what is shown comes out, and the
 //! size follows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
+
+use crate::screen::Screen;
 
 /// How much is moved at once.
 const CHUNK: usize = 16 * 1024;
@@ -22,6 +24,7 @@ pub(crate) struct Relay {
     to_master: Vec<u8>,
     /// Nobody inside has the terminal open until then, as far as it is known; it may be opened by its name again.
     shut_until: Cell<Option<Instant>>,
+    screen: RefCell<Screen>,
 }
 
 /// How long a terminal is let be that nobody inside has open: it would be ready all the time.
@@ -37,8 +40,8 @@ impl Relay {
             raw.make_raw();
             rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
         }
-        let relay =
-            Self { master, before, input_open: true, to_master: Vec::new(), shut_until: Cell::default() };
+        let (shut_until, screen) = (Cell::default(), RefCell::default());
+        let relay = Self { master, before, input_open: true, to_master: Vec::new(), shut_until, screen };
         relay.follow_size();
         Ok(relay)
     }
@@ -57,6 +60,11 @@ impl Relay {
     /// Until when it is let be, if it is.
     pub(crate) fn shut_until(&self) -> Option<Instant> {
         self.shut_until.get().filter(|until| *until > Instant::now())
+    }
+
+    /// Whether the command has the whole screen.
+    pub(crate) fn is_full_screen(&self) -> bool {
+        self.screen.borrow().is_full()
     }
 
     /// Whether there is room for more input.
@@ -95,7 +103,10 @@ impl Relay {
     pub(crate) fn show_output(&self) -> bool {
         let mut buffer = [0; CHUNK];
         match rustix::io::read(&self.master, &mut buffer) {
-            Ok(read) if read > 0 => write_all(std::io::stdout().as_fd(), &buffer[..read]).is_ok(),
+            Ok(read) if read > 0 => {
+                self.screen.borrow_mut().see(&buffer[..read]);
+                write_all(std::io::stdout().as_fd(), &buffer[..read]).is_ok()
+            }
             Err(Errno::IO) => {
                 self.shut_until.set(Some(Instant::now() + SHUT)); // the command's side is closed
                 false

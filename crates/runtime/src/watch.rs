@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use egress::{Summary, Told};
+use egress::{Notice, Summary, Told};
 use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Event, SetUpEnd, Sidecar, Signals, Started, Usage};
@@ -17,6 +17,9 @@ use crate::report::{End, Report};
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How many denials wait for the screen.
+const MOST_HELD: usize = 1000;
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -79,6 +82,14 @@ struct State {
     summary: Option<Summary>,
     /// What the sandbox used, where only it can tell.
     used: Option<Usage>,
+    /// Denials that are told once the command does not have the whole screen any more.
+    held: Vec<Notice>,
+}
+
+impl State {
+    fn is_full_screen(&self) -> bool {
+        self.relay.as_ref().is_some_and(Relay::is_full_screen)
+    }
 }
 
 impl Watch<'_> {
@@ -92,11 +103,20 @@ impl Watch<'_> {
             sidecar_gone: false,
             summary: None,
             used: None,
+            held: Vec::new(),
         };
+        let end = self.watch(&mut state);
+        // Gives the person's terminal back, before there is more to say.
+        state.relay = None;
+        self.tell_held(&mut state);
+        end.map(|end| Seen { end, summary: state.summary, used: state.used })
+    }
+
+    fn watch(&mut self, state: &mut State) -> Result<End, Error> {
         loop {
-            let ready = self.wait(&state)?;
+            let ready = self.wait(state)?;
             if ready.contains(&Source::Signals) {
-                self.take_signals(&mut state)?;
+                self.take_signals(state)?;
             }
             if let Some(relay) = &mut state.relay {
                 if ready.contains(&Source::Output) {
@@ -108,7 +128,10 @@ impl Watch<'_> {
                 }
             }
             if ready.contains(&Source::Notices) {
-                self.take_notices(&mut state.summary);
+                self.take_notices(state);
+            }
+            if !state.is_full_screen() {
+                self.tell_held(state);
             }
             if ready.contains(&Source::Companions) {
                 self.companions.hear(self.report);
@@ -130,17 +153,17 @@ impl Watch<'_> {
                 return Err(Error::Unprotected { path: path.into() });
             }
             if ready.contains(&Source::Sandbox)
-                && let Some(end) = self.take_event(&mut state)?
+                && let Some(end) = self.take_event(state)?
             {
                 while state.relay.as_ref().is_some_and(Relay::show_output) {}
-                return Ok(Seen { end, summary: state.summary, used: state.used });
+                return Ok(end);
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
                 // Init sees the same and ends the run; its last word may still be under way.
                 state.sidecar_gone = true;
                 self.sandbox.kill();
             }
-            self.mind_the_time(&mut state);
+            self.mind_the_time(state);
         }
     }
 
@@ -242,15 +265,25 @@ impl Watch<'_> {
         records.push(SetUpRecord { command, status, succeeded: end.succeeded(), milliseconds });
     }
 
-    /// Reads what the sidecar tells; the last word goes to `summary`.
-    fn take_notices(&mut self, summary: &mut Option<Summary>) {
+    fn tell_held(&mut self, state: &mut State) {
+        state.held.drain(..).for_each(|notice| (self.report)(Report::Denied(&notice)));
+    }
+
+    /// Reads what the sidecar tells.
+    fn take_notices(&mut self, state: &mut State) {
         let mut buffer = [0; 8192];
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
             match Told::parse(&buffer[..length]) {
+                Some(Told::Denied(notice)) if state.is_full_screen() => {
+                    // More of them are shown to nobody; each is in the audit.
+                    if state.held.len() < MOST_HELD {
+                        state.held.push(notice);
+                    }
+                }
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
-                Some(Told::Summary(found)) => *summary = Some(found),
+                Some(Told::Summary(found)) => state.summary = Some(found),
                 Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
                 None => {}
             }
