@@ -240,7 +240,9 @@ impl Policy {
     fn decide_for(&self, named: &ProviderId, asked: &Asked) -> Result<Grant, Denial> {
         let Some(provider) = self.providers.iter().find(|provider| provider.id() == named) else {
             let declared: Vec<&str> = self.providers.iter().map(|p| p.id().as_str()).collect();
-            let reason = format!("this run declares no provider `{named}`, only: {}", declared.join(", "));
+            let only =
+                if declared.is_empty() { String::new() } else { format!(", only: {}", declared.join(", ")) };
+            let reason = format!("this run declares no provider `{named}`{only}");
             return Err(
                 Denial::new(Guard::Provider, reason).with_hint(format!("lockgate run --provider {named}"))
             );

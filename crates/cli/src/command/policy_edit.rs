@@ -195,6 +195,13 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         file.write(&document.to_string())?;
         output::tell(&format!("{name}: {list} {}", added.join(", ")));
     }
+    let denied = document.get("egress").and_then(|egress| egress.get("deny")).filter(|_| list == "allow");
+    for target in targets {
+        let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
+        if denied.is_some_and(|denied| tables(denied).any(is_denied)) {
+            output::tell(&format!("note: {name} denies {target} as well, and what is denied stays so"));
+        }
+    }
     Ok(0)
 }
 
@@ -203,6 +210,13 @@ fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
     let blocks = rules.as_array_of_tables().into_iter().flatten().cloned();
     let inline = rules.as_array().into_iter().flatten();
     blocks.chain(inline.filter_map(|rule| Some(rule.as_inline_table()?.clone().into_table())))
+}
+
+/// Whether a rule names what was said on the command line.
+fn names(there: &Table, key: &str, target: &str) -> bool {
+    let said = rule(target, None);
+    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(str::to_owned);
+    text(there).is_some_and(|named| text(&said) == Some(named))
 }
 
 /// Adds a rule in the way in which the others are written.
