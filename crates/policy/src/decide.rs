@@ -179,8 +179,10 @@ impl Policy {
 
     /// A denial that recommends nothing the managed policy would not let have its way.
     fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
+        let recommends = |hint: &str| hint.starts_with("lockgate ") || hint.starts_with("add ");
+        let is_advice = denial.hint.as_deref().is_some_and(recommends);
         match &self.ceiling {
-            Some(ceiling) if denial.hint.is_some() && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
+            Some(ceiling) if is_advice && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
                 denial.with_hint(MANAGED)
             }
             _ => denial,

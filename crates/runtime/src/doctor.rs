@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sandbox::{Caller, Check, Verdict};
 
+use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
 use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory};
@@ -27,17 +28,22 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-/// What a run in this folder would read of its settings.
+/// What a run here would read of its settings. A project's file is the project's: without it a run works.
 fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
-    let read = StateDirectory::of(caller)
-        .and_then(|state| Settings::load(&SettingsRequest::default(), caller, &state));
-    match read {
+    let read = |no_project| {
+        let request = SettingsRequest { no_project, ..SettingsRequest::default() };
+        StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, &state))
+    };
+    let lacks =
+        |verdict, error: Error| Check::lacks("settings", what, verdict, error.to_string(), error.remedy());
+    match read(false) {
         Ok(Settings { project, .. }) => {
             let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
             Check::works("settings", what, found)
         }
-        Err(error) => Check::lacks("settings", what, Verdict::Missing, error.to_string(), error.remedy()),
+        Err(error) if read(true).is_ok() => lacks(Verdict::Weaker, error),
+        Err(error) => lacks(Verdict::Missing, error),
     }
 }
 

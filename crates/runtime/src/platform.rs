@@ -228,7 +228,7 @@ impl Platform {
                     why = format!("{why}: {inner}");
                     cause = inner.source();
                 }
-                self.fault(id, &format!("{why}; `lockgate creds show {id}` looks at it, `lockgate creds set {id}` sets it anew"))
+                self.fault(id, &format!("{why}; `lockgate creds set` sets it anew"))
             }
         }
     }

@@ -62,9 +62,9 @@ impl Relay {
         self.shut_until.get().filter(|until| *until > Instant::now())
     }
 
-    /// Whether the command has the whole screen.
+    /// Whether the command has the whole of the screen on which the person is told things.
     pub(crate) fn is_full_screen(&self) -> bool {
-        self.screen.borrow().is_full()
+        self.screen.borrow().is_full() && rustix::termios::isatty(std::io::stderr())
     }
 
     /// Whether there is room for more input.

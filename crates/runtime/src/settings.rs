@@ -77,7 +77,15 @@ impl Settings {
         {
             let approved = is_approved(state, &project, &text);
             let origin = Origin::Project { path: PROJECT.into(), approved };
-            layers.push(origin, parse(&project, &text)?);
+            let config = parse(&project, &text).map_err(|error| match error {
+                // Whoever made a link chose what would be repeated, of files that only the person may read.
+                Error::ParseSettings { path, .. } if path.is_symlink() => Error::ParseSettings {
+                    path,
+                    why: "it is a link, and what it leads to is no policy".into(),
+                },
+                error => error,
+            })?;
+            layers.push(origin, config);
             found = Some(project);
         }
         let environment = from_environment(caller)?;
@@ -120,10 +128,12 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
     if request.policy.is_some() || request.no_project {
         return None;
     }
+    // Nobody's home can be a workspace.
+    let home = caller.home.as_ref().map(|home| home.join(PROJECT));
     let own = project_file(request.workspace.as_deref(), caller);
     let mut found =
         own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
-    found.next().filter(|path| *path != own)
+    found.next().filter(|path| *path != own && Some(path) != home.as_ref())
 }
 
 /// The layers of the machine and of the person, which are under every project's.
@@ -147,14 +157,8 @@ fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    let mut config: RunConfig = toml::from_str(text).map_err(|e| Error::ParseSettings {
-        path: path.into(),
-        why: match path.is_symlink() {
-            // Whoever made the link chose what would be repeated here, of files that only the person may read.
-            true => "it is a link, and what it leads to is no policy".into(),
-            false => e.to_string().trim_end().to_owned(),
-        },
-    })?;
+    let mut config: RunConfig = toml::from_str(text)
+        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })?;
     // Whoever approves a file approves what it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());

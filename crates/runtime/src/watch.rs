@@ -90,6 +90,13 @@ impl State {
     fn is_full_screen(&self) -> bool {
         self.relay.as_ref().is_some_and(Relay::is_full_screen)
     }
+
+    /// More of them are shown to nobody; each is in the audit.
+    fn hold(&mut self, notice: Notice) {
+        if self.held.len() < MOST_HELD {
+            self.held.push(notice);
+        }
+    }
 }
 
 impl Watch<'_> {
@@ -127,11 +134,11 @@ impl Watch<'_> {
                     relay.take_input();
                 }
             }
-            if ready.contains(&Source::Notices) {
-                self.take_notices(state);
-            }
             if !state.is_full_screen() {
                 self.tell_held(state);
+            }
+            if ready.contains(&Source::Notices) {
+                self.take_notices(state);
             }
             if ready.contains(&Source::Companions) {
                 self.companions.hear(self.report);
@@ -276,12 +283,7 @@ impl Watch<'_> {
             rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
             match Told::parse(&buffer[..length]) {
-                Some(Told::Denied(notice)) if state.is_full_screen() => {
-                    // More of them are shown to nobody; each is in the audit.
-                    if state.held.len() < MOST_HELD {
-                        state.held.push(notice);
-                    }
-                }
+                Some(Told::Denied(notice)) if state.is_full_screen() => state.hold(notice),
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
                 Some(Told::Summary(found)) => state.summary = Some(found),
                 Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),

@@ -198,3 +198,30 @@ for n, head in enumerate(heads):
     assert!(left.said("head1").starts_with("nothing"), "{}", left.ended);
     assert_eq!((left.denials("http_framing"), site.requests().len()), (4, 0), "{}", left.ended);
 }
+
+#[test]
+fn a_tunnel_leads_where_its_host_says_unless_that_is_the_proxy() {
+    // Some clients name the proxy they ask (undici before 6.3); another name is an attempt to be read two ways. C03, E10
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let connect = site.file(
+        "connect.py",
+        r#"import socket
+for key, host in [("same", "www.example.org:443"), ("bare", "www.example.org"), ("proxy", "sidecar:8081"),
+                  ("address", "127.0.0.1:8081"), ("other", "evil.example:443"), ("port", "www.example.org:80")]:
+    link = socket.create_connection(("127.0.0.1", 8081), 5)
+    link.sendall(b"CONNECT www.example.org:443 HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
+    print("%s=%s" % (key, link.recv(12).decode()))
+"#,
+    );
+    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {}", connect.display()));
+    for (key, status) in [
+        ("same", "200"),
+        ("bare", "200"),
+        ("proxy", "200"),
+        ("address", "200"),
+        ("other", "403"),
+        ("port", "403"),
+    ] {
+        assert_eq!(left.said(key), format!("HTTP/1.1 {status}"), "{key}: {}", left.ended);
+    }
+}

@@ -177,10 +177,27 @@ fn a_rule_joins_others_in_brackets() {
     let ended = shell(
         &site,
         r#"printf '# mine\n[egress]\nallow = [\n  { host = "a.example.com" }, # why\n]\n' > lockgate.toml; lockgate policy approve
-        lockgate policy allow b.example.com:22 a.example.com; cat lockgate.toml; lockgate policy ls"#,
+        lockgate policy allow b.example.com:22 a.example.com; cat lockgate.toml; lockgate policy ls
+        for first in 'egress = { default = "deny" }' 'egress = { allow = [{ host = "x.example.com" }] }'; do
+            echo "$first" > lockgate.toml; lockgate policy approve
+            lockgate policy allow c.example.com; lockgate policy deny c.example.com:80; lockgate policy ls | sed 's/^/inline: /'
+        done"#,
+    );
+    let inline = |part: &str| {
+        ended.stdout.lines().filter(|line| line.starts_with("inline: ") && line.contains(part)).count()
+    };
+    assert_eq!((inline("allow  c.example.com"), inline("deny   c.example.com:80")), (2, 2), "{ended}");
+    assert_eq!(
+        (inline("x.example.com"), ended.stderr.matches("what is denied stays so").count()),
+        (1, 0),
+        "{ended}"
     );
     assert!(ended.stderr.contains("allow a.example.com is there already"), "{ended}");
     let (file, rules) = ended.stdout.split_once("allow  ").expect("rules");
-    assert!(file.starts_with("# mine\n") && file.contains("# why"), "{ended}");
+    assert!(
+        file.starts_with("# mine\n")
+            && file.contains("{ host = \"a.example.com\" }, # why\n  { host = \"b.example.com\""),
+        "{ended}"
+    );
     assert!(rules.contains("b.example.com:22"), "{ended}");
 }

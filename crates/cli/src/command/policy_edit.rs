@@ -11,7 +11,7 @@ use runtime::{Settings, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::Caller;
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::arguments::PolicyFile;
 use crate::exit::{Done, Usage};
@@ -84,9 +84,16 @@ impl PolicyText {
     }
 
     fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
-        toml::from_str(text).map_err(|e| {
-            Usage::error(format!("{}: {}", self.name, e.to_string().trim_end()), "mend it first")
-        })
+        toml::from_str(text).map_err(|e| self.unreadable(&e))
+    }
+
+    /// Whoever made a link chose what would be repeated here, of files that only the person may read.
+    fn unreadable(&self, error: &dyn std::error::Error) -> anyhow::Error {
+        let why = match self.path.is_symlink() && self.approval.is_some() {
+            true => "it is a link, and what it leads to is no policy".to_owned(),
+            false => error.to_string().trim_end().to_owned(),
+        };
+        Usage::error(format!("{}: {why}", self.name), "mend it first")
     }
 
     /// Writes the new content, once it compiles.
@@ -172,12 +179,17 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let file = PolicyText::open(file)?;
     let name = &file.name;
     let start = if file.text.is_empty() { BLANK } else { &file.text };
-    let mut document: DocumentMut = start.parse().map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    let rules = document
-        .entry("egress")
-        .or_insert_with(|| Item::Table(Table::new()))
+    let mut document: DocumentMut = start.parse().map_err(|e| file.unreadable(&e))?;
+    let egress = document.entry("egress").or_insert_with(|| Item::Table(Table::new()));
+    // In a table of one line there is no place for blocks.
+    let none = if egress.is_inline_table() {
+        value(Array::new())
+    } else {
+        Item::ArrayOfTables(ArrayOfTables::new())
+    };
+    let rules = egress
         .as_table_like_mut()
-        .map(|egress| egress.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new())))
+        .map(|egress| egress.entry(list).or_insert(none))
         .ok_or_else(|| Usage::error(format!("egress in {name} is no table"), "mend it first"))?;
     let mut added = Vec::new();
     for target in targets {
@@ -216,7 +228,9 @@ fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
 fn names(there: &Table, key: &str, target: &str) -> bool {
     let said = rule(target, None);
     let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(str::to_owned);
-    text(there).is_some_and(|named| text(&said) == Some(named))
+    let ports = |rule: &Table| rule.get("ports").map(ToString::to_string);
+    let is_as_wide = ports(there).is_none_or(|denied| Some(denied) == ports(&said));
+    is_as_wide && text(there).is_some_and(|named| text(&said) == Some(named))
 }
 
 /// Adds a rule in the way in which the others are written.
@@ -227,9 +241,15 @@ fn push(rules: &mut Item, rule: Table) -> Option<()> {
     }
     let list = rules.as_array_mut()?;
     let mut rule = toml_edit::Value::InlineTable(rule.into_inline_table());
-    // Below the last one, where each has a line of its own.
-    if let Some(before) = list.iter().last().and_then(|last| last.decor().prefix()?.as_str()) {
-        rule.decor_mut().set_prefix(before);
+    // Below the last one where each has a line of its own, and behind what is said of it in its line.
+    let before = list.iter().last().and_then(|last| last.decor().prefix()?.as_str());
+    if let Some((_, indent)) = before.and_then(|before| before.rsplit_once('\n')) {
+        let trailing = list.trailing().as_str().unwrap_or_default().to_owned();
+        let (said, rest) = trailing.split_once('\n').unwrap_or(("", &trailing));
+        rule.decor_mut().set_prefix(format!("{said}\n{indent}"));
+        list.set_trailing(if said.is_empty() { trailing.clone() } else { format!("\n{rest}") });
+    } else if !list.is_empty() {
+        rule.decor_mut().set_prefix(" ");
     }
     list.push_formatted(rule);
     Some(())

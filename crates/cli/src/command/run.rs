@@ -1,6 +1,6 @@
 //! `lockgate run`: one command in a sandbox.
 
-use policy::TerminalConfig;
+use policy::{TerminalConfig, shell_word};
 use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
@@ -37,7 +37,7 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));
     }
     if let Some(path) = runtime::project_above(&request, &caller) {
-        let folder = path.parent().unwrap_or(&path).display();
+        let folder = shell_word(&path.parent().unwrap_or(&path).to_string_lossy());
         output::tell(&format!(
             "note: {} counts for runs in its own folder, and this one is not: lockgate run --workspace {folder} reads it",
             path.display()

@@ -89,7 +89,8 @@ async fn unreadable(gate: &Rc<Gate>, via: &Via, writer: &mut AgentWriter, why: &
 
 /// `CONNECT host:port` (RFC 9110 §9.3.6): a tunnel to where the policy allows one.
 async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStream>) -> io::Result<()> {
-    let granted = match connect_target(head) {
+    let here = agent.reader.local_addr().ok().map(|address| address.port());
+    let granted = match connect_target(head, here) {
         Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
         Err(denial) => Err(Exchange::<Asked>::refuse_unreadable(gate, Plane::Forward, &head.target, denial)),
     };
@@ -111,14 +112,25 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
     }
 }
 
-fn connect_target(head: &RequestHead) -> Result<(Host, Port), Denial> {
+/// Where it leads. Some clients say in `Host` which proxy they ask, and not what for: by a port of `here`, or an address.
+fn connect_target(head: &RequestHead, here: Option<u16>) -> Result<(Host, Port), Denial> {
     let authority = Authority::parse(&head.target)?;
     let port = authority.port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
     if head.body != BodyLength::None {
         return Err(Denial::new(Guard::Framing, "CONNECT has no body"));
     }
-    refuse_other_host(head, &authority.host, port)?;
+    if !names_proxy(head, here) {
+        refuse_other_host(head, &authority.host, port)?;
+    }
     Ok((authority.host, port))
+}
+
+fn names_proxy(head: &RequestHead, here: Option<u16>) -> bool {
+    let named = head.fields.text("host").and_then(|text| Authority::parse(text).ok());
+    named.is_some_and(|named| match named.host {
+        Host::Address(_) => true,
+        Host::Name(_) => named.port.is_some_and(|port| Some(port.number()) == here),
+    })
 }
 
 /// Reads what there is of a chunked body before anything of the request goes on: one that begins malformed is refused as

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
+use super::since::Linked;
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
 use crate::source;
@@ -83,7 +84,7 @@ impl Changes {
     }
 
     /// What has a name, where it has another as well. One that changed since it was looked at is left as it is.
-    fn refuse_changed(&self, parent: &OwnedFd, path: &Path) -> io::Result<Option<OwnedFd>> {
+    fn refuse_changed(&self, parent: &OwnedFd, path: &Path) -> io::Result<Option<Linked>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = match rustix::fs::openat(parent, file_name(path), flags, Mode::empty()) {
             Ok(there) => there,
@@ -97,7 +98,7 @@ impl Changes {
         if self.since.is_past(&now) {
             return Err(io::Error::other("it was changed in the workspace meanwhile"));
         }
-        Ok((now.st_nlink > 1).then_some(there))
+        Ok((now.st_nlink > 1).then_some(Linked { file: there, before: now }))
     }
 
     fn remove(&self, path: &Path, mode: u32) -> io::Result<()> {
@@ -105,7 +106,10 @@ impl Changes {
         let flags = if kind(mode) == DIRECTORY { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let linked = if kind(mode) == DIRECTORY { None } else { self.refuse_changed(&parent, path)? };
         match rustix::fs::unlinkat(&parent, file_name(path), flags) {
-            Ok(()) => linked.map_or(Ok(()), |file| self.since.note_own(file)),
+            Ok(()) => {
+                linked.into_iter().for_each(|linked| self.since.note_own(linked));
+                Ok(())
+            }
             // A directory in which something was left out, or made meanwhile, stays.
             Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -134,7 +138,8 @@ impl Changes {
         };
         let linked = self.refuse_changed(&parent, path)?;
         beside.place(file_name(path))?;
-        linked.map_or(Ok(()), |file| self.since.note_own(file))
+        linked.into_iter().for_each(|linked| self.since.note_own(linked));
+        Ok(())
     }
 
     fn copy<'a>(

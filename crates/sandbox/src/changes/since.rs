@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,12 @@ const MOST: u64 = 64 << 20;
 
 /// Seconds and nanoseconds of a clock.
 type Time = (i64, i64);
+
+/// A file of several names, and what it was when it was looked at.
+pub(super) struct Linked {
+    pub(super) file: OwnedFd,
+    pub(super) before: Stat,
+}
 
 /// Since when a change is somebody else's.
 #[derive(Debug)]
@@ -56,10 +62,17 @@ impl Since {
         changed > self.began && self.ours.borrow().get(&id(now)) != Some(&changed)
     }
 
-    /// Remembers that what a file of several names is by now was made of it by us.
-    pub(super) fn note_own(&self, file: impl AsFd) -> io::Result<()> {
-        let now = rustix::fs::fstat(file)?;
-        let ((device, number), (seconds, nanoseconds)) = (id(&now), changed_at(&now));
+    /// Remembers that what a file of several names is by now was made of it by us, unless somebody wrote it since it was looked at. What
+    /// cannot be remembered is somebody's change to whoever looks next.
+    pub(super) fn note_own(&self, Linked { file, before }: Linked) {
+        let _ = rustix::fs::fstat(file).map_err(io::Error::from).and_then(|now| {
+            let written = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_size, stat.st_mode);
+            if written(&now) == written(&before) { self.note(&now) } else { Ok(()) }
+        });
+    }
+
+    fn note(&self, now: &Stat) -> io::Result<()> {
+        let ((device, number), (seconds, nanoseconds)) = (id(now), changed_at(now));
         self.ours.borrow_mut().insert((device, number), (seconds, nanoseconds));
         let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.log)?;
         log.write_all(format!("{device} {number} {seconds} {nanoseconds}\n").as_bytes())

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +29,10 @@ const BLOCK: usize = 512;
 /// How often it is looked whether somebody else has made the image, and how many times.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: usize = 600;
+/// How long it may take to look at a file in a container.
+const LOOKED_AT: Duration = Duration::from_secs(5);
+/// How much of the beginning of the binary tells it from another build: the linker's mark of its content is there.
+const BEGINNING: usize = 4096;
 /// The names a run knows without asking, for an engine that would give it those of its machine.
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
@@ -68,8 +72,9 @@ pub(super) async fn known_own(engine: &Engine) -> Option<Own> {
 pub(super) async fn is_cut(engine: &Engine, container: &str) -> bool {
     let Ok((_, _, whole)) = name_own() else { return false };
     let options = ContainerArchiveInfoOptionsBuilder::default().path(BINARY).build();
-    let about = engine.api.get_container_archive_info(container, Some(options)).await;
-    about.is_ok_and(|about| u64::try_from(about.size) != Ok(whole))
+    let about = engine.api.get_container_archive_info(container, Some(options));
+    let about = tokio::time::timeout(LOOKED_AT, about).await;
+    about.is_ok_and(|about| about.is_ok_and(|about| u64::try_from(about.size) != Ok(whole)))
 }
 
 /// Takes the volume with our binary away, if nobody uses it: the next container fills it again.
@@ -83,7 +88,9 @@ pub(super) async fn remove_volume(engine: &Engine) {
 fn name_own() -> io::Result<(Own, File, u64)> {
     let binary = File::open("/proc/self/exe")?;
     let about = binary.metadata()?;
-    let mark = mark([about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()], about.len());
+    let mut beginning = [0; BEGINNING];
+    let read = binary.read_at(&mut beginning, 0)?;
+    let mark = mark(about.len(), [about.mtime(), about.mtime_nsec()], &beginning[..read]);
     let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
     let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
     Ok((own, binary, about.len()))
@@ -111,9 +118,10 @@ async fn wait_for(binary: &File) -> Option<File> {
     None
 }
 
-/// Tells one build from another: FNV-1a over its size, when it was made, and when its file was, which nobody sets.
-fn mark(times: [i64; 4], length: u64) -> u64 {
-    let octets = times.map(i64::to_le_bytes).concat().into_iter().chain(length.to_le_bytes());
+/// Tells one build from another: FNV-1a over its size, when it was made, and how it begins.
+fn mark(length: u64, made: [i64; 2], beginning: &[u8]) -> u64 {
+    let numbers = length.to_le_bytes().into_iter().chain(made.map(i64::to_le_bytes).into_iter().flatten());
+    let octets = numbers.chain(beginning.iter().copied());
     octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -233,7 +241,8 @@ mod tests {
 
     #[test]
     fn another_build_has_another_name() {
-        assert_ne!(mark([1, 2, 3, 4], 5), mark([1, 2, 3, 5], 5));
-        assert_ne!(mark([1, 2, 3, 4], 5), mark([1, 2, 3, 4], 6));
+        assert_ne!(mark(1, [2, 3], b"a"), mark(1, [2, 4], b"a"));
+        assert_ne!(mark(1, [2, 3], b"a"), mark(2, [2, 3], b"a"));
+        assert_ne!(mark(1, [2, 3], b"a"), mark(1, [2, 3], b"b"));
     }
 }

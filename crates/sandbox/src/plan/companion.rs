@@ -1,6 +1,6 @@
 //! The plan of a companion: an image's root, a network of its own, the same walls, and nothing of this machine inside.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use policy::{ByteSize, RunId, RunSpec, Wiring};
 
@@ -8,7 +8,7 @@ use super::additions::Additions;
 use super::engine::{EngineImage, EngineRun};
 use super::identity::AGENT_ID;
 use super::ids::Identity;
-use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home};
+use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
 use super::linux::trust_authority;
 use super::{Plan, container, linux};
@@ -94,13 +94,7 @@ fn at_engine(image: &EngineImage, caller: &Caller) -> Identity {
 /// the image declares as volumes, which would be on the engine's disk otherwise.
 fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> {
     let volumes = &engine.config.volumes;
-    let is_plain = |path: &&PathBuf| {
-        let mut parts = path.components();
-        parts.next() == Some(Component::RootDir)
-            && path.as_os_str().len() > 1
-            && parts.all(|part| matches!(part, Component::Normal(_)))
-    };
-    if volumes.len() > MOST_VOLUMES || !volumes.iter().all(|path| is_plain(&path)) {
+    if volumes.len() > MOST_VOLUMES || !volumes.iter().all(|path| is_plain(path)) {
         return Err(Error::Refused {
             what: format!("its image declares volumes that are not at most {MOST_VOLUMES} plain paths"),
             remedy: None,
@@ -130,6 +124,8 @@ fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::plan::engine::{EngineAt, Maker};
 

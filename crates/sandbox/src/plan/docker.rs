@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{ByteSize, RunSpec, WorkspaceMode};
+use policy::{ByteSize, MountMode, RunSpec, WorkspaceMode};
 
 use super::engine::{EngineRun, refusal};
-use super::inside::HOME;
+use super::inside::{HOME, is_plain};
 use super::limits::{inodes, private_room_of};
 use super::linux::show_places;
 use crate::caller::Caller;
@@ -27,7 +27,9 @@ pub(super) fn steps(
         let what = format!("what is written in the workspace cannot be kept apart: {why}");
         return Err(Error::Refused { what, remedy: Some(remedy.into()) });
     }
-    refuse_volumes(places.0, &engine.config.volumes)?;
+    let written = spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
+    let written = written.map(|mount| mount.target.as_path());
+    refuse_volumes([places.0].into_iter().chain(written), &engine.config.volumes)?;
     if engine.at.makes_user_root() {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }
@@ -46,17 +48,25 @@ pub(super) fn steps(
     Ok(steps)
 }
 
-/// What an image keeps in the workspace an engine would make there, as root, on this machine's own disk.
-fn refuse_volumes(workspace: &Path, volumes: &[PathBuf]) -> Result<(), Error> {
-    match volumes.iter().find(|volume| *volume != workspace && volume.starts_with(workspace)) {
+/// What an image keeps in a folder of this machine an engine would make there, as root.
+fn refuse_volumes<'a>(mut folders: impl Iterator<Item = &'a Path>, volumes: &[PathBuf]) -> Result<(), Error> {
+    let refused = |what: String| Error::Refused {
+        what,
+        remedy: Some("use another image, or work in another folder".into()),
+    };
+    if let Some(volume) = volumes.iter().find(|volume| !is_plain(volume)) {
+        let volume = volume.display();
+        return Err(refused(format!("the image declares a volume at `{volume}`, which is no plain path")));
+    }
+    let lies_in =
+        |folder: &Path| volumes.iter().find(|volume| *volume != folder && volume.starts_with(folder));
+    match folders.find_map(|folder| Some((folder, lies_in(folder)?))) {
         None => Ok(()),
-        Some(volume) => Err(Error::Refused {
-            what: format!(
-                "the image declares a volume at `{}`, in the workspace, where the engine would make it",
-                volume.display()
-            ),
-            remedy: Some("use another image, or work in another folder".into()),
-        }),
+        Some((folder, volume)) => Err(refused(format!(
+            "the image declares a volume at `{}`, in `{}`, where the engine would make it",
+            volume.display(),
+            folder.display()
+        ))),
     }
 }
 
@@ -65,12 +75,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_keeps_nothing_in_the_workspace() {
-        let refused =
-            |volume: &str| refuse_volumes(Path::new("/home/a/w"), &["/data".into(), volume.into()]).is_err();
+    fn an_image_keeps_nothing_in_a_folder_of_this_machine() {
+        let refused = |volume: &str| {
+            let folders = ["/home/a/w", "/data"].map(Path::new);
+            refuse_volumes(folders.into_iter(), &["/var/lib/x".into(), volume.into()]).is_err()
+        };
         for (volume, expected) in [
             ("/home/a/w/.github", true),
             ("/home/a/w/src/gen", true),
+            ("/data/db", true),
+            ("/home/a/x/../w/.github", true),
+            ("home/a/w/.github", true),
             ("/home/a/w", false),
             ("/home/a/w2", false),
             ("/home/a", false),

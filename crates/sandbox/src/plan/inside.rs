@@ -1,6 +1,6 @@
 //! What every sandbox has inside at the same place.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use policy::Backend;
 
@@ -25,4 +25,12 @@ pub(super) fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>)
         Backend::Container => image.and_then(RootImage::home).unwrap_or(Path::new(HOME)).into(),
         Backend::Process => caller.home.clone().unwrap_or_else(|| "/".into()),
     }
+}
+
+/// Whether a path is absolute, and leads down alone.
+pub(super) fn is_plain(path: &Path) -> bool {
+    let mut parts = path.components();
+    parts.next() == Some(Component::RootDir)
+        && path.as_os_str().len() > 1
+        && parts.all(|part| matches!(part, Component::Normal(_)))
 }

@@ -1,6 +1,5 @@
 //! What no plan may show: the socket of an engine of this machine. Whoever has it is root there. S3.10
 
-use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -14,30 +13,38 @@ const USUAL: [&str; 3] = [docker::SOCKET, "/run/podman/podman.sock", "/run/conta
 /// And below the directory of a session, where they are without root.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
 
-/// Refuses a plan by which an engine's socket could be reached inside, by whichever name.
+/// Refuses a plan that shows an engine's socket, or may show a second name of it.
 pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
     let named = known.or_else(|| docker::socket(caller).ok());
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
     let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
     for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
-        match std::fs::metadata(&socket) {
-            Ok(about) if about.file_type().is_socket() => refuse(plan, &socket, &about)?,
-            _ => {}
+        // Where one only might listen some day, anything may be shown.
+        let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
+        if is_ours || socket.exists() {
+            refuse(plan, &socket)?;
         }
     }
     Ok(())
 }
 
-fn refuse(plan: &Plan, socket: &Path, about: &Metadata) -> Result<(), Error> {
+fn refuse(plan: &Plan, socket: &Path) -> Result<(), Error> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let at = real(socket);
-    if let Some(path) = plan.shown().find(|path| at.starts_with(real(path))) {
+    let about = std::fs::metadata(socket).ok().filter(|about| about.file_type().is_socket());
+    let is_it = |path: &Path| match (&about, std::fs::metadata(path)) {
+        // Bound to another name, say.
+        (Some(about), Ok(shown)) => (about.dev(), about.ino()) == (shown.dev(), shown.ino()),
+        _ => false,
+    };
+    if let Some(path) = plan.shown().find(|path| at.starts_with(real(path)) || is_it(path)) {
         return Err(Error::Refused {
             what: format!("`{}` cannot be shown inside: the engine's socket is there", path.display()),
-            remedy: Some("show a path beside it".into()),
+            remedy: Some("show a path beside it, or have the engine listen elsewhere".into()),
         });
     }
+    let Some(about) = about else { return Ok(()) };
     let is_beside = |path: &&Path| std::fs::metadata(path).is_ok_and(|shown| shown.dev() == about.dev());
     match plan.shown().find(is_beside) {
         Some(path) if about.nlink() > 1 => Err(Error::Refused {
