@@ -253,7 +253,8 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     Ok(())
 }
 
-/// The rules of one layer: its presets first, then its own. `place` is where in the layer they stand.
+/// The rules of one layer: its presets first, then its own. `place` is where in the layer they stand, `known` what the layers before came
+/// to.
 fn compile_egress(
     origin: &Origin,
     place: &str,

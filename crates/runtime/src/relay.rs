@@ -24,6 +24,7 @@ pub(crate) struct Relay {
     to_master: Vec<u8>,
     /// Nobody inside has the terminal open until then, as far as it is known; it may be opened by its name again.
     shut_until: Cell<Option<Instant>>,
+    /// What the command has made of the person's screen.
     screen: RefCell<Screen>,
 }
 

@@ -94,7 +94,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        // The others are answered all the same; of this one the first is told at the end.
+        // The others are answered all the same; the first that cannot be read is told of at the end.
         let row: Row = match serde_json::from_slice(&line) {
             Ok(row) => row,
             Err(error) => {
