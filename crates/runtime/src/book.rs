@@ -39,7 +39,7 @@ impl Book {
         command: &[OsString],
     ) -> Result<Self, Error> {
         let alive = Alive::mark(&state, run)?;
-        let undo = alive.undo_log()?;
+        let undo = alive.undo_log(&state)?;
         let record = RunRecord {
             id: run.to_string(),
             state: RunState::Running,

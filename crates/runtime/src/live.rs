@@ -58,8 +58,9 @@ impl Alive {
     }
 
     /// The undo log, kept in the same file.
-    pub(crate) fn undo_log(&self) -> Result<UndoLog, Error> {
-        self.lock.try_clone().map(UndoLog::in_file).map_err(|source| state(&self.path, source))
+    pub(crate) fn undo_log(&self, directory: &StateDirectory) -> Result<UndoLog, Error> {
+        let file = self.lock.try_clone().map_err(|source| state(&self.path, source))?;
+        Ok(UndoLog::in_file(file).with_stock(directory.stock()))
     }
 
     /// Leaves the mark to whoever takes away behind the run. Where nobody does any more, it is a dead run's, and found as such.

@@ -7,6 +7,7 @@
 //! written/<id> what it writes over its image, where that cannot be in memory
 //! trusted/<id> its sidecar's authority, where the command sees this machine's files
 //! live/<id>    the undo log of a run, locked for as long as its process lives
+//! stock/       what holds names in workspaces, between two runs
 //! turns/       empty files, locked by those whose turn at an engine it is
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted; organisations/<name>/vault/ the same of an organisation
@@ -91,6 +92,11 @@ impl StateDirectory {
 
     pub(crate) fn live(&self) -> PathBuf {
         self.0.join("live")
+    }
+
+    /// What holds names in workspaces while it holds none.
+    pub(crate) fn stock(&self) -> PathBuf {
+        self.0.join("stock")
     }
 
     pub(crate) fn keys(&self) -> PathBuf {

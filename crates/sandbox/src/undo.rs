@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
+use crate::protect::Stock;
+
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
@@ -107,6 +109,8 @@ pub struct UndoLog {
     /// Whether what was written last may be half a line.
     is_cut: bool,
     pub(crate) whose: Whose,
+    /// Where placeholders come from and go to.
+    pub(crate) stock: Stock,
 }
 
 /// Whose things are given back.
@@ -124,6 +128,12 @@ impl UndoLog {
     #[must_use]
     pub fn in_file(file: File) -> Self {
         Self { file: Some(file), ..Self::default() }
+    }
+
+    /// The same, whose placeholders come from a directory, and go back to it, as far as that can be.
+    #[must_use]
+    pub fn with_stock(self, directory: PathBuf) -> Self {
+        Self { stock: Stock::at(directory), ..self }
     }
 
     /// A log that dies with the process.

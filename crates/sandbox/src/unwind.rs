@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::changes::Changes;
+use crate::protect::{self, Stock};
 use crate::undo::{Undo, UndoLog, Whose};
-use crate::{docker, linux, process, protect};
+use crate::{docker, linux, process};
 
 impl UndoLog {
     /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
@@ -45,7 +46,7 @@ impl UndoLog {
                 // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
                 continue;
             }
-            if let Err(error) = undo.perform() {
+            if let Err(error) = undo.perform(&mut self.stock) {
                 problems.push(format!("{}: {error}", undo.line().trim_end()));
                 if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
                     // The command may still run there: what was acquired before it keeps holding it.
@@ -60,10 +61,10 @@ impl UndoLog {
 
 impl Undo {
     /// Gives the thing back. Doing it again is no error.
-    fn perform(&self) -> io::Result<()> {
+    fn perform(&self, stock: &mut Stock) -> io::Result<()> {
         match self {
             Self::Group(path) => remove_group(path, PATIENCE),
-            Self::Placeholder(path) => protect::release(path),
+            Self::Placeholder(path) => protect::release(path, stock),
             Self::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
