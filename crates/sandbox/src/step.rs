@@ -146,8 +146,10 @@ pub enum Step {
     EnterRoot,
     /// Gives the host its name.
     SetHostname,
-    /// Makes every address local, redirects TCP, and binds the listeners.
+    /// Makes every address local, and redirects TCP.
     WireNetwork,
+    /// Binds the listeners and hands them to the sidecar.
+    HandOutListeners,
     /// Leads everything over a link of the run's own to the host's end, where the listeners are.
     JoinLink,
     /// Gives up identities and capabilities for good.
@@ -232,7 +234,8 @@ impl fmt::Display for Step {
             Self::Protect => f.write_str("protect what the host would execute or trust"),
             Self::EnterRoot => f.write_str("enter the private root"),
             Self::SetHostname => f.write_str("set the host name"),
-            Self::WireNetwork => f.write_str("redirect the network to the sidecar"),
+            Self::WireNetwork => f.write_str("redirect the network to one port"),
+            Self::HandOutListeners => f.write_str("hand the listeners to the sidecar"),
             Self::JoinLink => f.write_str("lead the network over a link to the sidecar"),
             Self::DropPrivileges => f.write_str("drop privileges"),
             Self::Landlock => f.write_str("restrict files by Landlock"),

@@ -41,10 +41,13 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut was_reset = false;
     let length = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => break message.bytes,
             Err(rustix::io::Errno::INTR) => {}
+            // Of a peer that ended with messages unread this is told once; what it had said before is still there.
+            Err(rustix::io::Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(errno) => return Err(errno.into()),
         }
     };

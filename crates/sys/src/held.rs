@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::{UnshareFlags, futex};
 use rustix::time::Timespec;
 
+use crate::placement;
 use crate::privilege::{self, IdMap};
 use crate::process::Namespaces;
 
@@ -65,6 +66,7 @@ impl Held {
         }
         // SAFETY: the kernel has just opened this descriptor for us, close-on-exec, and nobody else owns it.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        placement::elsewhere(pid);
         Ok(Self { pid, pidfd, shared, _stack: stack })
     }
 

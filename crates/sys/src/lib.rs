@@ -20,6 +20,7 @@ pub mod network;
 pub mod nftables;
 pub mod notify;
 pub mod peer;
+mod placement;
 pub mod privilege;
 pub mod probe;
 pub mod process;

@@ -107,6 +107,21 @@ fn another_signal_takes_no_time_from_the_one_before() {
     assert_eq!(ended.stdout, "in order\nTERM=7\nHUP=129\n", "{ended}");
 }
 
+#[test]
+fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
+    // The second one means at once, and meets an init in each moment of its end. What it left unread is not for the caller to know.
+    let Some(site) = Site::for_test(&[]) else { return };
+    let script = r#"for try in $(seq 60); do rm -f begun
+            "$PRODUCT" run -- sh -c ': > begun; sleep 60' & run=$!
+            await '[ -e begun ]'; kill -INT $run; kill -INT $run; wait $run; echo "$?"
+        done | sort | uniq -c"#;
+    // A shell without job control has its children in the background ignore the signal.
+    let ended = beside(&site, &format!("set -m; {TOOLS}{script}"));
+    assert_eq!(ended.stdout.split_whitespace().collect::<Vec<_>>(), ["60", "130"], "{ended}");
+    let failed = r#""$PRODUCT" runs ls --json | grep -c '"state":"failed"'"#;
+    assert_eq!(beside(&site, failed).stdout, "0\n");
+}
+
 /// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
 #[test]
 fn a_run_begins_as_its_caller_is() {

@@ -12,10 +12,14 @@ use sys::{listener, network, nftables};
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
-/// Wires the network namespace and hands its listeners to the sidecar.
-pub(super) fn wire(sidecar: BorrowedFd<'_>) -> io::Result<()> {
+/// Wires the network namespace: nothing is listened to behind it yet, and nobody is there who could connect.
+pub(super) fn wire() -> io::Result<()> {
     network::make_every_address_local()?;
-    nftables::redirect_tcp_to(TRANSPARENT_PORT)?;
+    nftables::redirect_tcp_to(TRANSPARENT_PORT)
+}
+
+/// Binds the listeners, inside the root, and hands them to the sidecar.
+pub(super) fn hand_out_listeners(sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let everywhere = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let listeners = ListenerSet {
         transparent: Some(listener::tcp(everywhere(TRANSPARENT_PORT))?),

@@ -73,7 +73,12 @@ pub(super) fn show_places(
 /// What every sandbox ends with: its root, its network, its walls.
 pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
     let network = match wiring {
-        Wiring::Redirect => Step::WireNetwork,
+        Wiring::Redirect => {
+            // It needs nothing of the parent's, and is made while the parent is at its own part.
+            let at = steps.iter().position(|step| *step == Step::MakeDevices);
+            steps.insert(at.map_or(steps.len(), |at| at + 1), Step::WireNetwork);
+            Step::HandOutListeners
+        }
         Wiring::Veth => Step::JoinLink,
     };
     steps.extend([Step::EnterRoot, Step::SetHostname, network, Step::DropPrivileges]);

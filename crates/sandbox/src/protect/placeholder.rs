@@ -4,10 +4,11 @@
 //! the last of them takes it away. Git does not see empty directories, so nothing of this enters a commit. What is somebody's
 //! own is never taken for one.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Stat, Uid};
 use rustix::io::Errno;
 
 use super::stock::Stock;
@@ -80,22 +81,26 @@ pub(crate) fn release(path: &Path, stock: &mut Stock) -> std::io::Result<()> {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    // A directory with something in it cannot be removed anyway, so it need not be read.
     let stat = rustix::fs::fstat(&opened)?;
-    let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-    let is_ours = if is_directory { may_be(&stat) } else { kind_of(&opened).is_some() };
-    if !is_ours {
-        return Ok(()); // somebody's own by now
-    }
+    let kind = if FileType::from_raw_mode(stat.st_mode).is_dir() {
+        // One with something in it cannot be removed anyway, so it is not read now.
+        may_be(&stat).then_some(Kind::Directory)
+    } else {
+        kind_of(&opened)
+    };
+    let Some(kind) = kind else { return Ok(()) }; // somebody's own by now
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     }
-    if stock.take_back(&opened, path)? {
+    if stock.take_back(&opened, kind, path)? {
         return Ok(());
     }
-    let removed = if is_directory { rustix::fs::rmdir(path) } else { rustix::fs::unlink(path) };
+    let removed = match kind {
+        Kind::Directory => rustix::fs::rmdir(path),
+        Kind::Dot | Kind::Void => rustix::fs::unlink(path),
+    };
     match removed {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(errno.into()),
@@ -167,9 +172,17 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
     }
 }
 
+/// Whether nothing is in a directory that was opened just for that, and of which nothing was read.
 pub(super) fn is_empty(directory: &OwnedFd) -> bool {
-    rustix::fs::Dir::read_from(directory)
-        .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b"..")))
+    let mut buffer = [MaybeUninit::uninit(); 512];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        match entry {
+            Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Makes of one that was moved what holds a name.

@@ -75,9 +75,8 @@ impl Stock {
     ///
     /// # Errors
     /// When somebody wrote into it in the last moment, and what is in it cannot have its name again.
-    pub(super) fn take_back(&mut self, opened: &OwnedFd, path: &Path) -> io::Result<bool> {
-        let Some(kind) = placeholder::kind_of(opened).filter(|_| self.room > 0) else { return Ok(false) };
-        if placeholder::unsettle(opened, kind).is_err() {
+    pub(super) fn take_back(&mut self, opened: &OwnedFd, kind: Kind, path: &Path) -> io::Result<bool> {
+        if self.room == 0 || placeholder::unsettle(opened, kind).is_err() {
             return Ok(false);
         }
         let Some(name) = self.put(kind, path) else { return Ok(false) };

@@ -1,0 +1,35 @@
+//! On which processor a child begins. A kernel may put it where its parent runs and leave it there until that rests, with
+//! another processor idle: whoever makes a child to work beside it says so.
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// Has a child of this process run on any processor but this one's, where it may. What cannot be had is done without.
+pub(crate) fn elsewhere(child: libc::pid_t) {
+    let Some(child) = Pid::from_raw(child) else { return };
+    let _ = sched_getaffinity(Some(child)).and_then(|allowed| match without(allowed, sched_getcpu()) {
+        Some(others) => sched_setaffinity(Some(child), &others),
+        None => Ok(()),
+    });
+}
+
+fn without(mut allowed: CpuSet, here: usize) -> Option<CpuSet> {
+    allowed.unset(here);
+    (allowed.count() > 0).then_some(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_always_a_processor_left() {
+        let mut two = CpuSet::new();
+        two.set(0);
+        assert!(without(two, 0).is_none());
+        two.set(5);
+        let others = without(two, 5).unwrap();
+        assert!(others.is_set(0) && others.count() == 1);
+        assert_eq!(without(two, 9).map(|set| set.count()), Some(2));
+    }
+}
