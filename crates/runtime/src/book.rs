@@ -7,7 +7,7 @@ use policy::{RunId, RunSpec};
 use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
-use crate::live::{Alive, reap_dead};
+use crate::live::{Alive, are_dead, reap_dead};
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
 use crate::report::{End, Finished, Lived, Report};
 use crate::state::StateDirectory;
@@ -28,6 +28,8 @@ pub(crate) struct Book {
     /// What could not be given back so far.
     problems: Vec<String>,
     alive: Alive,
+    /// Whether there are runs that died, where somebody has looked.
+    are_dead: Option<bool>,
 }
 
 impl Book {
@@ -58,7 +60,15 @@ impl Book {
             failure: None,
         };
         match record.write(&state, run) {
-            Ok(()) => Ok(Self { state, run: run.clone(), record, undo, problems: Vec::new(), alive }),
+            Ok(()) => Ok(Self {
+                state,
+                run: run.clone(),
+                record,
+                undo,
+                problems: Vec::new(),
+                alive,
+                are_dead: None,
+            }),
             Err(error) => {
                 // Nothing has been acquired, so nothing of it stays.
                 alive.over();
@@ -71,6 +81,12 @@ impl Book {
     /// Where it is written down what became of the set-up commands.
     pub(crate) fn set_up(&mut self) -> &mut Vec<SetUpRecord> {
         &mut self.record.setup
+    }
+
+    /// Looks for runs that died, while there is time. What they left is taken away at the end: it may take long, and meanwhile
+    /// nobody would answer this run.
+    pub(crate) fn look_for_dead(&mut self) {
+        self.are_dead = Some(are_dead(&self.state));
     }
 
     /// Gives back the names that were held, as soon as nobody is inside any more.
@@ -124,7 +140,9 @@ impl Book {
             Ok(Some(sandbox)) => self.alive.hand_over(sandbox),
             _ => self.alive.over(),
         }
-        let _ = reap_dead(&self.state);
+        if self.are_dead != Some(false) {
+            let _ = reap_dead(&self.state);
+        }
         lived?;
         written?;
         let outcome = outcome.ok_or(Error::SidecarLost)?;

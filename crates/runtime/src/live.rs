@@ -92,12 +92,25 @@ pub struct Reaped {
 /// of many that start at once, each would open the mark of every other.
 #[must_use]
 pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
-    let Ok(looking) = File::open(directory.live()) else { return Vec::new() };
-    if rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Vec::new();
-    }
-    let Ok(entries) = std::fs::read_dir(directory.live()) else { return Vec::new() };
+    let Some((_looking, entries)) = look(directory) else { return Vec::new() };
     entries.flatten().filter_map(|entry| reap(directory, &entry.path())).take(MOST).collect()
+}
+
+/// Whether there are runs whose process was killed. Where another process looks, it looks after them as well.
+pub(crate) fn are_dead(directory: &StateDirectory) -> bool {
+    let is_unlocked = |mark: PathBuf| {
+        File::open(mark)
+            .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+    };
+    let Some((_looking, entries)) = look(directory) else { return false };
+    entries.flatten().take(MOST).any(|entry| is_unlocked(entry.path()))
+}
+
+/// The marks there are, and the lock of the one process that may look.
+fn look(directory: &StateDirectory) -> Option<(File, std::fs::ReadDir)> {
+    let looking = File::open(directory.live()).ok()?;
+    rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some((looking, std::fs::read_dir(directory.live()).ok()?))
 }
 
 fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> {

@@ -261,6 +261,7 @@ fn live(
     };
     // This process answers for credentials from now on: nobody may look into it. Not earlier, or ids could not be mapped.
     let _ = sandbox::undumpable();
+    book.look_for_dead();
     let watch = Watch {
         sandbox: &sandbox,
         sidecar: &sidecar,

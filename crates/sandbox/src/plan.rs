@@ -362,15 +362,16 @@ limits: 512 processes, nothing else
  9. show /etc read-only, with its own hosts, resolv.conf, passwd and group
 10. mount /proc
 11. make /dev
-12. show the workspace /home/me/project for reading and writing
-13. show /data at /data read-only
-14. protect what the host would execute or trust
-15. enter the private root
-16. set the host name
-17. redirect the network to the sidecar
-18. drop privileges
-19. restrict files by Landlock
-20. install the system-call filter
+12. redirect the network to one port
+13. show the workspace /home/me/project for reading and writing
+14. show /data at /data read-only
+15. protect what the host would execute or trust
+16. enter the private root
+17. set the host name
+18. hand the listeners to the sidecar
+19. drop privileges
+20. restrict files by Landlock
+21. install the system-call filter
 note: memory and processors are not limited: there are none. To change that, make some
 ";
         assert_eq!(text, expected);
@@ -421,14 +422,15 @@ limits: 512 processes, nothing else
  7. write hosts, resolv.conf, passwd and group
  8. mount /proc
  9. make /dev
-10. show the workspace /home/me/project for reading and writing
-11. protect what the host would execute or trust
-12. enter the private root
-13. set the host name
-14. redirect the network to the sidecar
-15. drop privileges
-16. restrict files by Landlock
-17. install the system-call filter
+10. redirect the network to one port
+11. show the workspace /home/me/project for reading and writing
+12. protect what the host would execute or trust
+13. enter the private root
+14. set the host name
+15. hand the listeners to the sidecar
+16. drop privileges
+17. restrict files by Landlock
+18. install the system-call filter
 note: memory and processors are not limited: there are none. To change that, make some
 note: every file of the image belongs to the command's own user, the one id there is
 ";
@@ -452,10 +454,10 @@ note: every file of the image belongs to the command's own user, the one id ther
         let config = "mount = [{ source = \"/a\", target = \"/home/agent/.config/git\", mode = \"rw\" }]
             copy = [{ source = \"/b\", target = \"/home/agent/kept\" }]";
         let text = planned_with(config, &additions).unwrap().to_string();
-        let begins = "11. make /dev
-12. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
-13. write /home/agent/.npmrc (mode 600)
-14. show the workspace";
+        let begins = "12. redirect the network to one port
+13. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
+14. write /home/agent/.npmrc (mode 600)
+15. show the workspace";
         assert!(text.contains(begins), "{text}");
         for left_out in ["/home/agent/.config/git/config", "/home/agent/kept/cache"] {
             assert!(text.contains(&format!("note: `{left_out}` is not brought in")), "{text}");

@@ -15,7 +15,7 @@ use policy::MountMode;
 use rustix::fs::FileType;
 use sys::mount::{self, Depth, Flags};
 
-pub(crate) use self::hold::{Held, hold_absent};
+pub(crate) use self::hold::hold_absent;
 use self::placeholder::is_placeholder;
 pub(crate) use self::placeholder::release;
 pub(crate) use self::stock::Stock;

@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::handshake;
 use crate::launch::Stdio;
 use crate::linux::ahead::Ahead;
-use crate::protect::Held;
+use crate::vigil::Vigil;
 
 /// What a sandbox's init is given from outside, beside its plan.
 #[derive(Debug)]
@@ -79,7 +79,8 @@ pub struct Started {
     pub(crate) init: Child,
     pub(crate) control: OwnedFd,
     pub(crate) group: Option<Group>,
-    pub(crate) held: Option<Held>,
+    /// Whether what is protected still is, where something is.
+    pub(crate) vigil: Option<Vigil>,
     /// What keeps others from taking down what stands around its link, until this is dropped.
     pub(crate) wall: Option<OwnedFd>,
     /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
@@ -106,7 +107,7 @@ pub(crate) const BEHIND: i32 = 3;
 impl Started {
     /// One with nothing beside its init, the line to it and its group.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
-        Self { init, control, group, held: None, wall: None, hand: None.into(), mark: None, ending }
+        Self { init, control, group, vigil: None, wall: None, hand: None.into(), mark: None, ending }
     }
 
     /// A descriptor that becomes readable when init says something, or is gone.
@@ -202,17 +203,17 @@ impl Started {
     /// Becomes readable when somebody on this machine may have replaced what is protected, where something is.
     #[must_use]
     pub fn protection(&self) -> Option<BorrowedFd<'_>> {
-        self.held.as_ref().map(|held| held.vigil.as_fd())
+        self.vigil.as_ref().map(AsFd::as_fd)
     }
 
     /// What is not protected any more, because somebody on this machine replaced it: by its path in the workspace.
     #[must_use]
     pub fn unprotected(&self) -> Option<&Path> {
-        self.held.as_ref().and_then(|held| held.vigil.broken())
+        self.vigil.as_ref().and_then(Vigil::broken)
     }
 
-    /// Lets go of the names that were held, so that undo can take the placeholders away.
+    /// Watches no more over what is protected: what held names is about to be taken away.
     pub fn release(&mut self) {
-        self.held = None;
+        self.vigil = None;
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -111,6 +112,8 @@ pub struct UndoLog {
     pub(crate) whose: Whose,
     /// Where placeholders come from and go to.
     pub(crate) stock: Stock,
+    /// Those that this run holds, and locks.
+    pub(crate) held: Vec<(PathBuf, OwnedFd)>,
 }
 
 /// Whose things are given back.

@@ -5,9 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::changes::Changes;
-use crate::protect::{self, Stock};
 use crate::undo::{Undo, UndoLog, Whose};
-use crate::{docker, linux, process};
+use crate::{docker, linux, process, protect};
 
 impl UndoLog {
     /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
@@ -46,7 +45,7 @@ impl UndoLog {
                 // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
                 continue;
             }
-            if let Err(error) = undo.perform(&mut self.stock) {
+            if let Err(error) = self.perform(&undo) {
                 problems.push(format!("{}: {error}", undo.line().trim_end()));
                 if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
                     // The command may still run there: what was acquired before it keeps holding it.
@@ -57,22 +56,24 @@ impl UndoLog {
         }
         problems
     }
-}
 
-impl Undo {
-    /// Gives the thing back. Doing it again is no error.
-    fn perform(&self, stock: &mut Stock) -> io::Result<()> {
-        match self {
-            Self::Group(path) => remove_group(path, PATIENCE),
-            Self::Placeholder(path) => protect::release(path, stock),
-            Self::Written(path) => match Changes::discard(path) {
+    /// Gives one thing back. Doing it again is no error.
+    fn perform(&mut self, undo: &Undo) -> io::Result<()> {
+        match undo {
+            Undo::Group(path) => remove_group(path, PATIENCE),
+            Undo::Placeholder(path) => {
+                let held = self.held.iter().position(|(held, _)| held == path);
+                let held = held.map(|at| self.held.swap_remove(at).1);
+                protect::release(path, held, &mut self.stock)
+            }
+            Undo::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
             },
-            Self::Trusted(path) => process::remove_trusted(path),
-            Self::Wall(run) => linux::link::remove_wall(run),
-            Self::Link(run) => linux::link::remove_link(run),
-            Self::Engine(socket, run) => docker::remove(socket, run),
+            Undo::Trusted(path) => process::remove_trusted(path),
+            Undo::Wall(run) => linux::link::remove_wall(run),
+            Undo::Link(run) => linux::link::remove_link(run),
+            Undo::Engine(socket, run) => docker::remove(socket, run),
         }
     }
 }

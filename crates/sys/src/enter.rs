@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_threaded_process_is_refused_and_gets_its_child_back() {
         // The test harness runs this in a thread beside its main one.
-        let held = Held::begin(Namespaces::AHEAD).unwrap();
+        let held = Held::begin(Namespaces::AHEAD, Vec::new()).unwrap();
         let Err((error, child)) = clone_into(&held, None, |_| 7) else { panic!("it was made") };
         assert!(error.to_string().contains("several threads"));
         assert_eq!(child(Namespaces::NONE), 7);

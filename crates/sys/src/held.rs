@@ -1,8 +1,8 @@
 //! Namespaces that a child holds until they are used: opened, as the map of a mount's owners is, or entered by a process that
 //! is made later.
 //!
-//! The child shares this process's memory, for a copy of that would cost more than all else here. It touches none of it but a
-//! stack of its own and one word, and never the heap, the error number or anything that is locked.
+//! The child shares this process's memory, for a copy of that would cost more than all else here. It writes to none of it but a
+//! stack of its own and one word, and never to the heap, the error number or anything that is locked.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::{UnshareFlags, futex};
 use rustix::time::Timespec;
 
+use crate::netlink::Messages;
 use crate::placement;
 use crate::privilege::{self, IdMap};
 use crate::process::Namespaces;
@@ -21,8 +22,8 @@ use crate::process::Namespaces;
 /// How long a holder lives at most, and how long it may take over its namespaces.
 const LONGEST_LIFE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// The stack of a holder, in words of the alignment that it needs: 8 KiB, for five calls of the system.
-const STACK: usize = 512;
+/// The stack of a holder, in words of the alignment that it needs: 32 KiB, for a few calls of the system and one answer.
+const STACK: usize = 2048;
 
 /// What a holder says in its word: nothing yet, that the namespaces are there, or one more than the error that it met.
 const MAKING: u32 = 0;
@@ -32,6 +33,8 @@ const MADE: u32 = 1;
 struct Shared {
     parent: Option<Pid>,
     also: UnshareFlags,
+    /// What is sent in the network that was made.
+    wiring: Vec<Messages>,
     state: AtomicU32,
 }
 
@@ -45,14 +48,15 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts a child that makes a user namespace, and in it others. They are made while this process goes on.
+    /// Starts a child that makes a user namespace, and in it others, of which a network is wired by messages. All of that is done
+    /// while this process goes on.
     ///
     /// # Errors
     /// Whatever `clone(2)` gives.
-    pub fn begin(also: Namespaces) -> io::Result<Self> {
+    pub fn begin(also: Namespaces, wiring: Vec<Messages>) -> io::Result<Self> {
         let also = UnshareFlags::from_bits_retain(also.bits().cast_unsigned());
         let parent = Some(rustix::process::getpid());
-        let shared = Box::new(Shared { parent, also, state: AtomicU32::new(MAKING) });
+        let shared = Box::new(Shared { parent, also, wiring, state: AtomicU32::new(MAKING) });
         let mut stack = Box::new_uninit_slice(STACK);
         let top = stack.as_mut_ptr_range().end.cast();
         let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
@@ -73,7 +77,7 @@ impl Held {
     /// Waits until all of them are made; most often they are.
     ///
     /// # Errors
-    /// Whatever `unshare(2)` gave, and when the child is gone.
+    /// Whatever `unshare(2)` and the messages gave, and when the child is gone.
     pub fn made(&self) -> io::Result<()> {
         let state = &self.shared.state;
         loop {
@@ -140,13 +144,19 @@ extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
         Ok(())
     } else {
         // SAFETY: the flags name namespaces only.
-        unsafe { rustix::thread::unshare_unsafe(shared.also) }
+        unsafe { rustix::thread::unshare_unsafe(shared.also) }.map_err(io::Error::from)
     };
-    let state = made.map_or_else(|errno| MADE + errno.raw_os_error().unsigned_abs(), |()| MADE);
+    let wired = made.and_then(|()| shared.wiring.iter().try_for_each(Messages::send));
+    let state = wired.map_or_else(failed, |()| MADE);
     shared.state.store(state, Ordering::Release);
     let _ = futex::wake(&shared.state, futex::Flags::PRIVATE, 1);
     let _ = rustix::thread::nanosleep(&LONGEST_LIFE);
     0
+}
+
+/// How a failure is said in the word.
+fn failed(error: io::Error) -> u32 {
+    MADE + error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs()
 }
 
 #[cfg(test)]
@@ -158,7 +168,7 @@ mod tests {
     #[test]
     fn a_namespace_outlives_the_child_that_held_it() {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let held = Held::begin(Namespaces::NONE).unwrap();
+        let held = Held::begin(Namespaces::NONE, Vec::new()).unwrap();
         held.made().unwrap();
         match held.open_user(IdMap::one(0, uid), IdMap::one(0, gid)) {
             Ok(namespace) => {
@@ -180,7 +190,7 @@ mod tests {
     #[test]
     fn what_could_not_be_made_is_told() {
         // Another thread's descriptors would have to be left behind: no flag of a namespace.
-        let held = Held::begin(Namespaces::impossible()).unwrap();
+        let held = Held::begin(Namespaces::impossible(), Vec::new()).unwrap();
         let error = held.made().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }

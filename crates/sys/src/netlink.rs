@@ -18,6 +18,8 @@ const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 /// Header: length, type, flags, sequence, port.
 const HEADER: usize = 16;
+/// The largest datagram that is read: of acknowledgements, each with the message it is for.
+pub(crate) const LARGEST: usize = 8192;
 
 /// One or more netlink messages in one buffer.
 #[derive(Default)]
@@ -57,7 +59,7 @@ impl Batch {
     pub(crate) fn ask(self, protocol: Protocol) -> io::Result<Vec<u8>> {
         let socket = open(protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        let mut buffer = [0u8; 8192];
+        let mut buffer = [0u8; LARGEST];
         let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
         read_acknowledgements(&buffer[..length])?;
         Ok(buffer[..length].get(HEADER..).unwrap_or_default().to_vec())
@@ -69,16 +71,38 @@ impl Batch {
         &self.bytes
     }
 
-    /// Sends the buffer as one datagram and reads an acknowledgement for each message that asked for one.
+    /// Sends all of it, and waits until it is done.
     pub(crate) fn send(self, protocol: Protocol) -> io::Result<()> {
-        self.send_and_keep(protocol).map(drop)
+        self.to(protocol).send()
+    }
+
+    /// All of it, ready to be sent.
+    pub(crate) fn to(self, protocol: Protocol) -> Messages {
+        Messages { protocol, bytes: self.bytes, expected: self.expected }
+    }
+}
+
+/// Messages that were written and can be sent: also by a process that may touch no heap.
+pub struct Messages {
+    protocol: Protocol,
+    bytes: Vec<u8>,
+    expected: usize,
+}
+
+impl Messages {
+    /// Sends them as one datagram and reads an acknowledgement for each that asked for one.
+    ///
+    /// # Errors
+    /// Whatever the kernel answers to one of them.
+    pub fn send(&self) -> io::Result<()> {
+        self.send_and_keep().map(drop)
     }
 
     /// The same, and gives the socket: what it made may be its own.
-    pub(crate) fn send_and_keep(self, protocol: Protocol) -> io::Result<OwnedFd> {
-        let socket = open(protocol)?;
+    pub(crate) fn send_and_keep(&self) -> io::Result<OwnedFd> {
+        let socket = open(self.protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        let mut buffer = [0u8; 8192];
+        let mut buffer = [0u8; LARGEST];
         let mut acknowledged = 0;
         while acknowledged < self.expected {
             let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;

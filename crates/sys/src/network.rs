@@ -2,6 +2,7 @@
 
 use std::io;
 
+pub use crate::netlink::Messages;
 use crate::netlink::{ACK, Batch, CREATE, EXCLUSIVE, Protocol};
 
 /// linux/rtnetlink.h and linux/if.h.
@@ -18,12 +19,10 @@ const RTN_LOCAL: u8 = 2;
 /// The loopback link is the first of every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// Brings the loopback link up and routes every IPv4 and IPv6 address to it: `local default dev lo`. A connection to
-/// anywhere then arrives in this namespace; there is no link by which it could leave.
-///
-/// # Errors
-/// Whatever the kernel answers to one of the messages.
-pub fn make_every_address_local() -> io::Result<()> {
+/// What brings the loopback link up and routes every IPv4 and IPv6 address to it: `local default dev lo`. A connection to
+/// anywhere then arrives in the namespace; there is no link by which it could leave.
+#[must_use]
+pub fn every_address_local() -> Messages {
     let mut batch = Batch::default();
     batch.message(RTM_NEWLINK, ACK, &link(LOOPBACK, IFF_UP), |_| {});
     for (family, scope) in [(libc::AF_INET, RT_SCOPE_HOST), (libc::AF_INET6, RT_SCOPE_UNIVERSE)] {
@@ -32,7 +31,7 @@ pub fn make_every_address_local() -> io::Result<()> {
             a.bytes(RTA_OIF, &LOOPBACK.to_ne_bytes());
         });
     }
-    batch.send(Protocol::Route)
+    batch.to(Protocol::Route)
 }
 
 /// Makes blocks of IPv4 addresses local to this namespace, as if each were an address of its own: it answers for them on

@@ -22,15 +22,14 @@ use self::transaction::{
 };
 use self::wall::DNS;
 pub use self::wall::{Wall, put_up};
+use crate::netlink::Messages;
 
 const TABLE: &str = "lockgate";
 const OUT: &str = "out";
 
-/// Redirects every TCP connection made in this namespace to `port`, but those to its own loopback and to port 53.
-///
-/// # Errors
-/// Whatever the kernel answers to one of the messages.
-pub fn redirect_tcp_to(port: u16) -> io::Result<()> {
+/// What redirects every TCP connection made in a namespace to `port`, but those to its own loopback and to port 53.
+#[must_use]
+pub fn redirection_to(port: u16) -> Messages {
     let mut table = Table::begin(TABLE);
     table.chain(OUT, Some(Chain { kind: Kind::Nat, hook: Hook::Output, priority: BEFORE_ROUTING }));
     table.rule(OUT, |e| {
@@ -50,7 +49,7 @@ pub fn redirect_tcp_to(port: u16) -> io::Result<()> {
     table.rule(OUT, |e| {
         e.meta(META_L4PROTO).equals(&[libc::IPPROTO_TCP as u8]).redirect(port);
     });
-    table.commit()
+    table.messages()
 }
 
 /// Writes the table for a namespace that one other host sends everything to: questions for names go to port 53, all other TCP

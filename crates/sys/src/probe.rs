@@ -69,8 +69,8 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
         Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),
         Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
         Feature::Redirect => {
-            network::make_every_address_local()?;
-            nftables::redirect_tcp_to(9999)
+            network::every_address_local().send()?;
+            nftables::redirection_to(9999).send()
         }
         Feature::Overlay => overlay(),
     }

@@ -118,6 +118,12 @@ impl Namespaces {
         self.0
     }
 
+    /// Whether a network is among them.
+    #[must_use]
+    pub fn have_a_network(self) -> bool {
+        self.0 & libc::CLONE_NEWNET != 0
+    }
+
     #[cfg(test)]
     pub(crate) fn impossible() -> Self {
         Self(libc::CLONE_NEWNET | libc::CLONE_THREAD | libc::CLONE_VM)

@@ -205,7 +205,7 @@ pub fn start(
         let source = io::Error::other("the plan names no engine");
         return Err(Error::Start { what: "the keeper", source });
     };
-    let held = match plan.steps.contains(&Step::Protect) {
+    let vigil = match plan.steps.contains(&Step::Protect) {
         true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?),
         false => None,
     };
@@ -254,7 +254,7 @@ pub fn start(
     // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     let hand = opens.then_some(hand).into();
-    let started = Started { held, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
+    let started = Started { vigil, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
     match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {

@@ -1,5 +1,5 @@
 //! What can be made of a sandbox before anybody knows what is to be in it: its namespaces but for the mounts. The network is
-//! the dearest of them, and whoever begins early has it made while arguments and policy are read.
+//! the dearest of them, and whoever begins early has it made, and redirected, while arguments and policy are read.
 
 use std::fmt;
 use std::io;
@@ -9,6 +9,8 @@ use sys::enter;
 use sys::held::Held;
 use sys::process::{self, Child, Namespaces};
 
+use super::wire;
+
 /// Namespaces for one sandbox, made while this process goes on. Where none can be made, or they are not used within a minute,
 /// the sandbox makes its own.
 pub struct Ahead(Held);
@@ -17,7 +19,7 @@ impl Ahead {
     /// Begins to make them; nothing where that is refused.
     #[must_use]
     pub fn begin() -> Option<Self> {
-        Held::begin(Namespaces::AHEAD).ok().map(Self)
+        Held::begin(Namespaces::AHEAD, wire::messages().into()).ok().map(Self)
     }
 }
 

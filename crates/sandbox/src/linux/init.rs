@@ -78,6 +78,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         terminal: None,
         trust: None,
         laid: None,
+        is_wired: !left.have_a_network(),
         taken_over: false,
     };
     for step in &inherited.plan.steps {
@@ -167,6 +168,8 @@ struct Maker<'a> {
     trust: Option<Trust<'a>>,
     /// The host's end of the link, where there is one.
     laid: Option<Laid>,
+    /// Whether the network was made, and redirected, ahead.
+    is_wired: bool,
     taken_over: bool,
 }
 
@@ -248,6 +251,7 @@ impl<'a> Maker<'a> {
             }
             Step::EnterRoot => self.root.enter().map_err(text),
             Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(|e| text(e.into())),
+            Step::WireNetwork if self.is_wired => Ok(()),
             Step::WireNetwork => wire::wire().map_err(text),
             Step::HandOutListeners => wire::hand_out_listeners(self.inherited.sidecar.as_fd()).map_err(text),
             Step::JoinLink => {

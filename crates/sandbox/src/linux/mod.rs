@@ -86,6 +86,8 @@ pub fn start(
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
     let Lines { stdio, link, inlet, ahead, .. } = lines;
+    // What was made ahead is redirected already, and a link leads elsewhere.
+    let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
     let inherited =
         Inherited { plan, command, stdio, control: control_inside, sidecar: link, inlet, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
@@ -128,7 +130,7 @@ fn meanwhile(
         started.group = make_group(plan, host, undo)?;
     }
     if plan.steps.contains(&Step::Protect) {
-        started.held = Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?);
+        started.vigil = Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?);
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };

@@ -71,7 +71,7 @@ impl Owners {
             }
             Owner::All(range) => (range.map(), range.map()),
         };
-        let held = Held::begin(Namespaces::NONE)?;
+        let held = Held::begin(Namespaces::NONE, Vec::new())?;
         let namespace = held.open_user(uid, gid)?;
         self.leaving.push(held);
         Ok(namespace)

@@ -7,15 +7,20 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use sys::{listener, network, nftables};
+use sys::network::{self, Messages};
+use sys::{listener, nftables};
 
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
-/// Wires the network namespace: nothing is listened to behind it yet, and nobody is there who could connect.
+/// What wires a network namespace.
+pub(super) fn messages() -> [Messages; 2] {
+    [network::every_address_local(), nftables::redirection_to(TRANSPARENT_PORT)]
+}
+
+/// Wires this network namespace: nothing is listened to behind it yet, and nobody is there who could connect.
 pub(super) fn wire() -> io::Result<()> {
-    network::make_every_address_local()?;
-    nftables::redirect_tcp_to(TRANSPARENT_PORT)
+    messages().iter().try_for_each(Messages::send)
 }
 
 /// Binds the listeners, inside the root, and hands them to the sidecar.

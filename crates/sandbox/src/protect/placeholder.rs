@@ -74,9 +74,10 @@ pub(super) fn hold(place: &Place<'_>, stock: &mut Stock) -> rustix::io::Result<O
     Err(Errno::BUSY)
 }
 
-/// Takes a placeholder away, unless another run still holds it.
-pub(crate) fn release(path: &Path, stock: &mut Stock) -> std::io::Result<()> {
-    let opened = match rustix::fs::open(path, LOOK, Mode::empty()) {
+/// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise.
+pub(crate) fn release(path: &Path, held: Option<OwnedFd>, stock: &mut Stock) -> std::io::Result<()> {
+    let was_looked_up = held.is_none();
+    let opened = match held.map_or_else(|| rustix::fs::open(path, LOOK, Mode::empty()), Ok) {
         Ok(opened) => opened,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         Err(errno) => return Err(errno.into()),
@@ -88,7 +89,8 @@ pub(crate) fn release(path: &Path, stock: &mut Stock) -> std::io::Result<()> {
     } else {
         kind_of(&opened)
     };
-    let Some(kind) = kind else { return Ok(()) }; // somebody's own by now
+    let is_there = was_looked_up || is_at(rustix::fs::CWD, path, &opened)?;
+    let Some(kind) = kind.filter(|_| is_there) else { return Ok(()) }; // somebody's own by now
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),
@@ -132,7 +134,7 @@ fn give(root: BorrowedFd<'_>, path: &Path, owner: Option<(Uid, Gid)>) -> rustix:
 }
 
 /// Whether what was opened is what a name leads to.
-fn is_at(root: BorrowedFd<'_>, path: &Path, opened: &OwnedFd) -> rustix::io::Result<bool> {
+pub(super) fn is_at(root: BorrowedFd<'_>, path: &Path, opened: &OwnedFd) -> rustix::io::Result<bool> {
     let opened = rustix::fs::fstat(opened)?;
     match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)),

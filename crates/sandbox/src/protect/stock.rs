@@ -74,7 +74,7 @@ impl Stock {
     /// Takes one back whose lock is the caller's alone. Whether it is away from its name.
     ///
     /// # Errors
-    /// When somebody wrote into it in the last moment, and what is in it cannot have its name again.
+    /// When somebody put something in it or in its place in the last moment, and that cannot have its name again.
     pub(super) fn take_back(&mut self, opened: &OwnedFd, kind: Kind, path: &Path) -> io::Result<bool> {
         if self.room == 0 || placeholder::unsettle(opened, kind).is_err() {
             return Ok(false);
@@ -82,10 +82,11 @@ impl Stock {
         let Some(name) = self.put(kind, path) else { return Ok(false) };
         self.room -= 1;
         let (Some(stock), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
-        if kind == Kind::Directory && !placeholder::is_empty(opened) {
+        let is_ours = placeholder::is_at(directory.as_fd(), Path::new(&name), opened)?;
+        if !is_ours || kind == Kind::Directory && !placeholder::is_empty(opened) {
             renameat_with(directory, &name, CWD, path, RenameFlags::NOREPLACE).map_err(|errno| {
                 let at = stock.join(&name);
-                io::Error::other(format!("{errno}; what was written into it is in {}", at.display()))
+                io::Error::other(format!("{errno}; what somebody put there is now {}", at.display()))
             })?;
         }
         Ok(true)

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::netlink::{ACK, APPEND, Attributes, Batch, CREATE, EXCLUSIVE, Protocol};
+use crate::netlink::{ACK, APPEND, Attributes, Batch, CREATE, EXCLUSIVE, Messages, Protocol};
 
 /// Message types: nfnetlink batch marks, and `NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_…`.
 const BATCH_BEGIN: u16 = 0x10;
@@ -118,12 +118,17 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn commit(self) -> io::Result<()> {
-        commit(self.batch).map(drop)
+        self.messages().send()
     }
 
     /// The same, and gives the socket.
     pub(super) fn commit_owned(self) -> io::Result<OwnedFd> {
-        commit(self.batch)
+        self.messages().send_and_keep()
+    }
+
+    /// The transaction as a whole.
+    pub(super) fn messages(self) -> Messages {
+        whole(self.batch)
     }
 
     /// What would be committed.
@@ -138,12 +143,12 @@ pub(super) fn remove(name: &str) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.message(BATCH_BEGIN, 0, &SUBSYSTEM, |_| {});
     batch.message(DELTABLE, ACK, &INET, |a| a.text(1, name));
-    commit(batch).map(drop)
+    whole(batch).send()
 }
 
-fn commit(mut batch: Batch) -> io::Result<OwnedFd> {
+fn whole(mut batch: Batch) -> Messages {
     batch.message(BATCH_END, 0, &SUBSYSTEM, |_| {});
-    batch.send_and_keep(Protocol::Netfilter)
+    batch.to(Protocol::Netfilter)
 }
 
 /// The expressions of one rule, each working on the one register.
