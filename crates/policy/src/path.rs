@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
 
-/// How often a path is decoded in search of a hidden dot segment before it is refused for being a puzzle.
-const MAX_DECODINGS: usize = 16;
+/// How many octets are decoded, over and over, in search of a hidden dot segment before a path is refused for being a puzzle.
+const MOST_DECODED: usize = 1 << 20;
 
 /// A request path as it was written: not decoded, not normalised, never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,12 +65,14 @@ impl Path {
     /// before a `;` parameter), separators that appear by decoding, control octets, and text that is not UTF-8.
     pub(crate) fn check_cannot_climb(&self, encoded_slash: EncodedSlash) -> Result<(), Denial> {
         let mut level = Cow::Borrowed(self.0.as_bytes());
-        for depth in 0..MAX_DECODINGS {
+        let mut decoded = 0;
+        while decoded < MOST_DECODED {
             check_level(&level)?;
             let Some(next) = decode(&level, encoded_slash)? else { return Ok(()) };
-            if depth == 0 && std::str::from_utf8(&next).is_err() {
+            if decoded == 0 && std::str::from_utf8(&next).is_err() {
                 return Err(refuse("it is not UTF-8 once decoded"));
             }
+            decoded += next.len().max(1);
             level = Cow::Owned(next);
         }
         Err(refuse("it is encoded too many times over"))
@@ -169,6 +171,10 @@ mod tests {
         ] {
             assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_err(), "{path}");
         }
+        let (deep, deepest) =
+            (format!("/v1/%{}41", "25".repeat(200)), format!("/v1/%{}41", "25".repeat(4000)));
+        assert!(Path::new(&deep).check_cannot_climb(EncodedSlash::Refuse).is_ok());
+        assert!(Path::new(&deepest).check_cannot_climb(EncodedSlash::Refuse).is_err());
         for path in ["/v1/...", "/v1/a;b=..x", "/v1/%41", "/v1/%c3%a9", "/v1/..a", "/v1//x", "/", "/v1/%25"] {
             assert!(Path::new(path).check_cannot_climb(EncodedSlash::Refuse).is_ok(), "{path}");
         }

@@ -1,6 +1,6 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
-use policy::{Asked, Carriage, Host, Method, Plane, Policy as Rules, Port, Target, View};
+use policy::{Asked, Carriage, Denial, Host, Method, Plane, Policy as Rules, Port, Target, View};
 
 use super::spec::settings;
 use super::{hint, policy_check, policy_edit};
@@ -84,7 +84,14 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
     let policy = settings(spec)?.spec.policy;
     let method = Method::parse(method)
         .ok_or_else(|| Usage::error(format!("`{method}` is not a method"), "as in GET"))?;
-    let target = parse(text)?;
+    let target = match Target::parse(&whole(text)) {
+        Ok(target) => target,
+        Err(denial) => {
+            output::data(&format!("{method} {}", output::plain(text)))?;
+            output::data(&format!("  on every plane          denied: {denial}"))?;
+            return Ok(1);
+        }
+    };
     let (host, port) = (target.host().clone(), target.port());
     let request = |plane| Asked::request(plane, method.clone(), &target);
     let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
@@ -141,14 +148,29 @@ fn explain(spec: &Spec, text: &str, method: &str) -> Done {
         output::data(&format!("  {way:<22}  {line}"))?;
     }
     if allowed {
-        output::data(
-            "  then                    every address it resolves to must be public, or be named by its rule",
-        )?;
+        let then = match judge_address(&policy, &method, &target)? {
+            Some(denial) => {
+                allowed = false;
+                format!("denied: {denial}{}", to_allow(&denial, spec))
+            }
+            None if matches!(host, Host::Address(_)) => "its address is public, or named by its rule".into(),
+            None => "every address it resolves to must be public, or be named by its rule".into(),
+        };
+        output::data(&format!("  then                    {then}"))?;
     }
     Ok(u8::from(!allowed))
 }
 
-fn to_allow(denial: &policy::Denial, flags: &Spec) -> String {
+/// What the guard says of a host that is an address: it needs no resolver.
+fn judge_address(policy: &Rules, method: &Method, target: &Target) -> Result<Option<Denial>, anyhow::Error> {
+    if matches!(target.host(), Host::Name(_)) {
+        return Ok(None);
+    }
+    let verdict = egress::check(&policy_check::gate(policy, Some(Vec::new()))?, method, &target.to_string())?;
+    Ok(verdict.outcome.err())
+}
+
+fn to_allow(denial: &Denial, flags: &Spec) -> String {
     let told = |hint: &str| format!("\n{:26}to allow it: {}", "", hint::suited(hint, flags));
     denial.hint.as_deref().map(told).unwrap_or_default()
 }
@@ -156,12 +178,6 @@ fn to_allow(denial: &policy::Denial, flags: &Spec) -> String {
 /// A URL; of a host with or without a port, the one that would be asked for.
 pub(super) fn whole(text: &str) -> String {
     if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) }
-}
-
-fn parse(text: &str) -> Result<Target, anyhow::Error> {
-    Target::parse(&whole(text)).map_err(|denial| {
-        Usage::error(format!("`{}`: {denial}", output::plain(text)), "as in https://api.example.com/v1/")
-    })
 }
 
 fn scheme_of(text: &str) -> &'static str {

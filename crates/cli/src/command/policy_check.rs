@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::net::IpAddr;
 
 use egress::{Answers, Files, Gate, GateOptions};
-use policy::{Method, Policy};
+use policy::{Guard, Method, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::hint;
@@ -19,7 +19,13 @@ use crate::output;
 struct Row {
     id: serde_json::Value,
     target: String,
-    resolves: Option<Vec<IpAddr>>,
+    resolves: Option<Vec<String>>,
+}
+
+/// What a row that cannot be read in full is answered by.
+#[derive(Deserialize)]
+struct Named {
+    id: serde_json::Value,
 }
 
 #[derive(Serialize)]
@@ -29,6 +35,12 @@ struct VerdictRow {
     guard: Option<&'static str>,
     rule: Option<String>,
     effective: Option<Effective>,
+}
+
+impl VerdictRow {
+    fn deny(id: serde_json::Value, guard: Guard, rule: Option<String>) -> Self {
+        Self { id, verdict: "deny", guard: Some(guard.code()), rule, effective: None }
+    }
 }
 
 #[derive(Serialize)]
@@ -69,7 +81,10 @@ fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
 }
 
 /// A gate whose resolver has one answer, or the system's.
-fn gate(policy: &Policy, resolves: Option<Vec<IpAddr>>) -> Result<std::rc::Rc<Gate>, anyhow::Error> {
+pub(super) fn gate(
+    policy: &Policy,
+    resolves: Option<Vec<IpAddr>>,
+) -> Result<std::rc::Rc<Gate>, anyhow::Error> {
     let options = GateOptions {
         policy: policy.clone(),
         spending: policy::Spending::default(),
@@ -94,15 +109,24 @@ fn rows(policy: &Policy, method: &Method) -> Done {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        // The others are answered all the same; the first that cannot be read is told of at the end.
+        // Each row that says which it is has its answer; the first that cannot be read is told of at the end as well.
         let row: Row = match serde_json::from_slice(&line) {
             Ok(row) => row,
             Err(error) => {
+                if let Ok(Named { id }) = serde_json::from_slice(&line) {
+                    output::data(&serde_json::to_string(&VerdictRow::deny(id, Guard::Syntax, None))?)?;
+                }
                 unreadable.get_or_insert((number, error));
                 continue;
             }
         };
-        let verdict = egress::check(&gate(policy, row.resolves)?, method, &row.target)?;
+        // What is no address is none that could be dialled.
+        let addresses = row.resolves.map(|list| list.iter().map(|text| text.parse()).collect());
+        let Ok(resolves) = addresses.transpose() else {
+            output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Address, None))?)?;
+            continue;
+        };
+        let verdict = egress::check(&gate(policy, resolves)?, method, &row.target)?;
         let answer = match verdict.outcome {
             Ok((rule, target)) => VerdictRow {
                 id: row.id,
@@ -117,13 +141,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
                     query: target.query().map(str::to_owned),
                 }),
             },
-            Err(denial) => VerdictRow {
-                id: row.id,
-                verdict: "deny",
-                guard: Some(denial.guard.code()),
-                rule: denial.rule,
-                effective: None,
-            },
+            Err(denial) => VerdictRow::deny(row.id, denial.guard, denial.rule),
         };
         output::data(&serde_json::to_string(&answer)?)?;
     }

@@ -71,14 +71,15 @@ impl ChunkScanner {
         Ok(Step { framing: at, data: 0 })
     }
 
-    /// Scans all of a piece, its data with it; how much of the piece belongs to the body.
-    pub(crate) fn scan_whole(&mut self, piece: &[u8]) -> Result<usize, &'static str> {
-        let mut at = 0;
-        while at < piece.len() && !self.is_done() {
-            let step = self.scan(&piece[at..])?;
-            at += step.framing + step.data;
+    /// Scans all of a piece, its data with it: how much of the piece is framing of the body, and how much is data.
+    pub(crate) fn scan_whole(&mut self, piece: &[u8]) -> Result<Step, &'static str> {
+        let mut whole = Step { framing: 0, data: 0 };
+        while whole.framing + whole.data < piece.len() && !self.is_done() {
+            let step = self.scan(&piece[whole.framing + whole.data..])?;
+            whole.framing += step.framing;
+            whole.data += step.data;
         }
-        Ok(at)
+        Ok(whole)
     }
 
     fn step(&mut self, byte: u8) -> Result<State, &'static str> {
@@ -130,7 +131,8 @@ mod tests {
         let mut scanner = ChunkScanner::new(from);
         let mut total = 0;
         for part in body.chunks(piece) {
-            total += scanner.scan_whole(part)?;
+            let step = scanner.scan_whole(part)?;
+            total += step.framing + step.data;
             if scanner.is_done() {
                 return Ok(Some(total));
             }

@@ -151,11 +151,13 @@ impl Fields {
             .filter(|token| !USUAL.iter().any(|usual| token.eq_ignore_ascii_case(usual.as_bytes())))
             .map(|token| String::from_utf8_lossy(token).to_ascii_lowercase())
             .collect();
-        self.keep(|name| {
-            !HOP_BY_HOP.contains(&name)
-                && !CONTROL.contains(&name)
-                && !name.starts_with("x-lockgate-")
-                && !named.iter().any(|n| n == name)
+        let is_left = |name: &str| {
+            HOP_BY_HOP.contains(&name) || CONTROL.contains(&name) || name.starts_with("x-lockgate-")
+        };
+        // Servers that read fields as variables take `content_length` for the other (RFC 3875 §4.1.18).
+        self.keep(|name| match name.contains('_') {
+            false => !is_left(name) && !named.iter().any(|n| n == name),
+            true => !is_left(&name.replace('_', "-")) && !named.iter().any(|n| n == name),
         });
     }
 

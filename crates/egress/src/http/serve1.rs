@@ -68,15 +68,41 @@ pub(crate) async fn serve_requests(
             return writer.shutdown().await;
         }
         let framing = Framing::of(head.body, From::Agent);
-        let RequestHead { version, keep_alive, .. } = head;
+        let RequestHead { version, keep_alive, body: head_body, .. } = head;
         let asked = answer::Asked::by(&head.method);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, asked };
         let body = Incoming::Version1 { reader: &mut agent, framing };
         match handle(&gate, &via, Request { head, body }, answer).await? {
             After::KeepAlive => {}
-            After::Close => return writer.shutdown().await,
+            After::Close => {
+                writer.shutdown().await?;
+                if head_body != BodyLength::None {
+                    linger(&mut agent).await;
+                }
+                return Ok(());
+            }
         }
     }
+}
+
+/// How much of a body that nobody reads is taken in after its answer, and how long that may take.
+const MOST_LINGERED: usize = 16 * 1024 * 1024;
+const LINGERING: Duration = Duration::from_secs(2);
+
+/// Takes in what an agent still sends after its answer: closed at once, the connection would be reset, and most programs forget an
+/// answer over that before they have read it (RFC 9112 §9.6).
+async fn linger(agent: &mut Buffered<AgentReader>) {
+    let mut taken = 0;
+    let rest = async {
+        while let Ok(length @ 1..) = agent.fill(LINGERING).await {
+            taken += length;
+            agent.ahead.clear();
+            if taken > MOST_LINGERED {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGERING, rest).await;
 }
 
 /// A head that is refused before anybody knows where it wants to go: one record, one answer, and the end.
@@ -133,14 +159,24 @@ fn names_proxy(head: &RequestHead, here: Option<u16>) -> bool {
     })
 }
 
-/// Reads what there is of a chunked body before anything of the request goes on: one that begins malformed is refused as
-/// a whole. An agent that waits to be told to continue has sent nothing yet.
+/// Reads a chunked body up to its first data before anything of the request goes on, and looks at what came with that: one that
+/// begins malformed is refused as a whole. An agent that waits to be told to continue has sent nothing yet.
 async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> Result<(), &'static str> {
-    if head.body != BodyLength::Chunked || head.waits_to_go_on() {
+    if head.body != BodyLength::Chunked || head.waits_to_go_on() && agent.ahead.is_empty() {
         return Ok(());
     }
-    if agent.ahead.is_empty() {
-        agent.fill(WHOLE_HEAD).await.map_err(|_| "the body did not begin in time")?;
+    let mut scanner = ChunkScanner::new(From::Agent);
+    let mut looked_at = 0;
+    loop {
+        let step = scanner.scan_whole(&agent.ahead[looked_at..])?;
+        if step.data > 0 || scanner.is_done() {
+            return Ok(());
+        }
+        looked_at = agent.ahead.len();
+        match agent.fill(IDLE).await {
+            Ok(1..) => {}
+            Ok(0) => return Err("the body ended before it began"),
+            Err(_) => return Err("the body did not begin in time"),
+        }
     }
-    ChunkScanner::new(From::Agent).scan_whole(&agent.ahead).map(drop)
 }

@@ -21,7 +21,7 @@ use super::problem::After;
 use super::refuse::{TOO_SLOW, unreachable};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentReader;
-use super::upstream::{head_1, write};
+use super::upstream::{MOST_INTERIM, head_1, write};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
@@ -48,8 +48,14 @@ pub(super) async fn websocket(
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         };
         write(&mut writer, &head_1(sending, BodyLength::None, Some("websocket"))).await?;
-        let head = ResponseHead::read(&mut reader).await?;
-        Ok((reader, writer, head))
+        // Hints that come before (103) are for a page, and there is none.
+        for _ in 0..=MOST_INTERIM {
+            let head = ResponseHead::read(&mut reader).await?;
+            if !matches!(head.status, 100 | 102..=199) {
+                return Ok((reader, writer, head));
+            }
+        }
+        Err(io::Error::other("the upstream answers and answers before it answers"))
     };
     let (mut reader, writer, mut head) = match opened.await {
         Ok(opened) => opened,

@@ -23,7 +23,7 @@ use crate::inject::Sending;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
 /// How many answers may come before the answer.
-const MOST_INTERIM: usize = 16;
+pub(super) const MOST_INTERIM: usize = 16;
 /// How long a session may take to have room for another stream.
 const ROOM: Duration = Duration::from_secs(30);
 

@@ -101,7 +101,13 @@ async fn prepare(
         return Ok(None);
     };
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
-        own::refuse_elsewhere(sending, provider, target, form)?;
+        let refused = own::refuse_elsewhere(sending, provider, target, form);
+        if refused.is_err() && redeemable == Redeemable::Templates {
+            // What no field resolves is that before it stands in a wrong place. S0.50
+            let held = gate.credentials().of(provider.id()).await?;
+            place::fill(&mut sending.clone(), held.credential())?;
+        }
+        refused?;
     }
     if sending.method.as_str() == "TRACE" {
         // An answer to it repeats every header (C12).

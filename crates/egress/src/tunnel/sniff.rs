@@ -43,23 +43,35 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     // Servers skip empty lines before a request (RFC 9112 §2.2), so they hide nothing here.
     let start = bytes.iter().position(|b| !matches!(b, b'\r' | b'\n'))?;
     let bytes = &bytes[start..];
-    if !bytes.first()?.is_ascii_alphabetic() {
-        return Some(Carried::Other);
-    }
-    match bytes.iter().position(|b| *b == b'\n') {
-        Some(end) => Some(if is_request_line(&bytes[..end]) { Carried::Http } else { Carried::Other }),
-        // A method is letters up to a space; anything else was never going to be a request.
-        None if !bytes.iter().take_while(|b| **b != b' ').all(|b| b.is_ascii_alphabetic() || *b == b'-') => {
-            Some(Carried::Other)
-        }
-        None if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
-        None => None,
+    let line = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
+    let is_whole = line.len() < bytes.len();
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    match words.next() {
+        // What has no method was never going to be a request.
+        Some(method) if !method.iter().all(|b| is_token(*b)) => Some(Carried::Other),
+        Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
+        _ if is_whole => Some(Carried::Other),
+        _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
+        _ => None,
     }
 }
 
-fn is_request_line(line: &[u8]) -> bool {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0") || line.ends_with(b" HTTP/2.0")
+/// Whether some server could take a line for that of a request, though it be none by the letter: with another version, with blanks
+/// around it, or in the form of HTTP/0.9. It is read strictly, and refused there; taken for something else it would be carried unread,
+/// and `Host` could name another than the one that was granted (E10).
+fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    let begins = |word: &[u8], with: &[u8]| {
+        word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with))
+    };
+    let Some(target) = words.next() else { return false };
+    let is_oldest =
+        method.eq_ignore_ascii_case(b"GET") && (target.starts_with(b"/") || begins(target, b"http"));
+    is_oldest || begins(target, b"HTTP/") || words.any(|word| begins(word, b"HTTP/"))
+}
+
+/// The characters of a method (RFC 9110 §5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Reads until it is clear what the connection carries.
@@ -86,6 +98,24 @@ mod tests {
     fn protocols_are_told_apart() {
         assert_eq!(judge(b"GET / HTTP/1.1\r\n"), Some(Carried::Http));
         assert_eq!(judge(b"GET / HT"), None);
+        // E10: what some servers read as a request is one.
+        for line in [
+            "GET / HTTP/1.2",
+            "GET / HTTP/1.01",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+            "\tGET\t/\tHTTP/1.1",
+            "GET / http/1.1",
+            "FOO2 / HTTP/1.1 x",
+            "GET /",
+            "get http://a.example/",
+            "GET HTTP/1.1",
+        ] {
+            assert_eq!(judge(format!("{line}\r\nHost: b\r\n\r\n").as_bytes()), Some(Carried::Http), "{line}");
+        }
+        assert_eq!(judge(b"*1\r\n$4\r\nPING\r\n"), Some(Carried::Other));
+        assert_eq!(judge(b"AMQP\0\0\x09\x01"), Some(Carried::Other));
+        assert_eq!(judge(b"OPTIONS rtsp://a.example RTSP/1.0\r\n"), Some(Carried::Other));
         assert_eq!(judge(b"GET key\r\n"), Some(Carried::Other)); // a Redis command
         assert_eq!(judge(b"SSH-2.0-x\r\n"), Some(Carried::Other));
         assert_eq!(judge(b"\0\0\0\x08\x04\xd2\x16\x2f"), Some(Carried::Other)); // PostgreSQL asking for TLS

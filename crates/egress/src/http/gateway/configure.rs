@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{left, noted, refusal, whole};
+use super::{left, noted, refusal, too_large, whole};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -48,10 +48,13 @@ pub(super) async fn configure(
         return answer.reply(refuse(why), left(&request)).await;
     }
     let body = tokio::time::timeout(WITHIN, whole(&request.head, &mut request.body, &mut answer, LARGEST));
-    let Ok(Ok(Some(body))) = body.await else {
-        gate.credentials().configure_later();
-        let reply = noted(gate, &request.head, refusal(413, "http_framing", "Request body too large"));
-        return answer.reply(reply, After::Close).await;
+    let (body, _room) = match body.await {
+        Ok(Ok(Ok(held))) => held,
+        refused => {
+            gate.credentials().configure_later();
+            let reply = if let Ok(Ok(Err(reply))) = refused { reply } else { too_large() };
+            return answer.reply(noted(gate, &request.head, reply), After::Close).await;
+        }
     };
     let configuration: Configuration = match serde_json::from_slice(&body) {
         Ok(configuration) => configuration,

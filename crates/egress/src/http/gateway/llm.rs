@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{left, no_room, noted, refusal, room, whole};
+use super::{left, noted, refusal, whole};
 use crate::exchange::{self, Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -28,6 +28,10 @@ const LARGEST: usize = 32 * 1024 * 1024;
 /// How long an answer may take (REQUIREMENTS, literal behaviour).
 const WITHIN: Duration = Duration::from_secs(300);
 
+/// By whose names models are asked for, and who of them has the models of others under their makers' names (S4.46).
+const VENDORS: [&str; 3] = ["anthropic", "openai", RESELLER];
+const RESELLER: &str = "openrouter";
+
 /// Answers `/llm/*`.
 pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answer<'_>) -> io::Result<After> {
     let models: Vec<_> = gate.policy().providers().filter(|p| p.llm().is_some()).cloned().collect();
@@ -39,15 +43,19 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answe
             .await;
     }
     let Request { mut head, mut body } = request;
-    let Some(_room) = room(head.body, LARGEST) else {
-        return answer.reply(noted(gate, &head, no_room()), After::Close).await;
-    };
-    let Some(written) = whole(&head, &mut body, &mut answer, LARGEST).await? else {
-        let reply = noted(gate, &head, refusal(413, "http_framing", "Request body too large"));
-        return answer.reply(reply, After::Close).await;
+    let (written, _room) = match whole(&head, &mut body, &mut answer, LARGEST).await? {
+        Ok(held) => held,
+        Err(refused) => return answer.reply(noted(gate, &head, refused), After::Close).await,
     };
     let rest = head.target.strip_prefix("/llm").unwrap_or("").trim_start_matches('/').to_owned();
     let (model, written) = routed(&written, &models);
+    if let Some(other) = model.as_deref().filter(|name| !models.iter().any(|p| p.id().as_str() == *name)) {
+        let why = format!("the model is of `{other}`, and the run declares no such provider");
+        let denial = Denial::new(Guard::Provider, why).with_hint(format!("lockgate run --provider {other}"));
+        let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &rest, denial);
+        let request = Request { head, body: Incoming::Whole(None) };
+        return deny(gate, &request, answer, &denial, &rest).await;
+    }
     let provider = model.and_then(|name| models.iter().find(|p| p.id().as_str() == name));
     let Some(provider) = provider.or_else(|| by_path(&rest, &models)) else {
         let why = "name the model as provider/model, as in anthropic/claude-sonnet-4-5";
@@ -94,9 +102,12 @@ fn routed(body: &Bytes, models: &[std::sync::Arc<Provider>]) -> (Option<String>,
     let Ok(Named { model: Some(raw) }) = serde_json::from_slice::<Named<'_>>(body) else { return unchanged };
     let Ok(name) = serde_json::from_str::<String>(raw.get()) else { return unchanged };
     let known = |first: &str| models.iter().any(|p| p.id().as_str() == first);
-    let Some((first, model)) = name.split_once('/').filter(|(first, _)| known(first)) else {
-        return unchanged;
-    };
+    let Some((first, model)) = name.split_once('/') else { return unchanged };
+    if !known(first) {
+        // Whose it is, is said: nobody else is asked for it, but one who has the models of others (S4.46).
+        let is_elsewhere = VENDORS.contains(&first) && !known(RESELLER);
+        return if is_elsewhere { (Some(first.to_owned()), None) } else { unchanged };
+    }
     // The raw text is a part of the body: its place is where it begins.
     let at = raw.get().as_ptr() as usize - body.as_ptr() as usize;
     let named = Value::String(model.to_owned()).to_string();

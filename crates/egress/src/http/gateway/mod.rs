@@ -111,13 +111,37 @@ thread_local! {
     static ROOM: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_HELD));
 }
 
-/// Room for a body of a request: as much as it says it has, or may have. Nothing if others take all there is.
-fn room(length: BodyLength, most: usize) -> Option<OwnedSemaphorePermit> {
-    let octets = match length {
-        BodyLength::None => 0,
-        BodyLength::Sized(size) => usize::try_from(size).unwrap_or(usize::MAX).min(most),
-        BodyLength::Chunked => most,
-    };
+/// What a body that does not say how long it is takes at a time, in octets.
+const AT_A_TIME: usize = 64 * 1024;
+
+/// Room for a body of a request, given back when this is dropped.
+struct Room {
+    permit: OwnedSemaphorePermit,
+    octets: usize,
+}
+
+impl Room {
+    /// As much as a body says it has; one that does not say takes more as it comes. Nothing if others take all there is.
+    fn take(length: BodyLength, most: usize) -> Option<Self> {
+        let octets = match length {
+            BodyLength::None => 0,
+            BodyLength::Sized(size) => usize::try_from(size).unwrap_or(usize::MAX).min(most),
+            BodyLength::Chunked => AT_A_TIME.min(most),
+        };
+        Some(Self { permit: permit(octets)?, octets })
+    }
+
+    /// Takes more, where a body needs it.
+    fn grow_to(&mut self, octets: usize) -> Option<()> {
+        while self.octets < octets {
+            self.permit.merge(permit(AT_A_TIME)?);
+            self.octets += AT_A_TIME;
+        }
+        Some(())
+    }
+}
+
+fn permit(octets: usize) -> Option<OwnedSemaphorePermit> {
     let kibibytes = u32::try_from(octets.div_ceil(1024)).unwrap_or(u32::MAX);
     ROOM.with(Arc::clone).try_acquire_many_owned(kibibytes).ok()
 }
@@ -127,22 +151,32 @@ fn no_room() -> Reply {
     refusal(429, "http_framing", "the gateway holds as many requests as it has room for; try again")
 }
 
-/// A whole body, or nothing if it is larger than `most`. Who waits to be told to send it is told.
+/// The answer to a body that is larger than it may be.
+fn too_large() -> Reply {
+    refusal(413, "http_framing", "Request body too large")
+}
+
+/// A whole body with its room, or the answer where it is larger than `most` or there is no room. Who waits to be told to send it is
+/// told.
 async fn whole(
     head: &RequestHead,
     body: &mut Incoming<'_, AgentReader>,
     answer: &mut Answer<'_>,
     most: usize,
-) -> io::Result<Option<Bytes>> {
+) -> io::Result<Result<(Bytes, Room), Reply>> {
+    let Some(mut room) = Room::take(head.body, most) else { return Ok(Err(no_room())) };
     if head.waits_to_go_on() {
         answer.go_on().await?;
     }
     let mut all = BytesMut::new();
     while let Some(piece) = body.next().await? {
         if all.len() + piece.len() > most {
-            return Ok(None);
+            return Ok(Err(too_large()));
+        }
+        if room.grow_to(all.len() + piece.len()).is_none() {
+            return Ok(Err(no_room()));
         }
         all.extend_from_slice(&piece);
     }
-    Ok(Some(all.freeze()))
+    Ok(Ok((all.freeze(), room)))
 }

@@ -10,7 +10,7 @@ use credential::{Place, substitute};
 use policy::{Denial, Guard, Placeholders, Plane, Target};
 
 use super::ask::Ask;
-use super::{left, no_room, refusal, room, template, whole};
+use super::{left, refusal, template, whole};
 use crate::credentials::unfit;
 use crate::exchange::{Asked, Exchange, Ready};
 use crate::gate::Gate;
@@ -90,12 +90,14 @@ pub(super) async fn proxy(
         return forward(gate, exchange, &target, sending, request, answer, terms).await;
     }
     let Request { mut head, mut body } = request;
-    let Some(_room) = room(head.body, LARGEST_BODY) else {
-        return answer.reply(no_room(), After::Close).await;
-    };
-    let Some(written) = whole(&head, &mut body, &mut answer, LARGEST_BODY).await? else {
-        exchange.refuse(Denial::new(Guard::Framing, "Request body too large"));
-        return answer.reply(refusal(413, "http_framing", "Request body too large"), After::Close).await;
+    let (written, _room) = match whole(&head, &mut body, &mut answer, LARGEST_BODY).await? {
+        Ok(held) => held,
+        Err(refused) => {
+            let why =
+                if refused.status == 413 { "Request body too large" } else { "the gateway has no room" };
+            exchange.refuse(Denial::new(Guard::Framing, why));
+            return answer.reply(refused, After::Close).await;
+        }
     };
     let place = place_of(sending.fields.text("content-type").unwrap_or(""));
     let held = exchange.held().cloned();
