@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::nearest::did_you_mean;
 use crate::pattern::Width;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
@@ -34,8 +35,11 @@ impl Preset {
         let mut all = table()?;
         let known: Vec<String> = all.keys().cloned().collect();
         all.remove(name).ok_or_else(|| {
-            ConfigError::new(origin, field, format!("there is no preset `{name}`"))
-                .with_hint(format!("the presets are {}", known.join(", ")))
+            ConfigError::new(origin, field, format!("there is no preset `{name}`")).with_hint(format!(
+                "{}the presets are {}",
+                did_you_mean(name, known.iter().map(String::as_str)),
+                known.join(", ")
+            ))
         })
     }
 }
@@ -89,8 +93,11 @@ pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<Provider
     let mut all = data()?.provider;
     let known: Vec<String> = all.keys().cloned().collect();
     let found = all.remove(name).ok_or_else(|| {
-        ConfigError::new(origin, field, format!("there is no provider `{name}`"))
-            .with_hint(format!("the providers are {}; one of your own is a [[provider]]", known.join(", ")))
+        ConfigError::new(origin, field, format!("there is no provider `{name}`")).with_hint(format!(
+            "{}the providers are {}; one of your own is a [[provider]]",
+            did_you_mean(name, known.iter().map(String::as_str)),
+            known.join(", ")
+        ))
     })?;
     Ok(ProviderConfig { id: name.into(), ..found })
 }

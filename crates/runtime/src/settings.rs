@@ -16,6 +16,8 @@ const MANAGED: &str = "/etc/lockgate/policy.toml";
 /// The project's file.
 const PROJECT: &str = "lockgate.toml";
 /// The variable by which existing set-ups name the agent's image. S1.6, S1.44
+/// The variable of existing set-ups that bounds every run, and the one of its fields that this program has. S1.34
+const RUN_LIMITS: &str = "PLATFORM_RUN_LIMITS";
 const IMAGE: &str = "PI_IMAGE";
 /// The variable that names the organisation whose keys are used, where nothing else does. S1.27
 const ORGANISATION: &str = "LOCKGATE_ORG";
@@ -157,8 +159,10 @@ fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    let mut config: RunConfig = toml::from_str(text)
-        .map_err(|e| Error::ParseSettings { path: path.into(), why: e.to_string().trim_end().to_owned() })?;
+    let mut config: RunConfig = toml::from_str(text).map_err(|e| {
+        let meant = policy::did_it_mean(e.message()).map(|meant| format!("\n{meant}")).unwrap_or_default();
+        Error::ParseSettings { path: path.into(), why: format!("{}{meant}", e.to_string().trim_end()) }
+    })?;
     // Whoever approves a file approves what it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());

@@ -17,7 +17,7 @@ use sys::mount::{self, Depth, Flags};
 
 pub(crate) use self::hold::hold_absent;
 use self::placeholder::is_placeholder;
-pub(crate) use self::placeholder::release;
+pub(crate) use self::placeholder::{Placeholder, release};
 pub(crate) use self::stock::Stock;
 use crate::error::Error;
 use crate::source;

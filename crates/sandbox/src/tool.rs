@@ -59,7 +59,8 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
         return Err(Error::Refused {
             what: format!("there is no tool `{name}`"),
             remedy: Some(format!(
-                "the tools are {}; anything else can be mounted with --mount",
+                "{}the tools are {}; anything else can be mounted with --mount",
+                policy::did_you_mean(name, known.iter().copied()),
                 known.join(", ")
             )),
         });

@@ -6,13 +6,12 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
-use crate::protect::Stock;
+use crate::protect::{Placeholder, Stock};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ pub struct UndoLog {
     /// Where placeholders come from and go to.
     pub(crate) stock: Stock,
     /// Those that this run holds, and locks.
-    pub(crate) held: Vec<(PathBuf, OwnedFd)>,
+    pub(crate) held: Vec<Placeholder>,
 }
 
 /// Whose things are given back.

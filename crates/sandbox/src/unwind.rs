@@ -62,8 +62,8 @@ impl UndoLog {
         match undo {
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Placeholder(path) => {
-                let held = self.held.iter().position(|(held, _)| held == path);
-                let held = held.map(|at| self.held.swap_remove(at).1);
+                let held = self.held.iter().position(|held| held.path == *path);
+                let held = held.map(|at| self.held.swap_remove(at));
                 protect::release(path, held, &mut self.stock)
             }
             Undo::Written(path) => match Changes::discard(path) {

@@ -103,7 +103,8 @@ pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
         .map_err(|e| refused(format!("the table of built-in tools: {}", e.message()), None))?;
     let known: Vec<&str> = table.tool.iter().map(|tool| tool.name.as_str()).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let remedy = format!("the built-in tools are {}", known.join(", "));
+        let meant = policy::did_you_mean(name, known.iter().copied());
+        let remedy = format!("{meant}the built-in tools are {}", known.join(", "));
         return Err(refused(format!("there is no built-in tool `{}`", name.escape_debug()), Some(remedy)));
     }
     Ok(table.tool.into_iter().filter(|tool| names.contains(&tool.name)).collect())

@@ -1,12 +1,14 @@
 //! Which of the protected names are held in one workspace: those that are not there. Runs on the host's side, before the sandbox
 //! is made; what holds a name is a placeholder, and this file never makes one itself.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Gid, Uid};
+use rustix::io::Errno;
 
-use super::placeholder::{self, Kind, Place, is_placeholder};
+use super::placeholder::{self, Kind, Place, Placeholder, is_placeholder};
 use super::{Row, WhenAbsent, refuse_links, rows_but, rows_there};
 use crate::error::Error;
 use crate::source;
@@ -15,25 +17,55 @@ use crate::vigil::Vigil;
 
 /// Holds every absent name that must not appear, and tells when what is protected is replaced. The log keeps what holds them.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Vigil, Error> {
-    let root = source::open(workspace)?;
+    let root = Arc::new(source::open(workspace)?);
     refuse_links(root.as_fd(), open)?;
     let free = absent(root.as_fd(), open);
     // Before any of them is made.
     undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(&row.path))));
-    let owner = placeholder::owner_to_be(root.as_fd());
+    let owner = placeholder::owner_to_be(&root);
+    undo.stock.of(&root);
     for row in free {
-        let place = Place { root: root.as_fd(), path: &row.path, kind: kind(row.when_absent), owner };
-        let locked = placeholder::hold(&place, &mut undo.stock).map_err(|errno| Error::Source {
-            path: workspace.join(&row.path),
-            why: format!("its name could not be held: {}", std::io::Error::from(errno)),
-        })?;
-        undo.held.extend(locked.map(|locked| (workspace.join(&row.path), locked)));
+        let path = workspace.join(&row.path);
+        let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
+        undo.held.extend(locked.map(|(parent, opened)| Placeholder { path, parent, opened }));
     }
     let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path).collect();
     Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| Error::Refused {
         what: format!("what is protected in {} cannot be watched: {error}", workspace.display()),
         remedy: Some("switch fs.dir-notify-enable on, or use --workspace-mode overlay".into()),
     })
+}
+
+fn hold(
+    root: &Arc<OwnedFd>,
+    row: &Row,
+    owner: Option<(Uid, Gid)>,
+    undo: &mut UndoLog,
+) -> rustix::io::Result<Option<(Arc<OwnedFd>, OwnedFd)>> {
+    let Some(name) = row.path.file_name() else { return Ok(None) };
+    let Some(parent) = placeholder::parent_of(root, &row.path)? else { return Ok(None) };
+    let place = Place { parent: &parent, name, kind: kind(row.when_absent), owner };
+    let held = placeholder::hold(&place, &mut undo.stock)?;
+    Ok(held.map(|opened| (parent, opened)))
+}
+
+fn unheld(path: &Path, errno: Errno) -> Error {
+    match errno {
+        Errno::ACCESS => Error::Refused {
+            what: format!(
+                "`{}` cannot be kept from the command: its folder is read-only by its mode alone, which its owner can change",
+                path.display()
+            ),
+            remedy: Some("make the folder writable for you (chmod u+w), or use --workspace-mode ro".into()),
+        },
+        errno => {
+            let why = match errno {
+                Errno::BUSY => "somebody keeps it locked".into(),
+                errno => std::io::Error::from(errno).to_string(),
+            };
+            Error::Source { path: path.into(), why: format!("its name could not be held: {why}") }
+        }
+    }
 }
 
 /// The rows whose names are to be held.
@@ -106,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn what_held_a_name_is_used_again() {
-        use std::os::unix::fs::{DirEntryExt, MetadataExt, PermissionsExt};
+    fn what_held_a_name_is_used_again_in_the_same_workspace() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
         let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let stock = state.path().join("stock");
@@ -116,34 +148,82 @@ mod tests {
         let inode = || std::fs::metadata(&name).map(|it| (it.ino(), it.permissions().mode() & 0o7777)).ok();
         hold_absent(folder.path(), &[], &mut undo).unwrap();
         let first = inode().unwrap();
-        assert_eq!((undo.unwind(), inode()), (Vec::new(), None));
-        let stocked = || std::fs::read_dir(&stock).unwrap().count();
-        let count = stocked();
+        assert_eq!((undo.unwind(), inode(), first.1), (Vec::new(), None, 0o500));
+        let stocks = || std::fs::read_dir(&stock).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+        let stocked = |at: &Path| std::fs::read_dir(at).unwrap().count();
+        let own = stocks().pop().unwrap();
+        let count = stocked(&own);
         assert!(count > 5, "{count}");
-        // The same ones, whole; two runs at once need as many more, and what is somebody's own by then is not taken.
-        let (mut undo, mut beside) = (log(), log());
-        hold_absent(folder.path(), &[], &mut undo).unwrap();
+        // Nobody else's: whoever had one open, in a run over a folder above, could write into it there.
         let elsewhere = tempfile::tempdir().unwrap();
+        let mut beside = log();
         hold_absent(elsewhere.path(), &[], &mut beside).unwrap();
-        assert_eq!((stocked(), first.1), (0, 0o500));
+        assert_eq!(stocked(&own), count);
+        // The same ones; what is somebody's own by the end is not taken, nor what somebody wrote into.
+        let mut undo = log();
+        hold_absent(folder.path(), &[], &mut undo).unwrap();
         let inodes =
-            |at: &Path| std::fs::read_dir(at).unwrap().map(|it| it.unwrap().ino()).collect::<Vec<_>>();
-        assert!(inodes(folder.path()).contains(&first.0));
+            std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().metadata().unwrap().ino());
+        assert!(stocked(&own) == 0 && inodes.into_iter().any(|inode| inode == first.0));
         std::fs::remove_dir(&name).unwrap();
         std::fs::create_dir(&name).unwrap();
-        std::fs::set_permissions(elsewhere.path().join(".envrc"), PermissionsExt::from_mode(0o700)).unwrap();
-        std::fs::write(elsewhere.path().join(".envrc/mine"), "").unwrap();
-        std::fs::set_permissions(elsewhere.path().join(".envrc"), PermissionsExt::from_mode(0o500)).unwrap();
+        let written = folder.path().join(".envrc");
+        for mode in [0o700, 0o500] {
+            std::fs::set_permissions(&written, PermissionsExt::from_mode(mode)).unwrap();
+            let _ = std::fs::write(written.join("mine"), "");
+        }
         assert_eq!((undo.unwind(), beside.unwind()), (Vec::new(), Vec::new()));
-        assert!(name.is_dir() && elsewhere.path().join(".envrc/mine").exists());
-        assert_eq!(stocked(), 2 * count - 2);
-        // A run that is killed has its own removed, and what cannot be moved is made.
-        hold_absent(elsewhere.path(), &[], &mut log()).unwrap();
-        assert!(elsewhere.path().join(".git").exists());
-        let lines = format!("placeholder {}\n", elsewhere.path().join(".git").display());
-        assert_eq!(
-            (UndoLog::recover(&lines).unwind(), elsewhere.path().join(".git").exists()),
-            (Vec::new(), false)
-        );
+        assert!(name.is_dir() && written.join("mine").exists() && !elsewhere.path().join(".git").exists());
+        assert_eq!((stocked(&own), stocks().len()), (count - 2, 2));
+        // Files are never kept: they may have another name.
+        std::fs::create_dir(elsewhere.path().join(".git")).unwrap();
+        let mut undo = log();
+        hold_absent(elsewhere.path(), &[], &mut undo).unwrap();
+        let commondir = elsewhere.path().join(".git/commondir");
+        assert_eq!(std::fs::read(&commondir).unwrap(), b".\n");
+        assert_eq!((undo.unwind(), commondir.exists()), (Vec::new(), false));
+        let kept = stocks().into_iter().flat_map(|at| std::fs::read_dir(at).unwrap());
+        assert!(kept.into_iter().all(|it| it.unwrap().file_type().unwrap().is_dir()));
+    }
+
+    #[test]
+    fn what_a_killed_run_held_is_removed_and_no_link_is_followed() {
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+
+        let (folder, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let undo = |name: &str| {
+            let line =
+                format!("placeholder {}\n", folder.path().canonicalize().unwrap().join(name).display());
+            UndoLog::recover(&line).unwind()
+        };
+        let empty = |at: &Path| std::fs::DirBuilder::new().mode(0o500).create(at).unwrap();
+        empty(&folder.path().join(".git"));
+        assert_eq!((undo(".git"), folder.path().join(".git").exists()), (Vec::new(), false));
+        empty(&victim.path().join("hooks"));
+        symlink(victim.path(), folder.path().join(".git")).unwrap();
+        assert_eq!((undo(".git/hooks"), victim.path().join("hooks").exists()), (Vec::new(), true));
+        // Nor when names are held: what is behind a link is not there.
+        let root = Arc::new(source::open(&folder.path().canonicalize().unwrap()).unwrap());
+        assert!(placeholder::parent_of(&root, Path::new(".git/hooks")).unwrap().is_none());
+        // A folder that only its mode makes read-only is its owner's to change, and the command has the owner's rights.
+        if !rustix::process::geteuid().is_root() {
+            let closed = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o555)).unwrap();
+            let error = hold_absent(closed.path(), &[], &mut UndoLog::in_memory()).unwrap_err();
+            assert!(matches!(error, Error::Refused { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_somebody_keeps_is_not_waited_for_without_end() {
+        use std::os::unix::fs::DirBuilderExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(".vscode");
+        std::fs::DirBuilder::new().mode(0o500).create(&name).unwrap();
+        let theirs = std::fs::File::open(&name).unwrap();
+        rustix::fs::flock(&theirs, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let error = hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).unwrap_err();
+        assert!(error.to_string().contains("keeps it locked"), "{error}");
     }
 }

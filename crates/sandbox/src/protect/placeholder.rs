@@ -3,12 +3,18 @@
 //! It is an empty directory or a file that nobody may write to, and each run in the workspace holds a shared lock on it, so that
 //! the last of them takes it away. Git does not see empty directories, so nothing of this enters a commit. What is somebody's
 //! own is never taken for one.
+//!
+//! Everything is done in a directory that was opened beneath the workspace without following a link, and by a bare name: whoever
+//! can write in that directory can have nothing done elsewhere.
 
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::stock::Stock;
@@ -36,51 +42,98 @@ const DOT: &[u8] = b".\n";
 
 /// Where one is to be, and whose.
 pub(super) struct Place<'a> {
-    pub(super) root: BorrowedFd<'a>,
-    pub(super) path: &'a Path,
+    pub(super) parent: &'a Arc<OwnedFd>,
+    pub(super) name: &'a OsStr,
     pub(super) kind: Kind,
     pub(super) owner: Option<(Uid, Gid)>,
 }
 
+/// One that this run holds: where, and locked.
+#[derive(Debug)]
+pub(crate) struct Placeholder {
+    pub(crate) path: PathBuf,
+    pub(super) parent: Arc<OwnedFd>,
+    pub(super) opened: OwnedFd,
+}
+
 /// How often a name is tried for that other runs in the workspace let go of at the same moment.
 const TRIES: usize = 64;
+/// How long somebody may keep a lock: a run that takes one away needs no more.
+const LOCK_TRIES: usize = 1000;
+const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Holds one name; nothing where it is there, or nobody can make it.
-pub(super) fn hold(place: &Place<'_>, stock: &mut Stock) -> rustix::io::Result<Option<OwnedFd>> {
-    let Place { root, path, kind, owner } = *place;
-    if let Some(placed) = stock.place(place) {
-        rustix::fs::flock(&placed, FlockOperation::LockShared)?;
-        if is_at(root, path, &placed)? {
-            return Ok(Some(placed));
-        }
+/// The directory in which a path's last name is, beneath a workspace; nothing where it is not there, or behind a link.
+pub(super) fn parent_of(root: &Arc<OwnedFd>, path: &Path) -> rustix::io::Result<Option<Arc<OwnedFd>>> {
+    match path.parent() {
+        None => Ok(Some(Arc::clone(root))),
+        Some(parent) if parent.as_os_str().is_empty() => Ok(Some(Arc::clone(root))),
+        Some(parent) => open_directory(root, parent, ResolveFlags::BENEATH),
     }
+}
+
+fn open_directory(
+    root: impl AsFd,
+    path: &Path,
+    within: ResolveFlags,
+) -> rustix::io::Result<Option<Arc<OwnedFd>>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = within | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+        Ok(opened) => Ok(Some(Arc::new(opened))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Holds one name; nothing where it is there, or nobody inside could make it.
+pub(super) fn hold(place: &Place<'_>, stock: &mut Stock) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut from_stock = stock.place(place);
     for _ in 0..TRIES {
-        let locked = match make(root, path, kind) {
-            Ok(()) => give(root, path, owner).and_then(|()| lock(root, path)),
-            Err(Errno::EXIST) if is_placeholder(root, path) => lock(root, path),
-            // It is there, or its parent is not, or nobody can write here: then the agent cannot make it either.
-            Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
-                return Ok(None);
-            }
+        let made = match from_stock.take() {
+            Some(placed) => Ok(placed),
+            None => make(place),
+        };
+        let opened = match made {
+            Ok(opened) => opened,
+            Err(Errno::EXIST) => match look(place) {
+                Ok(opened) if kind_of(&opened).is_some() => opened,
+                // It is there, and somebody's own.
+                Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Ok(None),
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno),
+            },
+            // Whoever owns the directory can write there after a `chmod`, and the command has the owner's rights.
+            Err(Errno::ACCESS) if is_own(place.parent)? => return Err(Errno::ACCESS),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(errno) => return Err(errno),
         };
-        match locked {
-            // Another run may have taken it away before the lock was ours: then it holds nothing.
-            Ok(locked) if is_at(root, path, &locked)? => return Ok(Some(locked)),
-            Ok(_) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
+        lock(&opened)?;
+        // Another run may have taken it away before the lock was ours: then it holds nothing.
+        if is_at(place.parent, place.name, &opened)? {
+            return Ok(Some(opened));
         }
     }
     Err(Errno::BUSY)
 }
 
 /// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise.
-pub(crate) fn release(path: &Path, held: Option<OwnedFd>, stock: &mut Stock) -> std::io::Result<()> {
-    let was_looked_up = held.is_none();
-    let opened = match held.map_or_else(|| rustix::fs::open(path, LOOK, Mode::empty()), Ok) {
-        Ok(opened) => opened,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
+pub(crate) fn release(path: &Path, held: Option<Placeholder>, stock: &mut Stock) -> std::io::Result<()> {
+    let Some(name) = path.file_name() else { return Ok(()) };
+    let (parent, opened) = match held {
+        Some(Placeholder { parent, opened, .. }) => (parent, opened),
+        None => {
+            let above = path.parent().unwrap_or(Path::new("/"));
+            let Some(parent) = open_directory(rustix::fs::CWD, above, ResolveFlags::empty())? else {
+                return Ok(());
+            };
+            match rustix::fs::openat(&parent, name, LOOK, Mode::empty()) {
+                Ok(opened) => (parent, opened),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+                    return Ok(());
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     };
     let stat = rustix::fs::fstat(&opened)?;
     let kind = if FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -89,54 +142,72 @@ pub(crate) fn release(path: &Path, held: Option<OwnedFd>, stock: &mut Stock) -> 
     } else {
         kind_of(&opened)
     };
-    let is_there = was_looked_up || is_at(rustix::fs::CWD, path, &opened)?;
-    let Some(kind) = kind.filter(|_| is_there) else { return Ok(()) }; // somebody's own by now
+    let Some(kind) = kind else { return Ok(()) }; // somebody's own by now
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     }
-    if stock.take_back(&opened, kind, path)? {
+    if !is_at(&parent, name, &opened)?
+        || kind == Kind::Directory && stock.take_back(&opened, &parent, name)?
+    {
         return Ok(());
     }
-    let removed = match kind {
-        Kind::Directory => rustix::fs::rmdir(path),
-        Kind::Dot | Kind::Void => rustix::fs::unlink(path),
-    };
-    match removed {
+    let how = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    match rustix::fs::unlinkat(&parent, name, how) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Who is to own what root makes in somebody's folder: they, and so the run. Nobody where it is theirs anyway.
-pub(super) fn owner_to_be(root: BorrowedFd<'_>) -> Option<(Uid, Gid)> {
-    let (uid, gid) = source::owner(root).ok()?;
+pub(super) fn owner_to_be(root: impl AsFd) -> Option<(Uid, Gid)> {
+    let (uid, gid) = source::owner(root.as_fd()).ok()?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let own = (rustix::process::geteuid(), rustix::process::getegid());
     (own.0.is_root() && own != (uid, gid)).then_some((uid, gid))
 }
 
-fn make(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> rustix::io::Result<()> {
-    let content = match kind {
-        Kind::Directory => return rustix::fs::mkdirat(root, path, Mode::from_raw_mode(DIRECTORY_MODE)),
+/// Makes one, and gives it to whom it is for: by descriptor, so that nothing else is.
+fn make(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+    let content = match place.kind {
+        Kind::Directory => {
+            rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
+            let opened = look(place)?;
+            return match kind_of(&opened) == Some(Kind::Directory) && is_own(&opened)? {
+                true => own(&opened, place.owner).map(|()| opened),
+                false => Err(Errno::EXIST),
+            };
+        }
         Kind::Dot => DOT,
         Kind::Void => b"",
     };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
-    if content.is_empty() { Ok(()) } else { rustix::io::write(&file, content).map(drop) }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(place.parent, place.name, flags, Mode::from_raw_mode(FILE_MODE))?;
+    if !content.is_empty() {
+        rustix::io::write(&file, content)?;
+    }
+    own(&file, place.owner).map(|()| file)
 }
 
-fn give(root: BorrowedFd<'_>, path: &Path, owner: Option<(Uid, Gid)>) -> rustix::io::Result<()> {
-    let Some((uid, gid)) = owner else { return Ok(()) };
-    rustix::fs::chownat(root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+/// Gives one to whoever is to own it: the workspace's owner where root runs, and oneself again after that.
+pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Result<()> {
+    let (uid, gid) = owner.unwrap_or_else(|| (rustix::process::geteuid(), rustix::process::getegid()));
+    let stat = rustix::fs::fstat(opened)?;
+    if (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw()) || owner.is_none() && !uid.is_root() {
+        return Ok(());
+    }
+    rustix::fs::fchown(opened, Some(uid), Some(gid))
+}
+
+fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(rustix::fs::fstat(opened)?.st_uid == rustix::process::geteuid().as_raw())
 }
 
 /// Whether what was opened is what a name leads to.
-pub(super) fn is_at(root: BorrowedFd<'_>, path: &Path, opened: &OwnedFd) -> rustix::io::Result<bool> {
+pub(super) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
     let opened = rustix::fs::fstat(opened)?;
-    match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
+    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
         Err(errno) => Err(errno),
@@ -147,8 +218,14 @@ pub(super) fn is_at(root: BorrowedFd<'_>, path: &Path, opened: &OwnedFd) -> rust
 pub(super) const LOOK: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-pub(super) fn is_placeholder(root: BorrowedFd<'_>, path: &Path) -> bool {
-    rustix::fs::openat(root, path, LOOK, Mode::empty()).is_ok_and(|opened| kind_of(&opened).is_some())
+fn look(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(place.parent, place.name, LOOK, Mode::empty())
+}
+
+pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> bool {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve)
+        .is_ok_and(|opened| kind_of(&opened).is_some())
 }
 
 /// Whether something may be a placeholder by its mode alone.
@@ -174,9 +251,12 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
     }
 }
 
-/// Whether nothing is in a directory that was opened just for that, and of which nothing was read.
+/// Whether nothing is in a directory.
 pub(super) fn is_empty(directory: &OwnedFd) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 512];
+    if rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0)).is_err() {
+        return false;
+    }
     let mut entries = RawDir::new(directory, &mut buffer);
     while let Some(entry) = entries.next() {
         match entry {
@@ -187,24 +267,23 @@ pub(super) fn is_empty(directory: &OwnedFd) -> bool {
     true
 }
 
-/// Makes of one that was moved what holds a name.
-pub(super) fn settle(opened: &OwnedFd, kind: Kind) -> rustix::io::Result<()> {
-    match kind {
-        Kind::Directory => rustix::fs::fchmod(opened, Mode::from_raw_mode(DIRECTORY_MODE)),
-        Kind::Dot | Kind::Void => Ok(()),
-    }
+/// Makes of a directory that was moved what holds a name.
+pub(super) fn settle(opened: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::fchmod(opened, Mode::from_raw_mode(DIRECTORY_MODE))
 }
 
 /// Makes of one that holds a name what can be moved.
-pub(super) fn unsettle(opened: &OwnedFd, kind: Kind) -> rustix::io::Result<()> {
-    match kind {
-        Kind::Directory => rustix::fs::fchmod(opened, Mode::from_raw_mode(MOVING_MODE)),
-        Kind::Dot | Kind::Void => Ok(()),
-    }
+pub(super) fn unsettle(opened: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::fchmod(opened, Mode::from_raw_mode(MOVING_MODE))
 }
 
-fn lock(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let opened = rustix::fs::openat(root, path, LOOK, Mode::empty())?;
-    rustix::fs::flock(opened.as_fd(), FlockOperation::LockShared)?;
-    Ok(opened)
+/// Locks one as those who hold it do. Somebody else's lock is not waited for: it may never end.
+fn lock(opened: &OwnedFd) -> rustix::io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(opened, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN),
+            done => return done,
+        }
+    }
+    Err(Errno::BUSY)
 }

@@ -1,30 +1,38 @@
-//! Placeholders that were used before and are to be used again. To make and remove what holds half a dozen names is the dearest
-//! step of a start where the file system lets go of what is removed at once (1.5 ms of 6 on ext4 that discards): moved from
+//! Placeholders that a workspace had before and is to have again. To make and remove what holds half a dozen names is the dearest
+//! step of a start where the file system lets go of what is removed at once (1.5 ms of 6 on ext4 that discards): moved to
 //! a directory of ours and back it is nothing to be seen.
 //!
 //! ```text
-//! stock/d-PID-N ── rename, NOREPLACE ──► WORKSPACE/.idea ── the last run's end ──► stock/d-PID-M
+//! stock/WORKSPACE/PID-N ── rename, NOREPLACE ──► the workspace's .idea ── the last run's end ──► stock/WORKSPACE/PID-M
 //! ```
+//! Each workspace has its own, told from others by what it is and not by its path: somebody who had one open, in a run over a
+//! folder above, keeps a way to write into it, and must find it nowhere but where they could write anyway. For the same reason
+//! only directories are kept: a file may have another name by which it lives on.
+//!
 //! Whatever does not go (another file system, a name that is there, a full stock) is done without: this file never refuses.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Gid, Mode, OFlags, RenameFlags, Uid, renameat_with};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, StatxFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::placeholder::{self, Kind, LOOK, Place};
 
-/// How many are kept, and how many names are tried that other runs take or use in the same moment.
-const MOST: usize = 256;
+/// How many one workspace has, and how many names are tried that other runs take or use in the same moment.
+const MOST: usize = 32;
 const TRIES: usize = 8;
+/// For how many workspaces they are kept.
+const MOST_WORKSPACES: usize = 64;
 
-/// The stock of one state directory, as one run uses it.
+/// The stock of one workspace, as one run uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
+    /// Where the stocks of all are.
+    base: Option<PathBuf>,
     path: Option<PathBuf>,
     directory: Option<OwnedFd>,
     /// What it has, as far as this run has not tried it.
@@ -35,27 +43,37 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path: Some(path), room: MOST, ..Self::default() }
+    pub(crate) fn at(base: PathBuf) -> Self {
+        Self { base: Some(base), ..Self::default() }
+    }
+
+    /// Looks what there is for a workspace.
+    pub(super) fn of(&mut self, workspace: impl AsFd) {
+        let (Some(base), Some(key)) = (&self.base, key(workspace)) else { return };
+        self.path = Some(base.join(key));
+        self.room = MOST;
+        self.look();
     }
 
     /// Puts one of them at a name that is not there; not locked yet, so that whoever puts it there first may have it.
     pub(super) fn place(&mut self, place: &Place<'_>) -> Option<OwnedFd> {
-        self.look();
+        if place.kind != Kind::Directory {
+            return None;
+        }
         for _ in 0..TRIES {
-            let at =
-                self.names.iter().position(|name| name.as_bytes().first() == Some(&letter(place.kind)))?;
-            let name = self.names.swap_remove(at);
+            let name = self.names.pop()?;
             let directory = self.directory.as_ref()?;
             let Ok(opened) = rustix::fs::openat(directory, &name, LOOK, Mode::empty()) else { continue };
-            if placeholder::kind_of(&opened) != Some(place.kind) {
+            if placeholder::kind_of(&opened) != Some(Kind::Directory) {
                 continue;
             }
-            match renameat_with(directory, &name, place.root, place.path, RenameFlags::NOREPLACE) {
+            match renameat_with(directory, &name, place.parent, place.name, RenameFlags::NOREPLACE) {
                 Ok(()) => {
                     self.room += 1;
-                    own(&opened, place.owner).and_then(|()| placeholder::settle(&opened, place.kind)).ok()?;
-                    return Some(opened);
+                    placeholder::own(&opened, place.owner)
+                        .and_then(|()| placeholder::settle(&opened))
+                        .ok()?;
+                    return placeholder::is_empty(&opened).then_some(opened);
                 }
                 Err(Errno::NOENT) => {}
                 Err(Errno::EXIST) => {
@@ -75,33 +93,37 @@ impl Stock {
     ///
     /// # Errors
     /// When somebody put something in it or in its place in the last moment, and that cannot have its name again.
-    pub(super) fn take_back(&mut self, opened: &OwnedFd, kind: Kind, path: &Path) -> io::Result<bool> {
-        if self.room == 0 || placeholder::unsettle(opened, kind).is_err() {
+    pub(super) fn take_back(
+        &mut self,
+        opened: &OwnedFd,
+        parent: impl AsFd,
+        name: &OsStr,
+    ) -> io::Result<bool> {
+        if self.room == 0 || self.path.is_none() || placeholder::unsettle(opened).is_err() {
             return Ok(false);
         }
-        let Some(name) = self.put(kind, path) else { return Ok(false) };
+        let Some(kept) = self.put(&parent, name) else { return Ok(false) };
         self.room -= 1;
         let (Some(stock), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
-        let is_ours = placeholder::is_at(directory.as_fd(), Path::new(&name), opened)?;
-        if !is_ours || kind == Kind::Directory && !placeholder::is_empty(opened) {
-            renameat_with(directory, &name, CWD, path, RenameFlags::NOREPLACE).map_err(|errno| {
-                let at = stock.join(&name);
+        if !placeholder::is_at(directory, &kept, opened)? || !placeholder::is_empty(opened) {
+            renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE).map_err(|errno| {
+                let at = stock.join(&kept);
                 io::Error::other(format!("{errno}; what somebody put there is now {}", at.display()))
             })?;
         }
         Ok(true)
     }
 
-    /// Moves what is at a path into the stock, and says under which name.
-    fn put(&mut self, kind: Kind, path: &Path) -> Option<OsString> {
+    /// Moves what has a name into the stock, and says under which other.
+    fn put(&mut self, parent: impl AsFd, name: &OsStr) -> Option<OsString> {
         self.open()?;
         let directory = self.directory.as_ref()?;
         for _ in 0..TRIES {
             let pid = rustix::process::getpid().as_raw_nonzero();
-            let name = OsString::from(format!("{}-{pid}-{}", char::from(letter(kind)), self.returned));
+            let kept = OsString::from(format!("{pid}-{}", self.returned));
             self.returned += 1;
-            match renameat_with(CWD, path, directory, &name, RenameFlags::NOREPLACE) {
-                Ok(()) => return Some(name),
+            match renameat_with(&parent, name, directory, &kept, RenameFlags::NOREPLACE) {
+                Ok(()) => return Some(kept),
                 Err(Errno::EXIST) => {}
                 Err(_) => return None,
             }
@@ -109,52 +131,59 @@ impl Stock {
         None
     }
 
-    /// Looks once what there is.
     fn look(&mut self) {
-        if self.directory.is_some() {
-            return;
-        }
         let Some(path) = &self.path else { return };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) else { return };
-        if let Ok(entries) = Dir::read_from(&directory) {
-            let named = entries.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
-            self.names =
-                named.filter(|name| !name.starts_with(b".")).map(OsString::from_vec).take(MOST).collect();
-        }
-        // Of many runs at once each tries others first.
-        let turn = usize::try_from(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or_default();
-        let count = self.names.len();
-        self.names.rotate_left(turn.checked_rem(count).unwrap_or_default());
-        self.room = MOST.saturating_sub(count);
+        self.names = names_in(&directory).into_iter().take(MOST).collect();
+        self.room = MOST - self.names.len();
         self.directory = Some(directory);
     }
 
-    /// Makes the stock where there is none yet.
+    /// Makes the stock where there is none yet, and room for it.
     fn open(&mut self) -> Option<()> {
-        self.look();
         if self.directory.is_none() {
-            rustix::fs::mkdir(self.path.as_ref()?, Mode::RWXU).ok()?;
+            let (base, path) = (self.base.as_ref()?, self.path.as_ref()?);
+            match rustix::fs::mkdir(base, Mode::RWXU) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => make_room(base),
+                Err(_) => return None,
+            }
+            rustix::fs::mkdir(path, Mode::RWXU).ok()?;
             self.look();
         }
         self.directory.as_ref().map(drop)
     }
 }
 
-fn letter(kind: Kind) -> u8 {
-    match kind {
-        Kind::Directory => b'd',
-        Kind::Dot => b'f',
-        Kind::Void => b'v',
-    }
+/// What tells one workspace from every other, also from one that was made later and got its number.
+fn key(workspace: impl AsFd) -> Option<String> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(workspace, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let is_told = stat.stx_mask & wanted.bits() == wanted.bits();
+    let born = format!("{:x}.{:x}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
+    is_told.then(|| format!("{:x}.{:x}-{:x}-{born}", stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
 
-/// Gives one to whoever is to own it: the workspace's owner where root runs, and oneself again after that.
-fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Result<()> {
-    let (uid, gid) = owner.unwrap_or_else(|| (rustix::process::geteuid(), rustix::process::getegid()));
-    let stat = rustix::fs::fstat(opened)?;
-    if (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw()) {
-        return Ok(());
+fn names_in(directory: &OwnedFd) -> Vec<OsString> {
+    let Ok(entries) = Dir::read_from(directory) else { return Vec::new() };
+    let named = entries.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+    named.filter(|name| !name.starts_with(b".")).map(OsString::from_vec).collect()
+}
+
+/// Lets go of the stocks that were used longest ago, where there are too many. They hold nothing but empty directories.
+fn make_room(base: &Path) {
+    let Ok(entries) = std::fs::read_dir(base) else { return };
+    let used = |entry: std::fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
+    let mut stocks: Vec<_> = entries.flatten().filter_map(used).collect();
+    if stocks.len() < MOST_WORKSPACES {
+        return;
     }
-    rustix::fs::fchown(opened.as_fd(), Some(uid), Some(gid))
+    stocks.sort();
+    for (_, stock) in stocks.iter().take(stocks.len() - MOST_WORKSPACES / 2) {
+        for placeholder in std::fs::read_dir(stock).into_iter().flatten().flatten() {
+            let _ = std::fs::remove_dir(placeholder.path());
+        }
+        let _ = std::fs::remove_dir(stock);
+    }
 }
