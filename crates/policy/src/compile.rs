@@ -91,10 +91,14 @@ impl Layers {
         Ok(())
     }
 
-    /// The managed timeout, or the product's own ceiling.
+    /// The managed timeout, that of the environment, or the product's own ceiling.
     fn ceiling(&self) -> Result<Span, ConfigError> {
-        let managed = self.0.iter().find(|l| matches!(l.origin, Origin::Managed(_)));
-        match managed.and_then(|l| l.config.timeout.as_ref().map(|text| (l, text))) {
+        let timeout = |is: fn(&Origin) -> bool| {
+            let layer = self.0.iter().find(|layer| is(&layer.origin))?;
+            layer.config.timeout.as_ref().map(|text| (layer, text))
+        };
+        let managed = timeout(|origin| matches!(origin, Origin::Managed(_)));
+        match managed.or_else(|| timeout(|origin| matches!(origin, Origin::Bound(_)))) {
             Some((layer, text)) => parse(&layer.origin, "timeout", text),
             None => Ok(TIMEOUT_CEILING),
         }
@@ -104,7 +108,7 @@ impl Layers {
 fn clamp_timeout(ceiling: Span, spec: &mut RunSpec) {
     if spec.timeout > ceiling {
         spec.notices.push(format!(
-            "timeout {} is longer than the ceiling; the run ends after {ceiling} (`timeout` in /etc/lockgate/policy.toml is the ceiling of this machine)",
+            "timeout {} is longer than the ceiling; the run ends after {ceiling} (`timeout` in /etc/lockgate/policy.toml, or PLATFORM_RUN_LIMITS, is the ceiling of this machine)",
             spec.timeout
         ));
         spec.timeout = ceiling;

@@ -42,6 +42,13 @@ impl Layers {
         self.0.push(Layer { origin, config });
     }
 
+    /// Takes a bound of the environment for how long a run may take, in the place of the product's own: under a managed policy, which
+    /// has the last word. S1.34
+    pub fn bound(&mut self, variable: &str, seconds: u32) {
+        let config = RunConfig { timeout: Some(format!("{seconds}s")), ..RunConfig::default() };
+        self.0.insert(0, Layer { origin: Origin::Bound(variable.into()), config });
+    }
+
     /// Adds an image of the person's environment where a backend that needs one was named, and no layer names the image: the variable
     /// says which image, and never that there is to be one. S1.6
     pub fn fall_back_to_image(&mut self, variable: &str, image: &str) {

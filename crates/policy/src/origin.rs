@@ -26,6 +26,8 @@ pub enum Origin {
     Environment,
     /// A variable of other programs', by its name, which is heard where nothing else says it.
     Variable(String),
+    /// A variable that bounds every run.
+    Bound(String),
     /// Command-line flags.
     Flags,
 }
@@ -36,7 +38,7 @@ impl fmt::Display for Origin {
             Self::Managed(path) | Self::User(path) | Self::Project { path, .. } | Self::Named(path) => {
                 f.write_str(path)
             }
-            Self::Variable(name) => f.write_str(name),
+            Self::Variable(name) | Self::Bound(name) => f.write_str(name),
             Self::Environment => f.write_str("environment"),
             Self::Flags => f.write_str("command line"),
         }

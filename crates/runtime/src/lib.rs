@@ -14,6 +14,7 @@ mod doctor;
 mod engine;
 mod error;
 mod expose;
+mod homes;
 mod ids;
 mod images;
 mod inbound;

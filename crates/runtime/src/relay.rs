@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 
@@ -14,6 +15,8 @@ use crate::screen::Screen;
 
 /// How much is moved at once.
 const CHUNK: usize = 16 * 1024;
+/// What a pipe that has room takes without waiting. `PIPE_BUF`
+const PIECE: usize = 4096;
 
 /// Both terminals. Dropping it gives the person's back as it was.
 pub(crate) struct Relay {
@@ -22,6 +25,9 @@ pub(crate) struct Relay {
     input_open: bool,
     /// What was read from one side and not yet taken by the other.
     to_master: Vec<u8>,
+    to_person: RefCell<Vec<u8>>,
+    /// Where the person sees it. Nobody waits for that to be read: there is more to look after.
+    out: OwnedFd,
     /// Nobody inside has the terminal open until then, as far as it is known; it may be opened by its name again.
     shut_until: Cell<Option<Instant>>,
     /// What the command has made of the person's screen.
@@ -41,8 +47,16 @@ impl Relay {
             raw.make_raw();
             rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
         }
-        let (shut_until, screen) = (Cell::default(), RefCell::default());
-        let relay = Self { master, before, input_open: true, to_master: Vec::new(), shut_until, screen };
+        let relay = Self {
+            master,
+            before,
+            input_open: true,
+            to_master: Vec::new(),
+            to_person: RefCell::default(),
+            out: output()?,
+            shut_until: Cell::default(),
+            screen: RefCell::default(),
+        };
         relay.follow_size();
         Ok(relay)
     }
@@ -56,6 +70,15 @@ impl Relay {
 
     pub(crate) fn master(&self) -> BorrowedFd<'_> {
         self.master.as_fd()
+    }
+
+    pub(crate) fn out(&self) -> BorrowedFd<'_> {
+        self.out.as_fd()
+    }
+
+    /// Whether output waits to be taken; then no more is read.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.to_person.borrow().is_empty()
     }
 
     /// Until when it is let be, if it is.
@@ -100,19 +123,60 @@ impl Relay {
         }
     }
 
-    /// Moves what the command shows; whether there was anything.
+    /// Moves what the command shows, as much as is taken; whether there was anything, and all of it is.
     pub(crate) fn show_output(&self) -> bool {
+        if !self.give_output() {
+            return false;
+        }
         let mut buffer = [0; CHUNK];
         match rustix::io::read(&self.master, &mut buffer) {
             Ok(read) if read > 0 => {
                 self.screen.borrow_mut().see(&buffer[..read]);
-                write_all(std::io::stdout().as_fd(), &buffer[..read]).is_ok()
+                self.to_person.borrow_mut().extend(&buffer[..read]);
+                self.give_output()
             }
             Err(Errno::IO) => {
                 self.shut_until.set(Some(Instant::now() + SHUT)); // the command's side is closed
                 false
             }
             _ => false,
+        }
+    }
+
+    /// Hands waiting output over; whether all of it is taken. What nobody reads any more is let go of.
+    fn give_output(&self) -> bool {
+        let mut waiting = self.to_person.borrow_mut();
+        while !waiting.is_empty() {
+            let mut room = [PollFd::from_borrowed_fd(self.out(), PollFlags::OUT)];
+            if !matches!(rustix::event::poll(&mut room, Some(&Timespec::default())), Ok(1..)) {
+                return false;
+            }
+            let piece = waiting.len().min(PIECE);
+            match rustix::io::write(&self.out, &waiting[..piece]) {
+                Ok(written) => drop(waiting.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                Err(_) => waiting.clear(),
+            }
+        }
+        true
+    }
+
+    /// Moves the last of what the command has shown, however long that takes, unless `signals` tell that somebody would have an end.
+    pub(crate) fn show_rest(&self, signals: BorrowedFd<'_>) {
+        loop {
+            while self.show_output() {}
+            if !self.has_output() {
+                return;
+            }
+            let mut ready = [
+                PollFd::from_borrowed_fd(self.out(), PollFlags::OUT),
+                PollFd::from_borrowed_fd(signals, PollFlags::IN),
+            ];
+            let waited = rustix::event::poll(&mut ready, None);
+            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || !ready[1].revents().is_empty() {
+                return;
+            }
         }
     }
 }
@@ -125,21 +189,15 @@ impl Drop for Relay {
     }
 }
 
-fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(fd, bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            // Whoever shares the stream has made it so that nobody waits.
-            Err(Errno::AGAIN) => {
-                let mut room = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-                match rustix::event::poll(&mut room, None) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            Err(errno) => return Err(errno.into()),
+/// The standard output, opened anew where that can be, so that nobody who shares it is made not to wait.
+fn output() -> io::Result<OwnedFd> {
+    let out = std::io::stdout();
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&out)?.st_mode);
+    if matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        if let Ok(opened) = rustix::fs::open("/proc/self/fd/1", flags, Mode::empty()) {
+            return Ok(opened);
         }
     }
-    Ok(())
+    out.as_fd().try_clone_to_owned()
 }

@@ -15,10 +15,12 @@ use crate::companion::{self, Common, Companions, Prepared};
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
+use crate::homes::refuse_home;
 use crate::images::{self, Images, Place};
 use crate::minted::{new_run_id, placeholders};
 use crate::platform::{History, Sources};
 use crate::report::{End, Finished, Lived, Report};
+use crate::settings::user_file;
 use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::streams::stdio;
@@ -91,6 +93,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     }
     let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
     refuse_own_state(&plan, &state, &caller)?;
+    refuse_home(&plan, &caller)?;
     let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
     let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
     let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
@@ -164,7 +167,7 @@ fn workspace_of(spec: &RunSpec, caller: &Caller) -> PathBuf {
     spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |named| caller.resolve(named))
 }
 
-/// Records, keys and approvals must be out of the agent's reach.
+/// Records, keys and approvals must be out of the agent's reach, and what every run of the person's begins with out of its pen's.
 fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
     let mut own = vec![state.directory().to_path_buf()];
     if let Ok(images) = Images::of(caller) {
@@ -174,6 +177,19 @@ fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Res
                 .into_iter()
                 .filter(|p| p.exists()),
         );
+    }
+    let settings: Vec<PathBuf> = user_file(caller)
+        .into_iter()
+        .flat_map(|file| [file.parent().map(PathBuf::from), file.canonicalize().ok()])
+        .flatten()
+        .collect();
+    if let Some(path) = overlapped(&settings, plan.writable()) {
+        let what = format!(
+            "`{}` cannot be written inside: your configuration for every run is there",
+            path.display()
+        );
+        let remedy = "choose another folder, or show it with --workspace-mode ro or overlay".to_owned();
+        return Err(sandbox::Error::Refused { what, remedy: Some(remedy) }.into());
     }
     match overlapped(&own, plan.shown()) {
         None => Ok(()),

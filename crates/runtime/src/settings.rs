@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
+use serde::Deserialize;
 
 use crate::error::Error;
 use crate::policy_file::{read_policy, read_policy_if_there};
@@ -16,11 +17,18 @@ const MANAGED: &str = "/etc/lockgate/policy.toml";
 /// The project's file.
 const PROJECT: &str = "lockgate.toml";
 /// The variable by which existing set-ups name the agent's image. S1.6, S1.44
-/// The variable of existing set-ups that bounds every run, and the one of its fields that this program has. S1.34
-const RUN_LIMITS: &str = "PLATFORM_RUN_LIMITS";
 const IMAGE: &str = "PI_IMAGE";
+/// The variable by which existing set-ups bound every run. S1.34
+const RUN_LIMITS: &str = "PLATFORM_RUN_LIMITS";
 /// The variable that names the organisation whose keys are used, where nothing else does. S1.27
 const ORGANISATION: &str = "LOCKGATE_ORG";
+
+/// What is in it. A bound that this program does not keep is refused, not passed over (E16).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunLimits {
+    timeout_ceiling_seconds: Option<u32>,
+}
 
 /// What the command line asks of the settings.
 #[derive(Clone, Debug, Default)]
@@ -141,6 +149,11 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
 /// The layers of the machine and of the person, which are under every project's.
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();
+    if let Some(text) = caller.variable(RUN_LIMITS).filter(|text| !text.is_empty()) {
+        let limits: RunLimits = serde_json::from_str(text)
+            .map_err(|e| Error::ParseSettings { path: RUN_LIMITS.into(), why: e.to_string() })?;
+        limits.timeout_ceiling_seconds.inspect(|ceiling| layers.bound(RUN_LIMITS, *ceiling));
+    }
     if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
         layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
     }
@@ -152,7 +165,7 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     Ok(layers)
 }
 
-fn user_file(caller: &Caller) -> Option<PathBuf> {
+pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
     let named = caller.variable("XDG_CONFIG_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
     let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".config")))?;
     Some(base.join("lockgate/config.toml"))

@@ -68,6 +68,7 @@ enum Source {
     Protection,
     Input,
     Output,
+    Room,
 }
 
 /// The state of the wait.
@@ -126,7 +127,7 @@ impl Watch<'_> {
                 self.take_signals(state)?;
             }
             if let Some(relay) = &mut state.relay {
-                if ready.contains(&Source::Output) {
+                if ready.contains(&Source::Output) || ready.contains(&Source::Room) {
                     relay.show_output();
                     relay.give_input();
                 }
@@ -162,7 +163,9 @@ impl Watch<'_> {
             if ready.contains(&Source::Sandbox)
                 && let Some(end) = self.take_event(state)?
             {
-                while state.relay.as_ref().is_some_and(Relay::show_output) {}
+                if let Some(relay) = &state.relay {
+                    relay.show_rest(self.signals.as_fd());
+                }
                 return Ok(end);
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
@@ -188,9 +191,14 @@ impl Watch<'_> {
         }
         let input = std::io::stdin();
         if let Some(relay) = &state.relay {
-            let wish = if relay.has_input() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            if relay.shut_until().is_none() {
+            let mut wish = if relay.has_output() { PollFlags::empty() } else { PollFlags::IN };
+            wish.set(PollFlags::OUT, relay.has_input());
+            // One that is hung up would be told of without end.
+            if relay.shut_until().is_none() && !wish.is_empty() {
                 sources.push((Source::Output, relay.master(), wish));
+            }
+            if relay.has_output() {
+                sources.push((Source::Room, relay.out(), PollFlags::OUT));
             }
             if relay.wants_input() {
                 sources.push((Source::Input, input.as_fd(), PollFlags::IN));

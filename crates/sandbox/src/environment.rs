@@ -26,7 +26,7 @@ pub(crate) fn trusted(directory: &Path) -> [PathBuf; 2] {
 }
 
 /// The variables by which programs are told of a bundle that takes the place of their own: OpenSSL and Python, Go, curl,
-/// Python's requests and pip, Git, Cargo, Deno's rustls, the AWS tools, Codex.
+/// Python's requests and pip, Git, Cargo, Deno's rustls, the AWS tools, Codex, gRPC's C core.
 const BUNDLE_VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -36,6 +36,7 @@ const BUNDLE_VARIABLES: &[&str] = &[
     "CARGO_HTTP_CAINFO",
     "AWS_CA_BUNDLE",
     "CODEX_CA_CERTIFICATE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 /// And of one that comes on top of their own: Node, Deno.
 const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];

@@ -20,7 +20,7 @@ mod refused;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, Label, RunId, RunSpec, Setup, Wiring};
+use policy::{Backend, Label, MountMode, RunId, RunSpec, Setup, Wiring, WorkspaceMode};
 
 use self::additions::Additions;
 use self::engine::EngineRun;
@@ -261,6 +261,17 @@ fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error
 }
 
 impl Plan {
+    /// The paths of the host that the command may write to, where its backend bounds them.
+    pub fn writable(&self) -> impl Iterator<Item = &Path> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::ShowWorkspace(path, WorkspaceMode::ReadWrite)
+            | Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
+                Some(path.as_path())
+            }
+            _ => None,
+        })
+    }
+
     /// The paths of the host that the command is shown or given a copy of, where its backend bounds them.
     pub fn shown(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {

@@ -8,11 +8,12 @@ mod placeholder;
 mod stock;
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use policy::MountMode;
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType};
 use sys::mount::{self, Depth, Flags};
 
 pub(crate) use self::hold::hold_absent;
@@ -111,8 +112,58 @@ fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
 
 /// The rows of which something is there to be covered: of those of which one is held, that one.
 fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
-    rows_but(open)
+    rows_in(root, open)
+        .into_iter()
         .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, &row.path))
+}
+
+/// The rows that hold in one workspace, in a run that opens some: of one that is itself a bare repository, what is protected in a
+/// `.git` is at its top.
+fn rows_in(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
+    let bare = is_bare(root) && !open.iter().any(|path| path == Path::new(".git"));
+    let at_top = |row: &Row| {
+        let path = row.path.strip_prefix(".git").ok().filter(|rest| !rest.as_os_str().is_empty())?;
+        Some(Row { path: path.into(), when_absent: row.when_absent })
+    };
+    let of_repository: Vec<Row> = rows_but(open).filter(|_| bare).filter_map(|row| at_top(&row)).collect();
+    // It is one already, so nothing keeps it from becoming one.
+    let is_needless = |row: &Row| matches!(row.when_absent, WhenAbsent::HoldOne | WhenAbsent::HoldWithOne);
+    rows_but(open).filter(|row| !(bare && is_needless(row))).chain(of_repository).collect()
+}
+
+/// The longest file that leads to a repository: its one line is a path.
+const LONGEST_LINE: u64 = 8 * 1024;
+
+/// Whether git takes a folder for a bare repository.
+fn is_bare(root: BorrowedFd<'_>) -> bool {
+    let is = |name: &str, kind| {
+        let stat = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+            && !is_placeholder(root, Path::new(name))
+    };
+    is("HEAD", FileType::RegularFile) && is("objects", FileType::Directory) && is("refs", FileType::Directory)
+}
+
+/// Refuses a workspace whose `.git` is a file that leads to a repository elsewhere in it: what git runs is there, and has no rows.
+fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Result<(), Error> {
+    if open.iter().any(|path| path == Path::new(".git")) {
+        return Ok(());
+    }
+    // A line, as git reads it; what is larger, or no file, is none of its own.
+    let Ok(Some(file)) = crate::regular::open_regular(&workspace.join(".git")) else { return Ok(()) };
+    let mut text = String::new();
+    if file.take(LONGEST_LINE).read_to_string(&mut text).is_err() {
+        return Ok(());
+    }
+    let Some(leads) = text.trim_end_matches(['\r', '\n']).strip_prefix("gitdir:") else { return Ok(()) };
+    let within = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(workspace));
+    if !within(&workspace.join(leads.trim())) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        what: "the repository that `.git` leads to lies in the workspace, where its hooks and settings cannot be protected".into(),
+        remedy: Some("use --workspace-mode overlay, or leave it to the command as it is: --open .git".into()),
+    })
 }
 
 /// Refuses a workspace in which something is a link that would have to be protected: what it leads to may be written by another name,
@@ -156,6 +207,7 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     let root = source::open(workspace)?;
     let mut found = Vec::new();
     refuse_links(root.as_fd(), open)?;
+    refuse_repository_inside(workspace, open)?;
     for row in rows_there(root.as_fd(), open) {
         let whole_repository = row.path == Path::new(".git");
         match source::open_beneath(root.as_fd(), &row.path) {

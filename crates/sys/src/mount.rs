@@ -86,7 +86,7 @@ pub fn map_owners(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::R
         userns_fd: user_namespace.as_raw_fd() as u64,
         ..MountAttr::default()
     };
-    set_attr(tree, attr, 0)
+    set_attr(tree, attr, libc::AT_RECURSIVE)
 }
 
 fn set_attr(tree: BorrowedFd<'_>, attr: MountAttr, extra: libc::c_int) -> io::Result<()> {

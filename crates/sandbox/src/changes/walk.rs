@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, openat2};
 use rustix::io::Errno;
 
 use super::apply::stands_beside;
@@ -16,6 +17,8 @@ use super::since::Since;
 
 /// How deep a directory may lie, and how many entries are looked at.
 pub(super) const DEEPEST: usize = 256;
+/// And how long a directory's path may be: with a name of 255 octets more it is still a path. `PATH_MAX`
+const LONGEST: usize = 4096 - 257;
 const MOST: usize = 1_000_000;
 /// The attributes by which overlayfs knows a directory that hides what is below, and a file that came from below.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
@@ -107,7 +110,7 @@ pub(super) fn walk(
 
 impl Walk<'_> {
     fn directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
-        if depth > DEEPEST {
+        if is_too_deep(path, depth) {
             self.leave_out(path, "it lies too deep");
             return Ok(());
         }
@@ -223,8 +226,9 @@ impl Walk<'_> {
 
     /// Everything of a directory of the workspace but some names.
     fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
-        if depth > DEEPEST {
-            return Err(io::Error::other(format!("{path:?} lies too deep")));
+        if is_too_deep(path, depth) {
+            self.leave_out(path, "it lies too deep");
+            return Ok(());
         }
         let directory = match open(self.below, path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
@@ -333,6 +337,11 @@ pub(super) fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>
     Ok(names)
 }
 
+/// Whether what is in a directory could not be reached by its path any more.
+fn is_too_deep(path: &Path, depth: usize) -> bool {
+    depth > DEEPEST || path.as_os_str().len() > LONGEST
+}
+
 fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
@@ -347,23 +356,37 @@ fn same_content(
     if new.st_size != old.st_size {
         return Ok(false);
     }
-    let (mut one, mut two) = (open_file(above, path)?, open_file(below, path)?);
+    let (one, two) = (open_file(above, path)?, open_file(below, path)?);
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
-    loop {
-        let (read, other) = (fill(&mut one, &mut left)?, fill(&mut two, &mut right)?);
+    let mut at = 0;
+    // Where neither holds anything, both are zeros: of a sparse file that may be all but a little.
+    while let Some(next) = [next_data(&one, at)?, next_data(&two, at)?].into_iter().flatten().min() {
+        let (read, other) = (fill(&one, &mut left, next)?, fill(&two, &mut right, next)?);
         if left[..read] != right[..other] {
             return Ok(false);
         }
         if read == 0 {
-            return Ok(true);
+            break;
         }
+        at = next + read as u64;
+    }
+    Ok(true)
+}
+
+/// Where the next of a file's data is; everywhere, on a file system that does not tell.
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(next) => Ok(Some(next)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
+        Err(errno) => Err(errno.into()),
     }
 }
 
-fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+fn fill(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
-        match io::Read::read(file, &mut buffer[filled..])? {
+        match file.read_at(&mut buffer[filled..], at + filled as u64)? {
             0 => break,
             read => filled += read,
         }

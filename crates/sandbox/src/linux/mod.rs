@@ -228,7 +228,8 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
     let opened = source::open(path)?;
     let fail =
         |what: &str, e: std::io::Error| Error::Source { path: path.into(), why: format!("{what}: {e}") };
-    let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::One)
+    // With what is mounted below: without, what lies under it would be shown.
+    let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
         .map_err(|e| fail("it cannot be mounted", e))?;
     match owners.map(tree.as_fd(), opened.as_fd()) {
         Ok(()) => Ok(tree),

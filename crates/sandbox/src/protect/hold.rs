@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
 use super::placeholder::{self, Kind, Place, Placeholder, is_placeholder};
-use super::{Row, WhenAbsent, refuse_links, rows_but, rows_there};
+use super::{Row, WhenAbsent, refuse_links, refuse_repository_inside, rows_in, rows_there};
 use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};
@@ -19,6 +19,7 @@ use crate::vigil::Vigil;
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Vigil, Error> {
     let root = Arc::new(source::open(workspace)?);
     refuse_links(root.as_fd(), open)?;
+    refuse_repository_inside(workspace, open)?;
     let free = absent(root.as_fd(), open);
     // Before any of them is made.
     undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(&row.path))));
@@ -71,7 +72,7 @@ fn unheld(path: &Path, errno: Errno) -> Error {
 /// The rows whose names are to be held.
 fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     let mut free: Vec<Row> = Vec::new();
-    for row in rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave) {
+    for row in rows_in(root, open).into_iter().filter(|row| row.when_absent != WhenAbsent::Leave) {
         // A placeholder's own children need none: it cannot be written into.
         let below = |above: &Row| row.path.parent() == Some(&above.path);
         let is_one_held = free.iter().any(|other| other.when_absent == WhenAbsent::HoldOne);

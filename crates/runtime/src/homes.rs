@@ -1,0 +1,62 @@
+//! Whose home a folder is: by the machine's own list, whatever `HOME` says. What is in a home (keys, sessions, this program's own
+//! records) is nothing that a command is shown because a run was started there.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use policy::Backend;
+use sandbox::{Caller, Plan};
+
+use crate::error::Error;
+
+const ACCOUNTS: &str = "/etc/passwd";
+/// How much of it is read.
+const MOST: u64 = 1 << 20;
+
+/// Refuses a workspace that holds the home of whoever starts the run, or of whose folder it is.
+pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
+    if plan.backend == Backend::Process {
+        return Ok(());
+    }
+    let owner = std::fs::metadata(&plan.workspace).map_or(caller.uid, |folder| folder.uid());
+    let mut text = String::new();
+    // Where there is no list, there are no homes.
+    let _ = File::open(ACCOUNTS).and_then(|file| file.take(MOST).read_to_string(&mut text));
+    let Some(home) = home_in(&text, &plan.workspace, &[caller.uid, owner]) else { return Ok(()) };
+    Err(sandbox::Error::Refused {
+        what: format!(
+            "`{}` cannot be a workspace: it holds the home `{}`, with keys and sessions",
+            plan.workspace.display(),
+            home.display()
+        ),
+        remedy: Some("start in the folder of a project, or name one with --workspace".into()),
+    }
+    .into())
+}
+
+/// The home of one of some users that a folder holds.
+fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
+    accounts.lines().find_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let user = fields.next()?.parse().ok()?;
+        let home = Path::new(fields.nth(2)?);
+        let is_home = users.contains(&user) && home.is_absolute() && home != Path::new("/");
+        let home = home.canonicalize().unwrap_or_else(|_| home.into());
+        (is_home && home.starts_with(folder)).then_some(home)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_whose_the_list_says() {
+        let accounts = "root:x:0:0:root:/nonesuch/root:/bin/sh\nme:x:1000:1000::/nonesuch/home/me:/bin/sh\nbad\nd:x:1:1:::\n";
+        let held = |folder: &str, users: &[u32]| home_in(accounts, Path::new(folder), users).is_some();
+        assert!(held("/nonesuch/home/me", &[1000]) && held("/nonesuch/home", &[0, 1000]));
+        assert!(!held("/nonesuch/home/me/project", &[1000]) && !held("/nonesuch/home/me", &[0, 1]));
+    }
+}
