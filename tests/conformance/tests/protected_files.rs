@@ -138,3 +138,56 @@ fn a_run_may_open_one_by_name() {
     let unknown = bench.run(Backend::isolated()).flags(["--open", ".vscod"]).command(["true"]);
     assert!(unknown.code == 125 && unknown.stderr.contains(".vscode"), "{unknown}");
 }
+
+#[test]
+fn what_git_runs_in_a_bare_repository_is_read_only() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("workspace/HEAD", "ref: refs/heads/main\n");
+    bench.file("workspace/config", "[core]\n\tbare = true\n");
+    for folder in ["objects", "refs/heads"] {
+        std::fs::create_dir_all(bench.workspace().join(folder)).unwrap();
+    }
+    let at = |name: &str| format!("{}/{name}", bench.workspace().display());
+    let (config, hook, object) = (at("config"), at("hooks/pre-receive"), at("objects/control"));
+    let script = format!(
+        "echo '[core]' >> '{config}' && echo changed; mkdir -p '{}'; echo x > '{hook}' && echo hooked; echo x > '{object}' && echo control",
+        at("hooks")
+    );
+    let ended = bench.run(Backend::isolated()).shell(&script);
+    assert_eq!(ended.stdout.trim(), "control", "{ended}");
+    assert!(!std::path::Path::new(&at("hooks")).exists(), "what held the name is gone");
+}
+
+#[test]
+fn a_repository_elsewhere_in_the_workspace_is_refused() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    for (leads, refused) in [("./.bare", true), ("../elsewhere", false)] {
+        let bench = Bench::new();
+        bench.file("workspace/.git", &format!("gitdir: {leads}\n"));
+        bench.file("workspace/.bare/HEAD", "ref: refs/heads/main\n");
+        bench.file("elsewhere/HEAD", "ref: refs/heads/main\n");
+        let ended = bench.run(Backend::isolated()).shell("true");
+        assert_eq!(ended.code == 125 && ended.stderr.contains("--open .git"), refused, "{leads}: {ended}");
+    }
+}
+
+#[test]
+fn a_name_in_a_folder_that_only_its_mode_closes_is_not_left_to_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let folder = bench.workspace();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let script = format!("chmod 755 '{0}'; mkdir '{0}/.vscode' && echo made", folder.display());
+    let ended = bench.run(Backend::isolated()).shell(&script);
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(!ended.stdout.contains("made") && !folder.join(".vscode").exists(), "{ended}");
+}
