@@ -20,13 +20,7 @@ pub(crate) use spec::Spec;
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
-#[command(
-    name = "lockgate",
-    version,
-    propagate_version = true,
-    arg_required_else_help = true,
-    max_term_width = 110
-)]
+#[command(name = "lockgate", version, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = "Start with `lockgate demo`, then `lockgate run -- CMD` in the folder of a project.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -51,7 +45,7 @@ impl Arguments {
 /// The same command line where it begins with `run`: describing every other command would take a third of a millisecond of
 /// each start.
 #[derive(Debug, Parser)]
-#[command(name = "lockgate", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "lockgate", version, max_term_width = 110)]
 struct RunAlone {
     #[command(subcommand)]
     command: OnlyRun,
@@ -168,6 +162,8 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
     /// The upstream of the demonstration
     #[command(hide = true)]
     DemoUpstream,
+    /// Print the version
+    Version,
     /// Print completions for a shell
     Completion {
         /// bash, zsh, fish, elvish or powershell
@@ -177,7 +173,7 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
 
 /// `lockgate run`
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(before_help = "\
 Examples:
   lockgate run -- make test                          nothing may leave
   lockgate run --preset github -- git pull           GitHub may be reached
@@ -185,8 +181,8 @@ Examples:
   lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
                                                      their keys are put in on the way; the agent never has them
   lockgate run --tool rustup --preset package-registries -- cargo build
-  lockgate run --image mine:1 -- make test           on the files of an image that is here
-
+  lockgate run --image mine:1 -- make test           on the files of an image that is here")]
+#[command(after_help = "\
 Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command
 cannot be executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
 pub(crate) struct Run {
@@ -205,7 +201,7 @@ pub(crate) struct Run {
 
 /// `lockgate sidecar`
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(before_help = "\
 Example:
   lockgate sidecar --policy lockgate.toml --forward 127.0.0.1:8081 --audit audit.jsonl
   HTTPS_PROXY=http://127.0.0.1:8081 curl https://api.example.com/")]
@@ -253,6 +249,9 @@ pub(crate) enum Runs {
         /// Only runs with this label; of several, with all of them
         #[arg(long = "label", value_name = "NAME=VALUE")]
         labels: Vec<::policy::Label>,
+        /// Only so many, the latest
+        #[arg(short = 'n', long, value_name = "N")]
+        number: Option<usize>,
     },
     /// Show one run
     Show {
@@ -275,6 +274,12 @@ pub(crate) enum Runs {
         /// Also those that keep apart what they wrote, with that
         #[arg(short, long)]
         force: bool,
+    },
+    /// Remove runs that ended long ago, and their audits, but those that keep apart what they wrote
+    Prune {
+        /// How long ago
+        #[arg(long, value_name = "TIME", default_value = "360h")]
+        older: ::policy::Span,
     },
 }
 

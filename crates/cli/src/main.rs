@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Creds(creds) => command::creds::creds(creds),
         Command::Keys(keys) => command::creds::keys(keys),
         Command::Config(config) => command::config::config(config),
+        Command::Version => command::version::version(),
         Command::Completion { shell } => command::completion::completion(shell),
     };
     exit::code(done)

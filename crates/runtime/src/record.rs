@@ -178,6 +178,14 @@ impl RunRecord {
         records.sort_by(|a, b| b.started.cmp(&a.started));
         Ok(records)
     }
+
+    /// Whether it has been over for so long.
+    #[must_use]
+    pub fn is_over_for(&self, span: std::time::Duration) -> bool {
+        let ended = self.ended.as_deref().and_then(|ended| ended.parse::<jiff::Timestamp>().ok());
+        let age = ended.and_then(|ended| jiff::Timestamp::now().duration_since(ended).try_into().ok());
+        self.state != RunState::Running && age.is_some_and(|age: std::time::Duration| age > span)
+    }
 }
 
 /// Whether a full disk or a kill cut the last line off: what follows it must not be read as a part of it.

@@ -30,6 +30,8 @@ pub enum Backend {
     Veth,
     /// As the first, with an image as its root.
     Container,
+    /// The same, with a link.
+    ContainerVeth,
     /// A container of the caller's engine, which is Docker.
     Docker,
     /// The same, of Podman's service.
@@ -49,7 +51,7 @@ impl Backend {
             let is_named = |backend: &Self| {
                 name.strip_prefix(backend.program()).is_some_and(|rest| rest.starts_with('-'))
             };
-            [Self::Veth, Self::Container, Self::Docker, Self::Podman]
+            [Self::Veth, Self::ContainerVeth, Self::Container, Self::Docker, Self::Podman]
                 .into_iter()
                 .find(is_named)
                 .unwrap_or(Self::Linux)
@@ -60,6 +62,18 @@ impl Backend {
     #[must_use]
     pub fn patience(seconds: u64) -> Duration {
         Duration::from_secs(if Self::isolated().is_engine() { seconds * 6 } else { seconds })
+    }
+
+    /// Whether its root is an image's, by our own init.
+    #[must_use]
+    pub fn has_own_image(self) -> bool {
+        matches!(self, Self::Container | Self::ContainerVeth)
+    }
+
+    /// Whether a link leads to its sidecar.
+    #[must_use]
+    pub fn has_link(self) -> bool {
+        matches!(self, Self::Veth | Self::ContainerVeth)
     }
 
     /// Whether an engine makes its containers.
@@ -82,7 +96,7 @@ impl Backend {
     pub fn name(self) -> &'static str {
         match self {
             Self::Linux | Self::Veth => "linux",
-            Self::Container => "container",
+            Self::Container | Self::ContainerVeth => "container",
             Self::Docker | Self::Podman => "docker",
             Self::Process => "process",
         }
@@ -92,6 +106,7 @@ impl Backend {
     fn program(self) -> &'static str {
         match self {
             Self::Veth => "veth",
+            Self::ContainerVeth => "container_veth",
             Self::Podman => "podman",
             other => other.name(),
         }
@@ -147,7 +162,7 @@ impl Bench {
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         let mut environment = vec![("XDG_STATE_HOME", self.state())];
         match Backend::isolated() {
-            Backend::Container => {
+            Backend::Container | Backend::ContainerVeth => {
                 environment.push(("XDG_DATA_HOME", image::store().expect("`ready` was asked first")));
             }
             Backend::Docker | Backend::Podman => {

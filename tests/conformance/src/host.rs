@@ -40,6 +40,7 @@ pub fn ready(needs: &[Needs]) -> bool {
         .and_then(|_| binary("probe"))
         .and_then(|_| match Backend::isolated() {
             Backend::Container => image::store().map(drop),
+            Backend::ContainerVeth => image::store().map(drop).and_then(|()| have(Needs::Root)),
             Backend::Docker | Backend::Podman => have(Needs::Engine),
             Backend::Veth => have(Needs::Root),
             Backend::Linux | Backend::Process => Ok(()),

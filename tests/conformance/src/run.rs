@@ -36,10 +36,10 @@ impl Run {
         let flags = ["--backend", backend.name(), "--workspace"].map(OsString::from);
         let mut flags: Vec<OsString> = flags.into_iter().chain([workspace.clone().into()]).collect();
         let mut environment = Vec::new();
-        if backend == Backend::Container || backend.is_engine() {
+        if backend.has_own_image() || backend.is_engine() {
             flags.extend(["--image", image::NAME].map(OsString::from));
         }
-        if backend == Backend::Container {
+        if backend.has_own_image() {
             let store = image::store().expect("`ready` was asked first");
             environment.push(("XDG_DATA_HOME".into(), store.into()));
         }
@@ -53,7 +53,7 @@ impl Run {
             brings_engine: false,
             linked: false,
         };
-        if backend == Backend::Veth { run.by_link() } else { run }
+        if backend.has_link() { run.by_link() } else { run }
     }
 
     /// Wires it by a link, in the network that this program has for that.

@@ -33,7 +33,7 @@ fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
     left.extend(control_groups(id).into_iter().map(|path| path.display().to_string()));
     match Backend::isolated() {
         Backend::Docker | Backend::Podman => left.extend(objects(id)),
-        Backend::Veth => left.extend(Network::shared().made(id)),
+        Backend::Veth | Backend::ContainerVeth => left.extend(Network::shared().made(id)),
         _ => {}
     }
     let known = ["probe", "id"].map(PathBuf::from);

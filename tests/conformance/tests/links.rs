@@ -31,13 +31,13 @@ gateway=$(printf '%d.%d.%d.%d' "0x$a" "0x$b" "0x$c" "0x$d")"#;
 
 /// Whether the program is of one of those that have links.
 fn has_links() -> bool {
-    matches!(Backend::isolated(), Backend::Veth | Backend::Container)
-        && ready(&[Needs::Linux, Needs::Root, Needs::World])
+    Backend::isolated().has_link()
+        || Backend::isolated() == Backend::Container && ready(&[Needs::Linux, Needs::Root, Needs::World])
 }
 
 fn linked(bench: &Bench) -> Run {
     match Backend::isolated() {
-        Backend::Veth => bench.run(Backend::Veth),
+        linked @ (Backend::Veth | Backend::ContainerVeth) => bench.run(linked),
         other => bench.run(other).by_link(),
     }
 }

@@ -16,6 +16,7 @@ fn every_promise_has_its_test_and_every_test_its_promise() {
             let of_none = [
                 "all",
                 "container",
+                "container_veth",
                 "docker",
                 "image_config",
                 "podman",

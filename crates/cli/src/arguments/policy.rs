@@ -58,6 +58,9 @@ pub(crate) enum Policy {
         /// The method of the request
         #[arg(long, default_value = "GET")]
         method: String,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON schema of the policy file
     Schema,

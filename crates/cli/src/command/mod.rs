@@ -14,11 +14,13 @@ mod import;
 pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;
+mod policy_explain;
 pub(crate) mod run;
 mod run_name;
 pub(crate) mod runs;
 pub(crate) mod sidecar;
 mod spec;
+pub(crate) mod version;
 
 use sandbox::Caller;
 

@@ -1,11 +1,11 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
-use policy::{Asked, Carriage, Denial, Host, Method, Plane, Policy as Rules, Port, Target, View};
+use policy::{Policy as Rules, Port};
 
 use super::spec::settings;
-use super::{hint, policy_check, policy_edit};
+use super::{policy_check, policy_edit, policy_explain};
 use crate::arguments::{Policy, Spec};
-use crate::exit::{Done, Usage};
+use crate::exit::Done;
 use crate::output::{self, Form};
 
 pub(crate) fn policy(command: Policy) -> Done {
@@ -16,7 +16,9 @@ pub(crate) fn policy(command: Policy) -> Done {
         Policy::Approve { workspace } => policy_edit::approve(workspace),
         Policy::Ls { spec, json } => ls(&spec, Form::of(json)),
         Policy::Check(check) => policy_check::check(&check),
-        Policy::Explain { spec, target, method } => explain(&spec, &target, &method),
+        Policy::Explain { spec, target, method, json } => {
+            policy_explain::explain(&spec, &target, &method, Form::of(json))
+        }
         Policy::Schema => {
             output::data(&serde_json::to_string_pretty(&schemars::schema_for!(policy::RunConfig))?)?;
             Ok(0)
@@ -77,102 +79,6 @@ fn rest_of(policy: &Rules) -> &'static str {
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {
     output::data(&format!("{effect:<6} {reach:<48}  {name}"))
-}
-
-/// What a target would meet on each plane: through the same `decide` that enforces.
-fn explain(spec: &Spec, text: &str, method: &str) -> Done {
-    let policy = settings(spec)?.spec.policy;
-    let method = Method::parse(method)
-        .ok_or_else(|| Usage::error(format!("`{method}` is not a method"), "as in GET"))?;
-    let target = match Target::parse(&whole(text)) {
-        Ok(target) => target,
-        Err(denial) => {
-            output::data(&format!("{method} {}", output::plain(text)))?;
-            output::data(&format!("  on every plane          denied: {denial}"))?;
-            return Ok(1);
-        }
-    };
-    let (host, port) = (target.host().clone(), target.port());
-    let request = |plane| Asked::request(plane, method.clone(), &target);
-    let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
-    output::data(&format!("{method} {target}"))?;
-    if let Host::Name(name) = &host {
-        let answer = match policy.decide_name(name) {
-            Ok(rule) => format!("answered with an address of the sandbox's own, by {rule}"),
-            Err(denial) => format!("does not exist: {denial}"),
-        };
-        output::data(&format!("  dns                     {answer}"))?;
-    }
-    let ways = [
-        ("through the proxy", request(Plane::Forward)),
-        ("CONNECT to the proxy", tunnel(Plane::Forward, View::Opaque)),
-        (
-            "redirected",
-            match target.scheme() {
-                policy::Scheme::Http => request(Plane::Transparent),
-                policy::Scheme::Https => tunnel(Plane::Transparent, View::Tls),
-            },
-        ),
-    ];
-    let mut allowed = false;
-    for (way, asked) in ways {
-        // In a tunnel that is opened each request is asked for as well: this one.
-        let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
-            (Carriage::Opened, View::Tls | View::Opaque) => {
-                policy.decide(&request(asked.plane)).map(|_| grant)
-            }
-            _ => Ok(grant),
-        });
-        let line = match decided {
-            Ok(grant) => {
-                allowed = true;
-                let how = match (grant.carriage(), grant.provider()) {
-                    (Carriage::Opened, _) if grant.is_pinned() => {
-                        "; TLS is opened, because a credential is bound there"
-                    }
-                    (Carriage::Opened, _) if policy.denies_in_part(&host, port) => {
-                        "; TLS is opened, because a deny rule names paths or methods"
-                    }
-                    (Carriage::Opened, _) => "; TLS is opened, because it names paths or methods",
-                    (Carriage::Request, Some(provider)) if !provider.exposed().is_empty() => {
-                        "; its credential is put in, and is exposed to the command as well"
-                    }
-                    (Carriage::Request, Some(_)) => "; its credential is put in",
-                    (Carriage::Tls, _) => "; TLS is spliced, not opened",
-                    _ => "",
-                };
-                format!("allowed by {}{how}", grant.rule())
-            }
-            Err(denial) => format!("denied: {denial}{}", to_allow(&denial, spec)),
-        };
-        output::data(&format!("  {way:<22}  {line}"))?;
-    }
-    if allowed {
-        let then = match judge_address(&policy, &method, &target)? {
-            Some(denial) => {
-                allowed = false;
-                format!("denied: {denial}{}", to_allow(&denial, spec))
-            }
-            None if matches!(host, Host::Address(_)) => "its address is public, or named by its rule".into(),
-            None => "every address it resolves to must be public, or be named by its rule".into(),
-        };
-        output::data(&format!("  then                    {then}"))?;
-    }
-    Ok(u8::from(!allowed))
-}
-
-/// What the guard says of a host that is an address: it needs no resolver.
-fn judge_address(policy: &Rules, method: &Method, target: &Target) -> Result<Option<Denial>, anyhow::Error> {
-    if matches!(target.host(), Host::Name(_)) {
-        return Ok(None);
-    }
-    let verdict = egress::check(&policy_check::gate(policy, Some(Vec::new()))?, method, &target.to_string())?;
-    Ok(verdict.outcome.err())
-}
-
-fn to_allow(denial: &Denial, flags: &Spec) -> String {
-    let told = |hint: &str| format!("\n{:26}to allow it: {}", "", hint::suited(hint, flags));
-    denial.hint.as_deref().map(told).unwrap_or_default()
 }
 
 /// A URL; of a host with or without a port, the one that would be asked for.

@@ -1,6 +1,6 @@
 //! `lockgate runs`: the runs on record.
 
-use policy::Label;
+use policy::{Label, Span};
 use runtime::{RunRecord, RunState, SetUpRecord, StateDirectory};
 
 use super::audit;
@@ -16,7 +16,9 @@ pub(crate) fn runs(command: Runs) -> Done {
     let state = StateDirectory::of(&super::caller()?)?;
     let _ = runtime::reap_dead(&state);
     match command {
-        Runs::Ls { json, quiet, labels } => ls(&state, Form::of(json), quiet, &labels),
+        Runs::Ls { json, quiet, labels, number } => {
+            ls(&state, Form::of(json), quiet, &labels, number.unwrap_or(usize::MAX))
+        }
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run } => logs(&state, &run),
         Runs::Rm { runs, force } => {
@@ -32,15 +34,29 @@ pub(crate) fn runs(command: Runs) -> Done {
             }
             Ok(0)
         }
+        Runs::Prune { older } => prune(&state, older),
     }
 }
 
-fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label]) -> Done {
+/// Removes what nobody asks for any more, and says what. S3.18
+fn prune(state: &StateDirectory, older: Span) -> Done {
+    for record in RunRecord::list(state)?.into_iter().filter(|it| it.is_over_for(older.duration())) {
+        let run = find(state, &record.id)?;
+        if !runtime::keeps_changes(state, &run) {
+            RunRecord::remove(state, &run)?;
+            output::data(&record.id)?;
+        }
+    }
+    Ok(0)
+}
+
+fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: usize) -> Done {
     let bears = |record: &RunRecord, label: &Label| {
         record.labels.get(label.name()).is_some_and(|value| value == label.value())
     };
     let records = RunRecord::list(state)?;
-    for record in records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label))) {
+    let wanted = records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label)));
+    for record in wanted.take(most) {
         let line = match form {
             Form::Json => serde_json::to_string(&record)?,
             Form::Text if quiet => record.id,

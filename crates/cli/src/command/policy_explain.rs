@@ -1,0 +1,165 @@
+//! `lockgate policy explain`: what a target would meet on each way out, through the same `decide` that enforces.
+
+use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
+use serde::Serialize;
+
+use super::policy::whole;
+use super::spec::settings;
+use super::{hint, policy_check};
+use crate::arguments::Spec;
+use crate::exit::{Done, Usage};
+use crate::output::{self, Form};
+
+/// What is said of one way.
+#[derive(Serialize)]
+struct Way {
+    way: &'static str,
+    verdict: &'static str,
+    guard: Option<&'static str>,
+    rule: Option<String>,
+    reason: String,
+    hint: Option<String>,
+}
+
+impl Way {
+    fn allowed(way: &'static str, rule: Option<String>, reason: String) -> Self {
+        Self { way, verdict: "allow", guard: None, rule, reason, hint: None }
+    }
+
+    fn denied(way: &'static str, denial: &Denial, flags: &Spec) -> Self {
+        Self {
+            way,
+            verdict: "deny",
+            guard: Some(denial.guard.code()),
+            rule: denial.rule.clone(),
+            reason: denial.to_string(),
+            hint: denial.hint.as_deref().map(|hint| hint::suited(hint, flags)),
+        }
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.verdict == "allow"
+    }
+
+    fn line(&self) -> String {
+        let told =
+            self.hint.as_ref().map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default();
+        let denied = if self.is_allowed() || self.way == "dns" { "" } else { "denied: " };
+        format!("  {:<22}  {denied}{}{told}", self.way, self.reason)
+    }
+}
+
+pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done {
+    let policy = settings(spec)?.spec.policy;
+    let method = Method::parse(method)
+        .ok_or_else(|| Usage::error(format!("`{method}` is not a method"), "as in GET"))?;
+    let (asked, ways) = match Target::parse(&whole(text)) {
+        Ok(target) => (format!("{method} {target}"), ways(&policy, &method, &target, spec)?),
+        Err(denial) => {
+            let on_all = Way::denied("on every plane", &denial, spec);
+            (format!("{method} {}", output::plain(text)), vec![on_all])
+        }
+    };
+    // The last word is the guard's, where it has one.
+    let is_planes = |way: &&Way| !matches!(way.way, "dns" | "then");
+    let allowed = ways.iter().filter(is_planes).any(Way::is_allowed)
+        && ways.iter().filter(|way| way.way == "then").all(Way::is_allowed);
+    match form {
+        Form::Json => {
+            let verdict = if allowed { "allow" } else { "deny" };
+            let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": ways});
+            output::data(&value.to_string())?;
+        }
+        Form::Text => {
+            output::data(&asked)?;
+            ways.iter().try_for_each(|way| output::data(&way.line()))?;
+        }
+    }
+    Ok(u8::from(!allowed))
+}
+
+fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Result<Vec<Way>, anyhow::Error> {
+    let (host, port) = (target.host().clone(), target.port());
+    let request = |plane| Asked::request(plane, method.clone(), target);
+    let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
+    let mut ways = Vec::new();
+    if let Host::Name(name) = &host {
+        ways.push(match policy.decide_name(name) {
+            Ok(rule) => {
+                let reason = format!("answered with an address of the sandbox's own, by {rule}");
+                Way::allowed("dns", Some(rule.to_string()), reason)
+            }
+            Err(denial) => Way {
+                reason: format!("does not exist: {denial}"),
+                hint: None,
+                ..Way::denied("dns", &denial, spec)
+            },
+        });
+    }
+    let planes = [
+        ("through the proxy", request(Plane::Forward)),
+        ("CONNECT to the proxy", tunnel(Plane::Forward, View::Opaque)),
+        (
+            "redirected",
+            match target.scheme() {
+                Scheme::Http => request(Plane::Transparent),
+                Scheme::Https => tunnel(Plane::Transparent, View::Tls),
+            },
+        ),
+    ];
+    for (way, asked) in planes {
+        // In a tunnel that is opened each request is asked for as well: this one.
+        let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
+            (Carriage::Opened, View::Tls | View::Opaque) => {
+                policy.decide(&request(asked.plane)).map(|_| grant)
+            }
+            _ => Ok(grant),
+        });
+        ways.push(match decided {
+            Ok(grant) => {
+                let (rule, how) = (grant.rule().to_string(), how(&grant, policy.denies_in_part(&host, port)));
+                Way::allowed(way, Some(rule.clone()), format!("allowed by {rule}{how}"))
+            }
+            Err(denial) => Way::denied(way, &denial, spec),
+        });
+    }
+    if ways.iter().any(|way| way.way != "dns" && way.is_allowed()) {
+        ways.push(match (&host, judge_address(policy, method, target)?) {
+            (_, Some(denial)) => Way::denied("then", &denial, spec),
+            (Host::Address(_), None) => {
+                Way::allowed("then", None, "its address is public, or named by its rule".into())
+            }
+            (Host::Name(_), None) => {
+                let reason = "every address it resolves to must be public, or be named by its rule";
+                Way::allowed("then", None, reason.into())
+            }
+        });
+    }
+    Ok(ways)
+}
+
+/// What becomes of a connection that is granted.
+fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
+    match (grant.carriage(), grant.provider()) {
+        (Carriage::Opened, _) if grant.is_pinned() => "; TLS is opened, because a credential is bound there",
+        (Carriage::Opened, _) if is_denied_in_part => {
+            "; TLS is opened, because a deny rule names paths or methods"
+        }
+        (Carriage::Opened, _) => "; TLS is opened, because it names paths or methods",
+        (Carriage::Request, Some(provider)) if !provider.exposed().is_empty() => {
+            "; its credential is put in, and is exposed to the command as well"
+        }
+        (Carriage::Request, Some(_)) => "; its credential is put in",
+        (Carriage::Tls, _) => "; TLS is spliced, not opened",
+        _ => "",
+    }
+}
+
+/// What the guard says of a host that is an address: it needs no resolver.
+fn judge_address(policy: &Policy, method: &Method, target: &Target) -> Result<Option<Denial>, anyhow::Error> {
+    if matches!(target.host(), Host::Name(_)) {
+        return Ok(None);
+    }
+    let verdict = egress::check(&policy_check::gate(policy, Some(Vec::new()))?, method, &target.to_string())?;
+    Ok(verdict.outcome.err())
+}
