@@ -6,7 +6,7 @@
 //! 0.32 µs for a KiB of JSON, 11 µs for 64 KiB. An automaton over whole needles took 140 to 240 µs and 3.3 to 6 µs a KiB
 //! (contiguous NFA), or 1.4 to 3 ms and 2.6 to 3.2 µs a KiB (DFA).
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use aho_corasick::packed;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind, Span};
@@ -15,6 +15,12 @@ use super::needle::Needle;
 
 /// The most octets of a head. The vector search compares four; more only spare it idle looks at needles.
 const LONGEST: usize = 8;
+
+/// The same where one of the first characters may be spelled otherwise: `\u002b` has as many.
+const LONGEST_SPELLED: usize = 6;
+
+/// The same where that would be more than two heads a needle, because several of them may.
+const LONGEST_SPELLED_OFTEN: usize = 4;
 
 /// The most heads of one search: the library's vector search takes no more.
 const MOST: usize = 64;
@@ -32,7 +38,7 @@ pub(super) struct Heads {
 struct Search {
     engine: Engine,
     /// The needles of each head.
-    groups: Vec<Range<usize>>,
+    groups: Vec<Vec<usize>>,
 }
 
 enum Engine {
@@ -42,22 +48,17 @@ enum Engine {
 }
 
 impl Heads {
-    /// The heads of sorted needles, none of them empty.
+    /// The heads of needles, none of them empty.
     pub(super) fn of(needles: &[Needle]) -> Self {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(0);
-        let length = shortest.min(LONGEST);
-        let mut heads: Vec<Box<[u8]>> = Vec::new();
-        let mut groups: Vec<Range<usize>> = Vec::new();
-        for (at, needle) in needles.iter().enumerate() {
-            let head = &needle.octets[..length];
-            match (heads.last(), groups.last_mut()) {
-                (Some(last), Some(group)) if **last == *head => group.end = at + 1,
-                _ => {
-                    heads.push(head.into());
-                    groups.push(at..at + 1);
-                }
-            }
+        let is_spelled = needles.iter().any(|needle| needle.turns_within(LONGEST));
+        let mut length = shortest.min(if is_spelled { LONGEST_SPELLED } else { LONGEST });
+        let mut all = gather(needles, length);
+        if all.len() > 2 * needles.len() {
+            length = shortest.min(LONGEST_SPELLED_OFTEN);
+            all = gather(needles, length);
         }
+        let (heads, groups): (Vec<Box<[u8]>>, Vec<Vec<usize>>) = all.into_iter().unzip();
         let mut first = Box::new([false; 256]);
         heads.iter().filter_map(|head| head.first()).for_each(|octet| first[usize::from(*octet)] = true);
         let pairs = heads.chunks(MOST).zip(groups.chunks(MOST));
@@ -65,13 +66,13 @@ impl Heads {
         Self { length, numbers: heads.iter().map(|head| number(head)).collect(), first, searches }
     }
 
-    /// Every position of every head in a text, with the needles that begin so. The order is not that of the text.
-    pub(super) fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, Range<usize>)) {
+    /// Every position of every head in a text, with each needle that may begin so. The order is not that of the text.
+    pub(super) fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, usize)) {
         for search in &self.searches {
             let mut at = 0;
             // Heads of one search have one length and differ, so a position has one; the next may begin one octet on.
             while let Some((start, head)) = search.engine.find(text, at) {
-                visit(start, search.groups[head].clone());
+                search.groups[head].iter().for_each(|needle| visit(start, *needle));
                 at = start + 1;
             }
         }
@@ -86,6 +87,19 @@ impl Heads {
             self.numbers.iter().any(|head| head & mask == begins)
         })
     }
+}
+
+/// The different heads of one length, and the needles of each.
+fn gather(needles: &[Needle], length: usize) -> BTreeMap<Box<[u8]>, Vec<usize>> {
+    let mut all: BTreeMap<Box<[u8]>, Vec<usize>> = BTreeMap::new();
+    for (at, needle) in needles.iter().enumerate() {
+        needle.unfold(0, length, &mut |head| match all.get_mut(head) {
+            Some(group) if group.last() == Some(&at) => {}
+            Some(group) => group.push(at),
+            None => drop(all.insert(head.into(), vec![at])),
+        });
+    }
+    all
 }
 
 /// At most eight octets as a number, the first the highest.

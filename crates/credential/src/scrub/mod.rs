@@ -11,14 +11,16 @@
 //! beginning of a needle, and one character of base64 before it that the mask may have to cover: an event that ends in a
 //! line feed is never delayed. Any cutting of a text into pieces gives the same result.
 //!
-//! It finds the encodings that `forms` lists, one layer deep, and nothing inside compressed text: decompress first. Redact
-//! before you truncate, or the cut leaves a beginning that nothing matches any more.
+//! It finds the encodings that `forms` lists, with every character escaped in any way that `spellings` knows, one layer deep, and
+//! nothing inside compressed text: decompress first. Redact before you truncate, or the cut leaves a beginning that nothing matches
+//! any more.
 
 mod forms;
 mod heads;
 mod needle;
 mod needles;
 mod samples;
+mod spellings;
 
 use std::ops::Range;
 use std::{fmt, mem};

@@ -1,10 +1,17 @@
-//! One thing to look for.
+//! One thing to look for, and its comparison with a text at one place.
+
+use std::ops::Range;
 
 use zeroize::Zeroizing;
 
+use super::spellings;
+
 /// One form of one secret.
 pub(super) struct Needle {
+    /// As it is where nothing in it is escaped: no spelling of it is shorter.
     pub(super) octets: Zeroizing<Vec<u8>>,
+    /// Where in it the characters are that may be written otherwise, each for itself.
+    turns: Vec<Range<usize>>,
     pub(super) edges: Edges,
 }
 
@@ -18,5 +25,243 @@ pub(super) struct Edges {
 impl Edges {
     pub(super) const fn or(self, other: Self) -> Self {
         Self { before: self.before || other.before, after: self.after || other.after }
+    }
+}
+
+/// What a text that may begin with a needle turns out to be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Where the needle ends, by its longest spelling.
+    pub(super) end: Option<usize>,
+    /// The whole text is the proper beginning of a spelling.
+    pub(super) is_cut: bool,
+}
+
+impl Needle {
+    /// What is found only as it is.
+    pub(super) const fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
+        Self { octets, turns: Vec::new(), edges: Edges { before: false, after: false } }
+    }
+
+    /// What is found however its characters are escaped.
+    pub(super) fn spelled(octets: Zeroizing<Vec<u8>>, edges: Edges) -> Self {
+        let turns = spellings::turns(&octets);
+        Self { octets, turns, edges }
+    }
+
+    /// Takes another's ways in, which has the same octets.
+    pub(super) fn merge(&mut self, other: &mut Self) {
+        self.edges = self.edges.or(other.edges);
+        if self.turns.is_empty() {
+            self.turns.append(&mut other.turns);
+        }
+    }
+
+    /// Whether it has but one spelling.
+    pub(super) const fn is_exact(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// Whether one of its first octets may be spelled otherwise.
+    pub(super) fn turns_within(&self, length: usize) -> bool {
+        self.turns.first().is_some_and(|turn| turn.start < length)
+    }
+
+    /// Whether a text begins with a character, or ends within it.
+    fn may_be_at(&self, turn: &Range<usize>, text: &[u8]) -> bool {
+        let Some(first) = text.first() else { return true };
+        let ways = spellings::of(&self.octets[turn.clone()]);
+        // Most do not even begin alike.
+        let may = |way: &[u8]| way.first() == Some(first) && (text.starts_with(way) || way.starts_with(text));
+        ways.iter().any(|way| may(way))
+    }
+
+    /// Whether a character begins at one of its places, and not before it.
+    pub(super) fn begins_at(&self, at: usize) -> bool {
+        let turn = self.turns.partition_point(|turn| turn.end <= at);
+        self.turns.get(turn).is_none_or(|turn| turn.start >= at)
+    }
+
+    /// Compares it with a text.
+    #[inline]
+    pub(super) fn read(&self, text: &[u8]) -> Reading {
+        let from = self.turns.first().map_or(self.octets.len(), |turn| turn.start);
+        let literal = &self.octets[..from];
+        if !text.starts_with(literal) {
+            return Reading { end: None, is_cut: literal.starts_with(text) };
+        }
+        let Some(turn) = self.turns.first() else {
+            return Reading { end: Some(from), is_cut: false };
+        };
+        if self.may_be_at(turn, &text[from..]) { self.read_on(text, from) } else { Reading::default() }
+    }
+
+    /// The same from its first turn on.
+    fn read_on(&self, text: &[u8], from: usize) -> Reading {
+        // A spelling may begin with another one, as `&amp;` does with `&`. So it is read by all at once, which takes no longer than
+        // their number times the text, where one after another would be as many as there are sequences of them.
+        let mut reading = Reading::default();
+        let mut places = vec![from];
+        for (index, turn) in self.turns.iter().enumerate() {
+            let until = self.turns.get(index + 1).map_or(self.octets.len(), |next| next.start);
+            let literal = &self.octets[turn.end..until];
+            let mut next = Vec::with_capacity(places.len());
+            let ways = spellings::of(&self.octets[turn.clone()]);
+            for (place, way) in places.iter().flat_map(|place| ways.iter().map(move |way| (*place, way))) {
+                let rest = &text[place..];
+                match rest.strip_prefix(&**way) {
+                    None => reading.is_cut |= way.starts_with(rest),
+                    Some(rest) if rest.starts_with(literal) => next.push(place + way.len() + literal.len()),
+                    Some(rest) => reading.is_cut |= literal.starts_with(rest),
+                }
+            }
+            next.sort_unstable();
+            next.dedup();
+            places = next;
+            if places.is_empty() {
+                break;
+            }
+        }
+        reading.end = places.last().copied();
+        reading
+    }
+
+    /// Notes where it may begin in a text, at `earliest` or later, if what it has at `at` is at `place`.
+    pub(super) fn begins(
+        &self,
+        text: &[u8],
+        at: usize,
+        place: usize,
+        earliest: usize,
+        note: &mut dyn FnMut(usize),
+    ) {
+        let mut turns = &self.turns[..self.turns.partition_point(|turn| turn.end <= at)];
+        let literal = |turns: &[Range<usize>], at| &self.octets[turns.last().map_or(0, |turn| turn.end)..at];
+        // Most places end here: what escapes begin with is in all of them.
+        let here = self.turns.get(turns.len()).filter(|turn| turn.start == at);
+        if !text[..place].ends_with(literal(turns, at))
+            || here.is_some_and(|turn| !self.may_be_at(turn, &text[place..]))
+        {
+            return;
+        }
+        let (mut at, mut places) = (at, vec![place]);
+        loop {
+            let literal = literal(turns, at);
+            places.retain_mut(|place| {
+                let fits = text[..*place].ends_with(literal);
+                *place -= if fits { literal.len() } else { 0 };
+                fits && *place >= earliest
+            });
+            let Some((turn, before)) = turns.split_last().filter(|_| !places.is_empty()) else {
+                return places.into_iter().for_each(note);
+            };
+            let ways = spellings::of(&self.octets[turn.clone()]);
+            let mut next = Vec::with_capacity(places.len());
+            for place in places {
+                let fit = ways.iter().filter(|way| text[..place].ends_with(way));
+                next.extend(fit.map(|way| place - way.len()));
+            }
+            next.sort_unstable();
+            next.dedup();
+            (places, turns, at) = (next, before, turn.start);
+        }
+    }
+
+    /// Notes what may stand at one of its places: each spelling of what it has there, and what it has next.
+    pub(super) fn ways(&self, at: usize, note: &mut dyn FnMut(&[u8], usize)) {
+        match self.turns.binary_search_by_key(&at, |turn| turn.start) {
+            Ok(index) => {
+                let turn = &self.turns[index];
+                spellings::of(&self.octets[turn.clone()]).iter().for_each(|way| note(way, turn.end));
+            }
+            Err(_) => {
+                if let Some(octet) = self.octets.get(at..at + 1) {
+                    note(octet, at + 1);
+                }
+            }
+        }
+    }
+
+    /// Notes the first octets of all that may stand from one of its places on, some of them several times.
+    pub(super) fn unfold(&self, at: usize, length: usize, note: &mut dyn FnMut(&[u8])) {
+        let turn = self.turns.partition_point(|turn| turn.start < at);
+        let until = self.turns.get(turn).map_or(self.octets.len(), |turn| turn.start);
+        match self.octets.get(at..at + length) {
+            Some(octets) if at + length <= until => note(octets),
+            _ => self.unfold_behind(&[], at, length, note),
+        }
+    }
+
+    /// The same behind some octets.
+    pub(super) fn unfold_behind(&self, begun: &[u8], at: usize, length: usize, note: &mut dyn FnMut(&[u8])) {
+        if let Some(octets) = begun.get(..length) {
+            return note(octets);
+        }
+        self.ways(at, &mut |way, next| {
+            let written = Zeroizing::new([begun, way].concat());
+            self.unfold_behind(&written, next, length, note);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needle(text: &str) -> Needle {
+        Needle::spelled(Zeroizing::new(text.into()), Edges::default())
+    }
+
+    fn read(needle: &Needle, text: &str) -> (Option<usize>, bool) {
+        let Reading { end, is_cut } = needle.read(text.as_bytes());
+        (end, is_cut)
+    }
+
+    #[test]
+    fn each_character_is_spelled_for_itself() {
+        let needle = needle("a+b=+c");
+        for (text, end) in [
+            ("a+b=+c", Some(6)),
+            ("a\\u002Bb&#61;%2bc!", Some(17)),
+            ("a\\u002Bb&#61;%2bd", None),
+            ("a\\u002Cb=+c", None),
+            ("\\u0061+b=+c", None),
+        ] {
+            assert_eq!(read(&needle, text), (end, false), "{text}");
+        }
+        for cut in 0..16 {
+            assert_eq!(read(&needle, &"a\\u002Bb&#61;%2bc"[..cut]), (None, true));
+        }
+    }
+
+    #[test]
+    fn the_longest_spelling_counts() {
+        assert_eq!(read(&needle("a&"), "a&amp;"), (Some(6), false));
+        assert_eq!(read(&needle("a&"), "a&am"), (Some(2), true));
+        assert_eq!(read(&needle("a&amp;"), "a&amp;"), (Some(6), true));
+        assert_eq!(read(&needle("a&amp;"), "a&amp;amp;"), (Some(10), false));
+    }
+
+    #[test]
+    fn what_can_be_read_in_very_many_ways_is_read_soon() {
+        let (slashes, text) = (needle(&"\\".repeat(300)), "\\".repeat(500));
+        assert_eq!(read(&slashes, &text), (Some(500), true));
+        let mut begins = Vec::new();
+        slashes.begins(text.as_bytes(), 300, 500, 0, &mut |start| begins.push(start));
+        assert_eq!(begins, (0..=200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn it_begins_where_it_can_be_read_backwards() {
+        let begins = |text: &str, at, place, earliest| {
+            let mut begins = Vec::new();
+            needle("a+b=c").begins(text.as_bytes(), at, place, earliest, &mut |start| begins.push(start));
+            begins
+        };
+        assert_eq!(begins("..a%2Bb&#61;c", 4, 12, 0), [2]);
+        assert_eq!(begins("..a%2Bb&#61;c", 4, 12, 3), [0; 0]);
+        assert_eq!(begins("..a%2Cb&#61;c", 4, 12, 0), [0; 0]);
+        assert_eq!(begins("..a%2Bb&#61;c", 1, 3, 0), [2]);
+        assert_eq!(begins("..a", 0, 2, 0), [2]);
     }
 }

@@ -3,11 +3,10 @@
 //! It says where needles are; it changes nothing.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::heads::Heads;
-use super::needle::{Edges, Needle};
+use super::needle::{Edges, Needle, Reading};
 use super::samples::Samples;
 use super::{Scrubber, forms};
 use crate::secret::Secret;
@@ -26,7 +25,6 @@ const LONG: usize = 1 << 10;
 pub struct Needles(Arc<Set>);
 
 struct Set {
-    /// Sorted, so those with the same head lie together.
     needles: Vec<Needle>,
     heads: Heads,
     /// Made for the first long text, if the needles allow of any.
@@ -56,7 +54,7 @@ impl Needles {
         needles.dedup_by(|later, kept| {
             let same = later.octets == kept.octets;
             if same {
-                kept.edges = kept.edges.or(later.edges);
+                kept.merge(later);
             }
             same
         });
@@ -103,16 +101,24 @@ impl Needles {
     pub(super) fn search(&self, text: &[u8], sightings: &mut Vec<Sighting>) -> Option<usize> {
         let Set { needles, heads, .. } = &*self.0;
         let mut partial = text.len();
-        self.0.visit(text, |start, group| {
-            let rest = &text[start..];
-            for needle in &needles[group] {
-                if rest.starts_with(&needle.octets) {
-                    let end = start + needle.octets.len();
-                    sightings.push(Sighting { start, end, edges: needle.edges });
-                } else if needle.octets.starts_with(rest) {
-                    partial = partial.min(start);
-                }
+        self.0.visit(text, |start, needle| {
+            let needle = &needles[needle];
+            let Reading { end, is_cut } = needle.read(&text[start..]);
+            if let Some(end) = end {
+                sightings.push(Sighting { start, end: start + end, edges: needle.edges });
             }
+            if is_cut {
+                partial = partial.min(start);
+            }
+        });
+        // What two needles have in common is one occurrence.
+        sightings.sort_unstable_by_key(|sighting| (sighting.start, sighting.end));
+        sightings.dedup_by(|later, kept| {
+            let same = (later.start, later.end) == (kept.start, kept.end);
+            if same {
+                kept.edges = kept.edges.or(later.edges);
+            }
+            same
         });
         if partial < text.len() { Some(partial) } else { heads.cut_short(text) }
     }
@@ -136,17 +142,17 @@ impl Needles {
 }
 
 impl Set {
-    /// The positions where needles may begin, with those needles: all where one does, but for those so close to the end of the text that
+    /// The positions where a needle may begin, with that needle: all where one does, but for those so close to the end of the text that
     /// even a head is cut short.
-    fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, Range<usize>)) {
+    fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, usize)) {
         let mut from = 0;
         if text.len() >= LONG
             && let Some(samples) = self.samples.get_or_init(|| Samples::of(&self.needles))
         {
-            samples.visit(text, &mut visit);
+            samples.visit(&self.needles, text, &mut visit);
             from = text.len() - samples.tail();
         }
-        self.heads.visit(&text[from..], |start, group| visit(from + start, group));
+        self.heads.visit(&text[from..], |start, needle| visit(from + start, needle));
     }
 }
 

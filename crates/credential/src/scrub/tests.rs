@@ -4,6 +4,7 @@ use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::needle::Needle;
 use super::*;
 use crate::secret::Secret;
 
@@ -40,15 +41,61 @@ fn scrubbed_in_place(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
     (out, scrubber.found())
 }
 
+/// Where the longest spelling of the rest of a needle ends: one way after the other.
+fn plain_end(needle: &Needle, at: usize, text: &[u8], from: usize) -> Option<usize> {
+    if at == needle.octets.len() {
+        return Some(from);
+    }
+    let mut ends = Vec::new();
+    needle.ways(at, &mut |way, next| {
+        if text[from..].starts_with(way) {
+            ends.extend(plain_end(needle, next, text, from + way.len()));
+        }
+    });
+    ends.into_iter().max()
+}
+
+/// Whether a text is the proper beginning of a spelling of the rest of a needle.
+fn plainly_begins(needle: &Needle, at: usize, text: &[u8]) -> bool {
+    let mut begins = false;
+    needle.ways(at, &mut |way, next| {
+        begins |= match text.strip_prefix(way) {
+            Some(rest) => plainly_begins(needle, next, rest),
+            None => way.starts_with(text),
+        };
+    });
+    begins
+}
+
+/// A needle, its characters spelled as some numbers say.
+fn spelled(needle: &Needle, numbers: &[prop::sample::Index]) -> Vec<u8> {
+    let (mut out, mut at, mut numbers) = (Vec::new(), 0, numbers.iter().cycle());
+    while at < needle.octets.len() {
+        let mut ways = Vec::new();
+        needle.ways(at, &mut |way, next| ways.push((way.to_vec(), next)));
+        let (way, next) = &ways[numbers.next().unwrap().index(ways.len())];
+        out.extend(way);
+        at = *next;
+    }
+    out
+}
+
 /// The same by the plainest means: every needle at every position.
 fn plainly(needles: &Needles, text: &[u8]) -> (Vec<u8>, u64) {
     let (mut out, mut found) = (text.to_vec(), 0);
+    let firsts = |needle: &Needle| {
+        let mut firsts = [false; 256];
+        needle.ways(0, &mut |way, _| firsts[usize::from(way[0])] = true);
+        firsts
+    };
+    let firsts: Vec<_> = needles.all().iter().map(firsts).collect();
     let base64 = |at: usize| text.get(at).is_some_and(|octet| needles::is_base64(*octet));
     for start in 0..text.len() {
-        for needle in needles.all() {
-            if text[start..].starts_with(&needle.octets) {
-                let end = start + needle.octets.len();
-                found += 1;
+        let mut ends = std::collections::BTreeSet::new();
+        let here = firsts.iter().zip(needles.all()).filter(|(firsts, _)| firsts[usize::from(text[start])]);
+        for (_, needle) in here {
+            if let Some(end) = plain_end(needle, 0, text, start) {
+                found += u64::from(ends.insert(end));
                 out[start..end].fill(MASK);
                 if needle.edges.before && start > 0 && base64(start - 1) {
                     out[start - 1] = MASK;
@@ -168,6 +215,215 @@ fn a_long_secret_is_found() {
     assert_eq!(scrubbed(&needles, &pieces), ([b"<".as_slice(), &vec![MASK; secret.len()], b">"].concat(), 1));
 }
 
+/// How an encoder writes some characters, in place of themselves.
+type Style = (&'static str, &'static [(char, &'static str)]);
+
+/// Encoders and what they escape, by their own documents and sources.
+const STYLES: [Style; 17] = [
+    (
+        "Gson, safe for HTML",
+        &[
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('&', "\\u0026"),
+            ('=', "\\u003d"),
+            ('\'', "\\u0027"),
+            ('"', "\\\""),
+            ('\\', "\\\\"),
+            ('\u{2028}', "\\u2028"),
+        ],
+    ),
+    (
+        "System.Text.Json",
+        &[
+            ('"', "\\u0022"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('+', "\\u002B"),
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('`', "\\u0060"),
+            ('\\', "\\\\"),
+            ('\u{2028}', "\\u2028"),
+            ('é', "\\u00E9"),
+            ('😀', "\\uD83D\\uDE00"),
+        ],
+    ),
+    (
+        "Newtonsoft.Json, EscapeHtml",
+        &[
+            ('"', "\\u0022"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('\\', "\\\\"),
+        ],
+    ),
+    (
+        // Its flags have upper-case digits, and what is no ASCII has lower-case ones.
+        "PHP, JSON_HEX_TAG|AMP|APOS|QUOT",
+        &[
+            ('"', "\\u0022"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('/', "\\/"),
+            ('\\', "\\\\"),
+            ('é', "\\u00e9"),
+            ('😀', "\\ud83d\\ude00"),
+        ],
+    ),
+    ("PHP, JSON_HEX_TAG", &[('<', "\\u003C"), ('>', "\\u003E"), ('/', "\\/"), ('"', "\\\""), ('\\', "\\\\")]),
+    ("JSON.stringify", &[('"', "\\\""), ('\\', "\\\\")]),
+    (
+        "serialize-javascript",
+        &[('<', "\\u003C"), ('>', "\\u003E"), ('/', "\\u002F"), ('"', "\\\""), ('\\', "\\\\")],
+    ),
+    (
+        "Django's escapejs",
+        &[
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('&', "\\u0026"),
+            ('=', "\\u003D"),
+            (';', "\\u003B"),
+            ('`', "\\u0060"),
+            ('\'', "\\u0027"),
+            ('"', "\\u0022"),
+            ('\\', "\\u005C"),
+        ],
+    ),
+    (
+        "a string of JavaScript",
+        &[('\'', "\\'"), ('<', "\\x3C"), ('>', "\\x3E"), ('&', "\\x26"), ('\\', "\\\\")],
+    ),
+    (
+        "mustache",
+        &[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&quot;"),
+            ('\'', "&#39;"),
+            ('/', "&#x2F;"),
+            ('`', "&#x60;"),
+            ('=', "&#x3D;"),
+        ],
+    ),
+    (
+        "Handlebars",
+        &[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&quot;"),
+            ('\'', "&#x27;"),
+            ('`', "&#x60;"),
+            ('=', "&#x3D;"),
+        ],
+    ),
+    (
+        "Go's html/template",
+        &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&#34;"), ('\'', "&#39;"), ('+', "&#43;")],
+    ),
+    (
+        "Go's html/template, an attribute without quotes",
+        &[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&#34;"),
+            ('\'', "&#39;"),
+            ('+', "&#43;"),
+            ('=', "&#61;"),
+            ('`', "&#96;"),
+        ],
+    ),
+    (
+        ".NET's HtmlEncoder",
+        &[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&quot;"),
+            ('\'', "&#x27;"),
+            ('+', "&#x2B;"),
+            ('`', "&#x60;"),
+            ('é', "&#xE9;"),
+            ('😀', "&#x1F600;"),
+        ],
+    ),
+    (
+        "numbers of lower case",
+        &[
+            ('&', "&#x26;"),
+            ('<', "&#x3c;"),
+            ('+', "&#x2b;"),
+            ('/', "&#x2f;"),
+            ('=', "&#x3d;"),
+            ('é', "&#xe9;"),
+        ],
+    ),
+    ("decimal numbers", &[('&', "&#38;"), ('<', "&#60;"), ('>', "&#62;"), ('/', "&#47;"), ('é', "&#233;")]),
+    (
+        "PHP's htmlspecialchars, and XML",
+        &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#039;")],
+    ),
+];
+
+fn written((_, escapes): &Style, text: &str) -> String {
+    let one = |character| {
+        let known = escapes.iter().find(|(plain, _)| *plain == character);
+        known.map_or_else(|| character.to_string(), |(_, escaped)| (*escaped).to_owned())
+    };
+    text.chars().map(one).collect()
+}
+
+#[test]
+fn what_encoders_escape_is_masked_whichever_they_are() {
+    // In the second no character that is escaped stands far from another.
+    for secret in
+        ["Zm9v+YmFy/cXV4&x<y9==", "é\"'\\/`+=<>&;😀", "0123456789abcdefghijklmnopqrstuvwxyz+/=", "/+<>"]
+    {
+        let needles = needles(&[secret.as_bytes().to_vec()]);
+        for style in &STYLES {
+            let form = written(style, secret);
+            // Short ones are searched by heads, long ones by samples.
+            for around in ["-".repeat(3), "-".repeat(2000)] {
+                let text = [around.as_bytes(), form.as_bytes(), around.as_bytes()].concat();
+                let expected = [around.as_bytes(), &vec![MASK; form.len()], around.as_bytes()].concat();
+                let (out, found) = needles.scrubbed(&text);
+                assert!(out == expected && found >= 1, "{}: {form}", style.0);
+                let cut = around.len() + form.len() / 2;
+                let pieces = [&text[..cut], &text[cut..]];
+                assert_eq!(scrubbed(&needles, &pieces), (out, found), "{}: {form}", style.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_signs_of_a_basic_login_are_masked_however_they_are_escaped() {
+    let secret = b">>>????>>>????~~~".to_vec();
+    let login = BASE64.encode(&[b"me:", secret.as_slice()].concat());
+    assert!(login.contains('+') && login.contains('/'));
+    let needles = needles(&[secret]);
+    for style in &STYLES {
+        let text = written(style, &login);
+        let (out, _) = needles.scrubbed(text.as_bytes());
+        let left: Vec<u8> = out.iter().copied().filter(|octet| *octet != MASK).collect();
+        // The name, and the padding.
+        assert!(
+            left.starts_with(b"bWU6") && left.len() <= 4 + 12,
+            "{}: {}",
+            style.0,
+            String::from_utf8_lossy(&out)
+        );
+    }
+}
+
 proptest! {
     /// Against encoders that are not ours.
     #[test]
@@ -203,15 +459,19 @@ proptest! {
 
 /// Texts in which needles are likely: whole, cut, and glued together, in every form.
 fn bodies(secrets: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
-    let forms: Vec<Vec<u8>> = needles(secrets).all().iter().map(|needle| needle.octets.to_vec()).collect();
+    let needles = needles(secrets);
+    let which = (any::<prop::sample::Index>(), vec(any::<prop::sample::Index>(), 1..9));
+    let form =
+        which.prop_map(move |(which, how)| spelled(&needles.all()[which.index(needles.all().len())], &how));
+    let plain: Vec<Vec<u8>> =
+        self::needles(secrets).all().iter().map(|needle| needle.octets.to_vec()).collect();
+    let form = prop_oneof![form, proptest::sample::select(plain)].boxed();
     let secret = proptest::sample::select(secrets.to_vec());
-    let whole = proptest::sample::select(forms.clone());
-    let part = (proptest::sample::select(forms), any::<prop::sample::Index>(), any::<bool>()).prop_map(
-        |(form, at, front)| {
-            let at = at.index(form.len());
-            if front { form[..at].to_vec() } else { form[at..].to_vec() }
-        },
-    );
+    let whole = form.clone();
+    let part = (form, any::<prop::sample::Index>(), any::<bool>()).prop_map(|(form, at, front)| {
+        let at = at.index(form.len());
+        if front { form[..at].to_vec() } else { form[at..].to_vec() }
+    });
     let encoded = (vec(any::<u8>(), 0..4), secret, vec(any::<u8>(), 0..4))
         .prop_map(|(before, secret, after)| BASE64.encode(&[before, secret, after].concat()).into_bytes());
     let piece = prop_oneof![
@@ -219,7 +479,7 @@ fn bodies(secrets: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
         part,
         encoded,
         vec(any::<u8>(), 0..6),
-        "[a-z%\\\\u]{0,6}".prop_map(String::into_bytes)
+        "[a-z%\\\\u&;#]{0,6}".prop_map(String::into_bytes)
     ];
     vec(piece, 0..8).prop_map(|pieces| pieces.concat())
 }
@@ -229,6 +489,8 @@ fn cases() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<u8>, Vec<usize>)> {
     let octets = any::<u8>().prop_filter("the mask", |octet| *octet != MASK);
     let secret = prop_oneof![
         "[ab]{4,9}".prop_map(String::into_bytes),
+        // Whose spellings are each other's beginnings.
+        "[&a+%\\\\]{4,9}|a?&{3,5}(amp;){1,2}&?".prop_map(String::into_bytes),
         "[ -)+-~]{4,30}".prop_map(String::into_bytes),
         vec(octets, 4..20),
     ];
@@ -286,7 +548,7 @@ proptest! {
         let (left, right) = body.split_at(cuts.first().copied().unwrap_or(0));
         let (out, _) = scrubbed(&needles, &[left, right]);
         for needle in needles.all() {
-            prop_assert!(!out.windows(needle.octets.len()).any(|window| window == needle.octets.as_slice()));
+            prop_assert!((0..out.len()).all(|start| plain_end(needle, 0, &out, start).is_none()));
         }
     }
 
@@ -296,10 +558,7 @@ proptest! {
         let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
         let given = &body[..cuts.first().copied().unwrap_or(body.len())];
         scrubber.push(given, &mut out);
-        let begins = |at: &usize| needles.all().iter().any(|needle| {
-            let rest = &given[*at..];
-            rest.len() < needle.octets.len() && needle.octets.starts_with(rest)
-        });
+        let begins = |at: &usize| needles.all().iter().any(|needle| plainly_begins(needle, 0, &given[*at..]));
         let first = (0..given.len()).find(begins).unwrap_or(given.len());
         prop_assert!(out.len() == first || out.len() + 1 == first, "{} {}", out.len(), first);
     }

@@ -1,0 +1,137 @@
+//! How encoders write one character of a secret: as it is, or by any of the escapes of JSON, JavaScript, HTML, XML and addresses.
+//!
+//! Which of these an encoder escapes is a matter of its taste, and there are too many of them to list. So each character may be
+//! written in each way, whatever was done with the one before. It knows characters, and no secret.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use crate::escape::{HexCase, hex, json, percent};
+
+/// All ways to write a character, sorted. None is shorter than the character itself, which is one of them.
+pub(super) type Spellings = Cow<'static, [Box<[u8]>]>;
+
+/// Those of one character, made once.
+type Made = OnceLock<Box<[Box<[u8]>]>>;
+
+/// Those of ASCII, each made when it is first asked for: a needle is compared at every place where it may be.
+static ASCII: [Made; 128] = [const { OnceLock::new() }; 128];
+
+/// Letters, digits and the signs of most keys. No usual encoder writes these otherwise, unless it writes everything so.
+const fn is_plain(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
+}
+
+/// Where the characters of a text are that may be written otherwise. An octet that is no text is a character.
+pub(super) fn turns(octets: &[u8]) -> Vec<Range<usize>> {
+    let mut turns = Vec::new();
+    let mut at = 0;
+    while let Some(first) = octets.get(at) {
+        let long = match first {
+            0xc2..0xe0 => 2,
+            0xe0..0xf0 => 3,
+            0xf0..0xf5 => 4,
+            _ => 1,
+        };
+        let is_text = octets.get(at..at + long).is_some_and(|octets| std::str::from_utf8(octets).is_ok());
+        let end = at + if is_text { long } else { 1 };
+        if !is_plain(*first) {
+            turns.push(at..end);
+        }
+        at = end;
+    }
+    turns
+}
+
+/// The ways to write a character.
+pub(super) fn of(character: &[u8]) -> Spellings {
+    match character {
+        [octet] if octet.is_ascii() => {
+            Cow::Borrowed(ASCII[usize::from(*octet)].get_or_init(|| all(character).into()))
+        }
+        _ => Cow::Owned(all(character)),
+    }
+}
+
+fn all(octets: &[u8]) -> Vec<Box<[u8]>> {
+    let mut all: Vec<Box<[u8]>> = vec![octets.into()];
+    for case in HexCase::BOTH {
+        all.push(percent(octets, case, |_| false).as_slice().into());
+        if let Ok(text) = std::str::from_utf8(octets) {
+            all.push(json(text, case, |_| true).as_slice().into());
+            all.push(json(text, case, |_| false).as_slice().into());
+        }
+        if octets.is_ascii() {
+            // Strings of JavaScript (ECMA-262 §12.9.4), and logs.
+            all.push([b"\\x", hex(octets, case).as_slice()].concat().into());
+        }
+    }
+    let text = std::str::from_utf8(octets).unwrap_or_default();
+    for character in text.chars() {
+        let number = u32::from(character);
+        // HTML §13.1.4. PHP writes `&#039;`.
+        let numbers = [
+            format!("&#{number};"),
+            format!("&#{number:03};"),
+            format!("&#x{number:x};"),
+            format!("&#x{number:X};"),
+        ];
+        all.extend(numbers.map(|number| number.into_bytes().into()));
+        let others: &[&[u8]] = match character {
+            // PHP and JavaScript; XML 1.0 §4.6; forms of the URL standard.
+            '/' => &[b"\\/"],
+            '\'' => &[b"\\'", b"&apos;"],
+            '"' => &[b"&quot;"],
+            '&' => &[b"&amp;"],
+            '<' => &[b"&lt;"],
+            '>' => &[b"&gt;"],
+            ' ' => &[b"+"],
+            _ => &[],
+        };
+        all.extend(others.iter().map(|other| (*other).into()));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(character: &str) -> Vec<String> {
+        of(character.as_bytes()).iter().map(|form| String::from_utf8(form.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_character_is_written_in_every_way() {
+        assert_eq!(
+            texts("<"),
+            [
+                "%3C", "%3c", "&#060;", "&#60;", "&#x3C;", "&#x3c;", "&lt;", "<", "\\u003C", "\\u003c",
+                "\\x3C", "\\x3c"
+            ]
+        );
+        assert_eq!(texts("é"), ["%C3%A9", "%c3%a9", "&#233;", "&#xE9;", "&#xe9;", "\\u00E9", "\\u00e9", "é"]);
+        assert!(["\\\\", "\\u005c", "%5C"].iter().all(|form| texts("\\").iter().any(|known| known == form)));
+        assert_eq!(of(b"\xff").concat(), b"%FF%ff\xff");
+    }
+
+    #[test]
+    fn no_way_is_shorter_than_the_character() {
+        for character in (' '..='\u{7f}').chain(['\0', '\n', 'é', '\u{2028}', '😀', '\u{10ffff}']) {
+            let plain = character.to_string();
+            let all = of(plain.as_bytes());
+            assert!(all.iter().all(|form| form.len() >= plain.len()), "{character}");
+            assert!(all.iter().any(|form| **form == *plain.as_bytes()), "{character}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_taken_octet_by_octet() {
+        assert_eq!(turns("a-é+😀".as_bytes()), [2..4, 4..5, 5..9]);
+        assert_eq!(turns(b"\xe2\x80a\xa9\xc3\xa9\xf0\x9f"), [0..1, 1..2, 3..4, 4..6, 6..7, 7..8]);
+        assert!(turns(b"sk-live_0.9").is_empty());
+    }
+}
