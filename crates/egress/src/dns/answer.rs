@@ -89,3 +89,245 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     };
     Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::rc::Rc;
+
+    use policy::{Layers, Origin, RunId};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::dns::NameRange;
+    use crate::files::Files;
+    use crate::gate::GateOptions;
+    use crate::upstream::Companions;
+    use crate::wallet::Wallet;
+
+    /// Where a small range begins, with room for this many names.
+    const SMALL: (Ipv4Addr, u32) = (Ipv4Addr::new(198, 18, 7, 3), 3);
+
+    fn gate(names: NameRange) -> Rc<Gate> {
+        let rules = "[[egress.allow]]\nhost = \"api.example.com\"\n\n\
+                     [[egress.allow]]\nhost = \"**.allowed.example.com\"\n\n\
+                     [[egress.deny]]\nhost = \"not.allowed.example.com\"\n";
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("test".into()), toml::from_str(rules).unwrap());
+        let spec = layers.compile().unwrap();
+        Gate::open(GateOptions {
+            policy: spec.policy,
+            spending: spec.spending,
+            names,
+            run: RunId::from_random([0; 12]),
+            files: Files::default(),
+            answers: None,
+            audit: None,
+            notices: None,
+            authority: None,
+            wallet: Wallet::default(),
+            companions: Companions::default(),
+            machine: Vec::new(),
+        })
+        .unwrap()
+    }
+
+    fn ranges() -> impl Strategy<Value = NameRange> {
+        select(vec![NameRange::default(), NameRange::of_ipv4(), NameRange::after(SMALL.0, SMALL.1)])
+    }
+
+    type Labels = Vec<Vec<u8>>;
+
+    /// Names around those that are allowed, in any case, with anything in front.
+    fn labels() -> impl Strategy<Value = Labels> {
+        let known = [
+            "api.example.com",
+            "allowed.example.com",
+            "not.allowed.example.com",
+            "example.com",
+            "sidecar",
+            "localhost",
+            "",
+        ];
+        let ldh = "[a-zA-Z0-9]{1,8}".prop_map(String::into_bytes);
+        let front = prop_oneof![4 => ldh, 1 => vec(any::<u8>(), 1..=63), 1 => Just(b"api.example".to_vec())];
+        (vec(front, 0..3), select(known.to_vec()), any::<u64>()).prop_map(|(mut labels, known, upper)| {
+            labels.extend(known.split('.').filter(|label| !label.is_empty()).map(|l| l.as_bytes().to_vec()));
+            for (at, octet) in labels.iter_mut().flatten().enumerate() {
+                if upper >> (at % 64) & 1 == 1 {
+                    octet.make_ascii_uppercase();
+                }
+            }
+            labels
+        })
+    }
+
+    /// The question section: a name, a type, a class.
+    fn section(labels: &Labels, kind: u16, class: u16) -> Vec<u8> {
+        let mut section = Vec::new();
+        for label in labels {
+            section.push(label.len() as u8);
+            section.extend(label);
+        }
+        section.push(0);
+        section.extend(kind.to_be_bytes());
+        section.extend(class.to_be_bytes());
+        section
+    }
+
+    fn message(id: u16, section: &[u8]) -> Vec<u8> {
+        [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0], section].concat()
+    }
+
+    /// Questions that are nearly right: some octets are others, some are missing.
+    fn damaged() -> impl Strategy<Value = Vec<u8>> {
+        let kinds = prop_oneof![4 => select(vec![1_u16, 28]), 1 => any::<u16>()];
+        let classes = prop_oneof![6 => Just(1_u16), 1 => any::<u16>()];
+        let others = vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+        (any::<u16>(), labels(), kinds, classes, others, any::<prop::sample::Index>(), any::<bool>())
+            .prop_map(|(id, labels, kind, class, others, end, is_cut)| {
+                let mut octets = message(id, &section(&labels, kind, class));
+                for (at, octet) in others {
+                    let at = at.index(octets.len());
+                    octets[at] = octet;
+                }
+                if is_cut {
+                    octets.truncate(end.index(octets.len()));
+                }
+                octets
+            })
+    }
+
+    /// Whether the rules of `gate` let a name be asked for, or it means the sandbox itself: by a reader of its own.
+    fn is_allowed(labels: &Labels) -> bool {
+        let labels: Vec<Vec<u8>> = labels.iter().map(|label| label.to_ascii_lowercase()).collect();
+        let is = |name: &str| labels.iter().map(Vec::as_slice).eq(name.split('.').map(str::as_bytes));
+        let below: Vec<&[u8]> = "allowed.example.com".split('.').map(str::as_bytes).collect();
+        let plain = |label: &Vec<u8>| {
+            let ends = [label.first(), label.last()];
+            label.iter().all(|o| o.is_ascii_alphanumeric() || *o == b'-') && !ends.contains(&Some(&b'-'))
+        };
+        ["api.example.com", "sidecar", "localhost"].iter().any(|name| is(name))
+            || labels.len() > below.len()
+                && labels.ends_with(&below.iter().map(|label| label.to_vec()).collect::<Vec<_>>())
+                && labels.iter().all(plain)
+                && !is("not.allowed.example.com")
+    }
+
+    /// What an answer says, read without the library that wrote it: the labels asked for and the address given.
+    struct Read {
+        labels: Labels,
+        code: u8,
+        address: Option<IpAddr>,
+    }
+
+    fn read(question: &[u8], answer: &[u8]) -> Read {
+        assert!(answer.len() >= 12 && answer.len() <= 512, "{} octets", answer.len()); // RFC 1035 §4.2.1
+        assert_eq!(answer[..2], question[..2], "the id");
+        assert_eq!(answer[2] & 0x80, 0x80, "it is an answer");
+        let code = answer[3] & 15;
+        assert!(matches!(code, 0 | 3 | 4 | 5), "code {code}");
+        let count = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
+        assert!(count(4) <= 1 && count(6) <= count(4) && count(8) == 0 && count(10) <= 1, "{answer:?}");
+        let mut labels = Labels::new();
+        let mut at = 12;
+        if count(4) == 1 {
+            while answer[at] != 0 {
+                let length = usize::from(answer[at]);
+                assert!(length < 64, "a question is not compressed");
+                labels.push(answer[at + 1..=at + length].to_vec());
+                at += length + 1;
+            }
+            at += 1;
+        }
+        let (asked, address) = (answer.get(at..at + 4), answer.get(at + 4..));
+        let address = (count(6) == 1).then(|| {
+            // Its name is a pointer to the question's, or the root itself.
+            let record = address.unwrap().strip_prefix(&[0xc0, 12]).or(address.unwrap().strip_prefix(&[0]));
+            let record = record.expect("a record of the name that was asked for");
+            assert_eq!(record[..4], *asked.unwrap(), "a record of another type or class");
+            let (length, data) = (usize::from(record[9]), &record[10..]);
+            match (&record[..4], length) {
+                (&[0, 1, 0, 1], 4) => IpAddr::from(<[u8; 4]>::try_from(&data[..4]).unwrap()),
+                (&[0, 28, 0, 1], 16) => IpAddr::from(<[u8; 16]>::try_from(&data[..16]).unwrap()),
+                other => panic!("a record of {other:?}"),
+            }
+        });
+        Read { labels, code, address }
+    }
+
+    /// Puts a question, and holds whatever comes to what is promised.
+    fn put(gate: &Gate, question: &[u8]) -> Option<Read> {
+        let answered = answer(gate, question);
+        let Some(bytes) = answered.bytes else {
+            assert!(answered.denied.is_none(), "nothing was said, and yet it was denied");
+            return None;
+        };
+        let read = read(question, &bytes);
+        if let Some(address) = read.address {
+            assert!(read.code == 0 && is_allowed(&read.labels), "{:?} has {address}", read.labels);
+            let text = read.labels.join(&b'.').to_ascii_lowercase();
+            let name = Hostname::parse(std::str::from_utf8(&text).unwrap()).unwrap();
+            let known = gate.names().borrow().name_of(address) == Some(&name);
+            let own = match name.as_str() {
+                "localhost" => {
+                    [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()].contains(&address)
+                }
+                "sidecar" => gate.names().borrow().is_sidecar(address),
+                _ => false,
+            };
+            assert!(known || own, "{name} has {address}, which leads nowhere of ours");
+        }
+        Some(read)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+        // S2.14, E04: nothing resolves but what is allowed, to nothing but what is ours.
+        #[test]
+        fn any_octets_have_a_good_answer_or_none(octets in vec(any::<u8>(), 0..1500), range in ranges()) {
+            put(&gate(range), &octets);
+        }
+
+        #[test]
+        fn so_have_damaged_questions_one_after_another(
+            questions in vec(damaged(), 1..30),
+            range in ranges(),
+        ) {
+            let gate = gate(range);
+            for question in questions {
+                put(&gate, &question);
+            }
+        }
+
+        #[test]
+        fn a_good_question_is_repeated_and_answered_by_the_rules(
+            id: u16,
+            labels in labels(),
+            is_v6: bool,
+            range in ranges(),
+        ) {
+            let gate = gate(range);
+            let section = section(&labels, if is_v6 { 28 } else { 1 }, 1);
+            prop_assume!(section.len() <= 255 + 4); // RFC 1035 §2.3.4
+            let question = message(id, &section);
+            let said = answer(&gate, &question).bytes.expect("a good question has an answer");
+            prop_assert_eq!(&said[12..12 + section.len()], &section[..]);
+            let read = put(&gate, &question).expect("and the same again");
+            let is_own = [&b"sidecar"[..], b"localhost"].iter().any(|own| {
+                labels.len() == 1 && labels[0].eq_ignore_ascii_case(own)
+            });
+            if !is_allowed(&labels) {
+                prop_assert_eq!((read.code, read.address), (3, None));
+            } else if !is_v6 {
+                prop_assert!(matches!((read.code, read.address), (0, Some(IpAddr::V4(_)))), "{:?}", read.address);
+            } else if !is_own {
+                let has_both = range == NameRange::default();
+                prop_assert_eq!((read.code, read.address.is_some()), (0, has_both));
+            }
+        }
+    }
+}
