@@ -314,7 +314,10 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
-    use policy::{Layers, Origin, RunConfig};
+    use policy::{Layers, Origin, RunConfig, WorkspaceMode};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::{select, subsequence};
 
     use super::*;
     use crate::host::{LimitsUnavailable, SystemPath};
@@ -575,5 +578,130 @@ note: every file of the image belongs to the command's own user, the one id ther
             assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");
         }
         assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+    }
+
+    /// A small space of runs that can be had: what the person writes, what is added, and what the machine has.
+    fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
+        let shown =
+            (select(vec!["/data/a", "/home/agent/b", "/etc/c", "/usr/lib/jvm"]), select(vec!["ro", "rw"]));
+        let mounts = vec(shown, 0..3);
+        let copies = subsequence(vec!["/home/agent/copied", "/opt/copied"], 0..=2);
+        let modes = select(vec!["rw", "ro", "overlay"]);
+        let written =
+            (select(vec!["linux", "container"]), select(vec!["redirect", "veth"]), modes, mounts, copies);
+        let machine = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        (written, machine).prop_map(|((backend, wiring, mode, mounts, copies), (landlock, attributes, tls, built_in))| {
+            let image = if backend == "container" { "image = \"x\"\n" } else { "" };
+            let mounts: Vec<String> = mounts
+                .iter()
+                .map(|(target, mode)| format!("{{ source = \"/data\", target = \"{target}\", mode = \"{mode}\" }}"))
+                .collect();
+            let copies: Vec<String> =
+                copies.iter().map(|target| format!("{{ source = \"/data\", target = \"{target}\" }}")).collect();
+            let config = format!(
+                "backend = \"{backend}\"\n{image}wiring = \"{wiring}\"\nworkspace = {{ mode = \"{mode}\" }}\n\
+                 mount = [{}]\ncopy = [{}]\n",
+                mounts.join(", "),
+                copies.join(", "),
+            );
+            let file = PrivateFile { path: ".npmrc".into(), content: b"x".into(), mode: 0o600 };
+            let cache = Cache { source: "/home/me/.npm".into(), target: ".npm".into() };
+            let additions = Additions {
+                opens_tls: tls,
+                image: (backend == "container").then(RootImage::default),
+                changes: (mode == "overlay").then(|| "/state/changes".into()),
+                written: Some("/state/written".into()),
+                files: if built_in { vec![file] } else { Vec::new() },
+                caches: if built_in { vec![cache] } else { Vec::new() },
+                ..Additions::default()
+            };
+            let host = Host {
+                landlock: landlock.then_some(7),
+                memory_attributes: attributes,
+                ..machine_with_links()
+            };
+            (config, additions, host)
+        })
+    }
+
+    fn machine_with_links() -> Host {
+        Host {
+            system: vec![
+                SystemPath::Directory("/usr".into()),
+                SystemPath::Link("/bin".into(), "usr/bin".into()),
+            ],
+            limits: Err(LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() }),
+            landlock: Some(7),
+            memory_attributes: true,
+            makes_links: true,
+            bundle: Some("/etc/ssl/certs/bundle.pem".into()),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+        // S4.66: whatever is asked for, nothing is shown behind a wall and no right outlives what it was for.
+        #[test]
+        fn every_plan_has_its_steps_in_order((config, additions, host) in valid()) {
+            let mut layers = Layers::default();
+            layers.push(Origin::Flags, toml::from_str(&config).unwrap());
+            let spec = layers.compile().unwrap();
+            let caller = Caller {
+                uid: 0,
+                gid: 0,
+                superuser: true,
+                home: Some("/root".into()),
+                directory: "/srv/project".into(),
+                environment: Vec::new(),
+            };
+            let run = "abcdefghjkmn".parse().unwrap();
+            let plan = plan(&spec, &run, &caller, &host, &additions).unwrap();
+            let all = |found: &dyn Fn(&Step) -> bool| {
+                (0..plan.steps.len()).filter(|at| found(&plan.steps[*at])).collect::<Vec<_>>()
+            };
+            let once = |step: &Step| match all(&|other| other == step)[..] {
+                [at] => at,
+                ref found => panic!("{step} is at {found:?} in\n{plan}"),
+            };
+            let enter = once(&Step::EnterRoot);
+            let drop = once(&Step::DropPrivileges);
+
+            let shows = all(&|step| {
+                step.covers().is_some() || matches!(step, Step::ShowSystem(_) | Step::ShowEtc | Step::WriteEtc)
+            });
+            let asked = 1 + spec.mounts.len() + spec.copies.len();
+            prop_assert!(shows.len() > asked && shows.iter().all(|show| *show < enter), "{plan}");
+            prop_assert_eq!(once(&Step::OpenSources), 0);
+
+            // What is read-only by itself needs no protection; nothing that is shown may lie over it.
+            let protect = all(&|step| *step == Step::Protect);
+            prop_assert_eq!(protect.len(), usize::from(spec.workspace_mode == WorkspaceMode::ReadWrite), "{}", plan);
+            prop_assert!(protect.iter().all(|at| *at < enter && shows.iter().all(|show| show < at)), "{plan}");
+
+            match spec.wiring {
+                Wiring::Redirect => {
+                    let (wire, hand_out) = (once(&Step::WireNetwork), once(&Step::HandOutListeners));
+                    prop_assert!(wire < hand_out && enter < hand_out && hand_out < drop, "{plan}");
+                    prop_assert!(!plan.steps.contains(&Step::JoinLink), "{plan}");
+                }
+                Wiring::Veth => {
+                    let join = once(&Step::JoinLink);
+                    prop_assert!(enter < join && join < drop, "{plan}");
+                    let others = all(&|step| matches!(step, Step::WireNetwork | Step::HandOutListeners));
+                    prop_assert_eq!(others, Vec::<usize>::new(), "{}", plan);
+                }
+            }
+
+            let trusts = all(&|step| matches!(step, Step::TrustAuthority(_)));
+            prop_assert_eq!(trusts.len(), usize::from(additions.opens_tls), "{}", plan);
+            prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
+
+            let mut walls = vec![Step::DropPrivileges];
+            walls.extend(host.landlock.map(|_| Step::Landlock));
+            walls.push(Step::Seccomp);
+            prop_assert!(plan.steps.ends_with(&walls), "{plan}");
+            once(&Step::Seccomp);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -90,6 +90,23 @@ fn read(text: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
+/// What ends half a line: with it nothing is a path or a run, whatever the half says by itself.
+const CUT: &str = "%\n";
+
+/// Writes what there is room for, and says how much that was.
+fn write_some(file: &mut File, octets: &[u8]) -> usize {
+    let mut written = 0;
+    while written < octets.len() {
+        match file.write(&octets[written..]) {
+            Ok(0) => break,
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    written
+}
+
 /// A line of the log that says why something in it is still there: of whoever tried after the run was over.
 pub(crate) fn left(why: &str) -> String {
     let why: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -106,8 +123,8 @@ pub(crate) fn why_left(log: &str) -> Option<&str> {
 pub struct UndoLog {
     pub(crate) entries: Vec<Undo>,
     file: Option<File>,
-    /// Whether what was written last may be half a line.
-    is_cut: bool,
+    /// From which entry on the file may lack some: then it may end in half a line.
+    lacks: Option<usize>,
     pub(crate) whose: Whose,
     /// Where placeholders come from and go to.
     pub(crate) stock: Stock,
@@ -154,12 +171,15 @@ impl UndoLog {
         let first = self.entries.len();
         self.entries.extend(undos);
         if let Some(file) = &mut self.file {
-            let lines: String = self.entries[first..].iter().map(Undo::line).collect();
-            // A log that cannot be written (full disk) still unwinds from memory. What is cut off must not begin the next line.
-            if self.is_cut {
-                let _ = file.write_all(b"\n");
-            }
-            self.is_cut = file.write_all(lines.as_bytes()).is_err();
+            // A log that cannot be written (full disk) still unwinds from memory. What it lacks is written with what comes next.
+            let from = self.lacks.map_or(first, |lacks| lacks.min(first));
+            let cut = self.lacks.map_or("", |_| CUT);
+            let lines: String = self.entries[from..].iter().map(Undo::line).collect();
+            let lines = [cut, &lines].concat();
+            let taken = &lines.as_bytes()[..write_some(file, lines.as_bytes())];
+            let whole = taken.iter().filter(|octet| **octet == b'\n').count();
+            let is_all = taken.len() == lines.len();
+            self.lacks = (!is_all).then(|| from + whole.saturating_sub(usize::from(!cut.is_empty())));
         }
     }
 
@@ -180,7 +200,95 @@ impl UndoLog {
 mod tests {
     use std::ffi::OsStr;
 
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Paths with anything in their names, among it what a log means something by.
+    fn paths() -> impl Strategy<Value = PathBuf> {
+        const TOLD: &[&[u8]] = &[b"\nwritten /home/me", b" ", b"%", b"%2F", b"\r\n", b"\xff"];
+        let told = proptest::sample::select(TOLD);
+        let piece = prop_oneof![told.prop_map(<[u8]>::to_vec), vec(1_u8.., 0..6)];
+        vec(piece, 0..5)
+            .prop_map(|pieces| OsString::from_vec([b"/".to_vec(), pieces.concat()].concat()).into())
+    }
+
+    fn undos() -> impl Strategy<Value = Undo> {
+        (0..7, paths(), any::<[u8; 12]>()).prop_map(|(kind, path, random)| match kind {
+            0 => Undo::Group(path),
+            1 => Undo::Placeholder(path),
+            2 => Undo::Written(path),
+            3 => Undo::Trusted(path),
+            4 => Undo::Wall(RunId::from_random(random)),
+            5 => Undo::Link(RunId::from_random(random)),
+            _ => Undo::Engine(path, RunId::from_random(random)),
+        })
+    }
+
+    #[test]
+    fn what_was_cut_off_for_want_of_room_is_never_read_as_another_thing() {
+        // L01, L10: a pipe takes so much at once, as a disk does that is nearly full.
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let mut log = UndoLog::in_file(OwnedFd::from(writer).into());
+        let many = (0..2000).map(|n| {
+            Undo::Written(format!("/home/me/{n}/.local/state/lockgate/written/abcdefghjkmn").into())
+        });
+        let mut text = Vec::new();
+        let mut read = |text: &mut Vec<u8>| drop(std::io::Read::read_to_end(&mut reader, text));
+        log.push_all(many);
+        read(&mut text);
+        let cut = UndoLog::recover(std::str::from_utf8(&text).unwrap()).entries.len();
+        assert!(!text.ends_with(b"\n") && (1..2000).contains(&cut), "the pipe took it all: {cut}");
+        for name in [".git", ".envrc"] {
+            log.push(Undo::Placeholder(Path::new("/w").join(name)));
+            read(&mut text);
+        }
+        let read = UndoLog::recover(std::str::from_utf8(&text).unwrap()).entries;
+        let foreign: Vec<&Undo> = read.iter().filter(|undo| !log.entries.contains(undo)).collect();
+        assert!(foreign.is_empty(), "{foreign:?}");
+        // And what it was a part of is there once there is room.
+        assert!(log.entries.iter().all(|undo| read.contains(undo)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+        // L01: whoever was killed while writing left the beginning of what is to be given back, and nothing else.
+        #[test]
+        fn a_log_cut_anywhere_is_the_beginning_of_itself(all in vec(undos(), 0..12), reason: String) {
+            let mut file = tempfile::tempfile().unwrap();
+            let mut log = UndoLog::in_file(file.try_clone().unwrap());
+            log.push_all(all.iter().cloned());
+            file.write_all(left(&reason).as_bytes()).unwrap();
+            std::io::Seek::rewind(&mut file).unwrap();
+            let text = std::io::read_to_string(file).unwrap();
+            prop_assert_eq!(&UndoLog::recover(&text).entries, &all);
+            for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
+                let whole = text[..end].matches('\n').count();
+                prop_assert_eq!(&UndoLog::recover(&text[..end]).entries[..], &all[..whole]);
+            }
+        }
+
+        #[test]
+        fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
+            text in "((group|placeholder|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+        ) {
+            for undo in UndoLog::recover(&text).entries {
+                match &undo {
+                    Undo::Wall(_) | Undo::Link(_) => {}
+                    Undo::Engine(path, _)
+                    | Undo::Group(path)
+                    | Undo::Placeholder(path)
+                    | Undo::Written(path)
+                    | Undo::Trusted(path) => prop_assert!(path.is_absolute(), "{path:?}"),
+                }
+                prop_assert_eq!(Undo::parse(undo.line().trim_end_matches('\n')), Some(undo));
+            }
+        }
+    }
 
     #[test]
     fn a_log_survives_its_process() {

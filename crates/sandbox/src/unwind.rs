@@ -99,9 +99,82 @@ fn remove_group(directory: &Path, patience: Duration) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::DirBuilderExt;
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
 
     use super::*;
+
+    /// What is in a folder, however deep.
+    fn inventory(folder: &Path) -> BTreeSet<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let with_inner = |path: PathBuf| {
+            let inner = if path.is_dir() { inventory(&path) } else { BTreeSet::new() };
+            inner.into_iter().chain([path])
+        };
+        entries.flat_map(with_inner).collect()
+    }
+
+    /// The things of one run in a folder, and beside each something of somebody's own.
+    fn acquire(folder: &Path) -> Vec<Undo> {
+        let at = |name: &str| folder.join(name);
+        for own in ["own", "own/kept", "kept.git"] {
+            std::fs::create_dir(at(own)).unwrap();
+        }
+        std::fs::write(at("own/kept/file"), "kept").unwrap();
+        std::fs::create_dir_all(at("group/inner")).unwrap();
+        std::fs::remove_dir(at("group/inner")).unwrap();
+        let placeholder = std::fs::DirBuilder::new().mode(0o500).create(at(".git"));
+        placeholder.unwrap();
+        std::fs::create_dir_all(at("written/written/a/b")).unwrap();
+        std::fs::write(at("written/written/a/b/file"), "of the run").unwrap();
+        std::os::unix::fs::symlink(at("own"), at("written/written/a/link")).unwrap();
+        std::fs::create_dir(at("trusted")).unwrap();
+        vec![
+            Undo::Group(at("group")),
+            Undo::Placeholder(at(".git")),
+            // These are somebody's own, and not what the log takes them for.
+            Undo::Placeholder(at("own")),
+            Undo::Placeholder(at("kept.git")),
+            Undo::Group(at("own")),
+            Undo::Trusted(at("own/kept")),
+            Undo::Written(at("written")),
+            Undo::Trusted(at("trusted")),
+            Undo::Written(at("never/was")),
+            Undo::Trusted(at("never/was")),
+            Undo::Group(at("never/was")),
+            Undo::Placeholder(at("never/was")),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+
+        // L09: in any order, some of it twice, and all of it again.
+        #[test]
+        fn in_any_order_and_again_the_same_is_given_back(
+            order in Just((0..12).collect::<Vec<usize>>()).prop_shuffle(),
+            again in prop::collection::vec(0..12_usize, 0..6),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let all = acquire(folder.path());
+            let kept: BTreeSet<PathBuf> =
+                ["own", "own/kept", "own/kept/file", "kept.git"].map(|name| folder.path().join(name)).into();
+            prop_assert!(inventory(folder.path()).is_superset(&kept));
+            let text: String = order.iter().chain(&again).map(|at| all[*at].line()).collect();
+            for _ in 0..2 {
+                let mut log = UndoLog::recover(&text);
+                // A process that ends by itself waits for no others.
+                log.whose = Whose::Own;
+                let problems = log.unwind();
+                prop_assert_eq!(inventory(folder.path()), kept.clone());
+                let of_own = |problem: &String| problem.contains(&format!("{}/own", folder.path().display()));
+                prop_assert!(problems.iter().all(of_own), "{:?}", problems);
+            }
+        }
+    }
 
     #[test]
     fn unwinding_twice_is_harmless() {
