@@ -122,6 +122,7 @@ fn table() -> Result<BTreeMap<String, Preset>, ConfigError> {
 mod tests {
     use super::*;
 
+    // S4.68
     #[test]
     fn every_preset_compiles() {
         for (name, _) in preset_names().unwrap() {

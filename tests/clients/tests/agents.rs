@@ -83,6 +83,7 @@ fn a_connection_that_is_never_used_is_no_denial() {
     assert!(ended.code == 0 && !ended.stderr.contains("denied"), "{ended}");
 }
 
+// S0.32, S0.33: what its own tools write is there afterwards, and what each call gave has gone to the model.
 fn completes(agent: &Agent) {
     let Some(agents) = Agents::with(&[agent.program]) else { return };
     let Some(site) = Site::for_test(&[]) else { return };

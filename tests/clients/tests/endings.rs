@@ -23,6 +23,7 @@ await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: 
 
 #[test]
 fn a_dead_sidecar_is_no_way_out() {
+    // S0.2, S0.3, S1.8, E19: the run has a process of its own to go through, and nothing else leads out.
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
         let script = format!(
             "{TOOLS}{}",
@@ -56,6 +57,7 @@ fn a_dead_sidecar_is_no_way_out() {
 
 #[test]
 fn a_killed_command_line_takes_everything_with_it() {
+    // L02, L04
     for site in Site::for_everyone(&[Need::Program("pgrep")]) {
         let script = format!(
             "{TOOLS}{}",

@@ -137,6 +137,7 @@ fn the_floor_holds_in_the_open_internet() {
             names.iter().map(|name| ((*name).to_owned(), web.clone())).collect();
         site.world().resolve(&table.into()).expect("room for a table");
         let run = site.run().flags(["--preset", "open-internet"]);
+        // S3.8
         run.clone().bare().attempt(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
         run.attempt(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
         let before = site.visits().len();

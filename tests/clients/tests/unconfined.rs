@@ -32,6 +32,7 @@ fn left(site: &Site) -> Vec<String> {
 
 #[test]
 fn programs_trust_the_authority_and_the_credential_is_put_in() {
+    // S0.4, S1.41
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site_of(&site, &canary);
@@ -73,7 +74,7 @@ fn the_files_of_a_killed_run_go_at_the_next_start() {
 
 #[test]
 fn each_run_says_that_nothing_keeps_it_apart() {
-    // S1.42, S1.43
+    // S1.42, S1.43, S2.2
     let Some(site) = Site::for_test(&[]) else { return };
     let told = |flags: &[&str], variable: (&str, &str)| {
         let run = site.run().flags(flags);

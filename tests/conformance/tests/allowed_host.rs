@@ -23,6 +23,7 @@ fn an_allowed_host_works_on_every_plane() {
         &["tls", "api.example.com", "443", "API.Example.COM"],
     ]);
     assert!(!world.reached("/transparent").is_empty(), "the server saw no request");
+    // S1.11
     let seen = run.by_proxy("http://api.example.com/explicit");
     assert!(seen.done() && seen.number("status") == 200, "{seen}");
     assert!(!world.reached("/explicit").is_empty(), "the server saw no request");

@@ -11,6 +11,7 @@ fn about<'a>(records: &'a [Value], name: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["plane"] != "dns" && record.to_string().contains(name)).collect()
 }
 
+// S0.55
 #[test]
 fn one_record_a_request() {
     if !ready(&[Needs::Linux, Needs::World]) {

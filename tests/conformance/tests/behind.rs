@@ -102,6 +102,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
     assert!(left(&id).is_empty() && !mark(&bench, &id).exists(), "{:?}", left(&id));
 }
 
+// S4.58
 #[test]
 fn what_was_left_when_everybody_was_killed_is_found_by_the_next_start() {
     if !promised("behind") || !ready(&[]) {

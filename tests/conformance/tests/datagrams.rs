@@ -48,6 +48,7 @@ fn odd_sockets_cannot_be_opened() {
     }
 }
 
+// S2.5
 #[test]
 fn datagrams_lead_nowhere() {
     if !ready(&[Needs::Linux, Needs::World]) {

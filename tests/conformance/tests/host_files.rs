@@ -3,6 +3,7 @@
 
 use lockgate_conformance::{Backend, Bench, Needs, ready};
 
+// S3.1, S3.3
 #[test]
 fn host_files_cannot_be_read() {
     if !ready(&[Needs::Linux]) {

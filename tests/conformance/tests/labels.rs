@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use lockgate_conformance::{Backend, Bench, Needs, objects, ready, within};
 use serde_json::Value;
 
+// S4.55
 #[test]
 fn a_run_is_found_again_by_its_labels() {
     if !ready(&[Needs::Linux]) {

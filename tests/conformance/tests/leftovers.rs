@@ -57,6 +57,7 @@ fn nothing_left(bench: &Bench, mark: &Canary, id: &str, after: &str) {
     );
 }
 
+// S0.25, S1.9, S4.57
 #[test]
 fn nothing_is_left_after_any_end() {
     if !ready(&[Needs::Linux]) {
@@ -85,7 +86,7 @@ fn nothing_is_left_after_any_end() {
     }
 }
 
-// S3.18: none is kept stopped for a while, so there is no age at which one goes.
+// S4.58. S3.18: none is kept stopped for a while, so there is no age at which one goes.
 #[test]
 fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
     if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {

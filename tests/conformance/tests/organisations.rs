@@ -20,6 +20,7 @@ fn script(backend: Backend, name: &str) -> String {
     )
 }
 
+// S0.1, S0.4
 #[test]
 fn a_run_uses_the_keys_of_its_organisation_and_no_others() {
     if !ready(&[Needs::Linux, Needs::World]) {

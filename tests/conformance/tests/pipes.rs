@@ -21,6 +21,7 @@ fn a_grandchilds_pipe_does_not_hold_the_caller() {
     }
 }
 
+// S4.56
 #[test]
 fn output_is_whole() {
     if !ready(&[Needs::Linux]) {

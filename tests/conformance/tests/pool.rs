@@ -115,6 +115,7 @@ fn end(live: Live) {
     assert!(ended.code == 143, "{ended}");
 }
 
+// S0.20, S1.9, L08
 #[test]
 fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
     if !promised("pool") || !ready(&[Needs::RootsEngine]) {
@@ -158,7 +159,7 @@ fn a_pool_of_none_is_neither_used_nor_filled() {
 
     let before: Vec<String> = fill(&bench, 1).into_iter().map(|it| it.id).collect();
     let (live, id) = stays(&bench, "0");
-    assert!(sidecar_of(&id).name == format!("lockgate-sidecar-{id}"), "{:?}", containers()); // S1.7
+    assert!(sidecar_of(&id).name == format!("lockgate-sidecar-{id}"), "{:?}", containers()); // S0.20, S1.7
     assert!(waiting().into_iter().map(|it| it.id).eq(before));
     end(live);
 
@@ -169,6 +170,7 @@ fn a_pool_of_none_is_neither_used_nor_filled() {
     }
 }
 
+// L08
 #[test]
 fn of_all_who_ask_for_one_at_once_one_has_it() {
     if !promised("pool") || !ready(&[Needs::RootsEngine]) {
@@ -198,6 +200,7 @@ fn of_all_who_ask_for_one_at_once_one_has_it() {
     }
 }
 
+// S0.2, S4.59, L08
 #[test]
 fn two_runs_never_share_one() {
     if !promised("pool") || !ready(&[Needs::RootsEngine]) {

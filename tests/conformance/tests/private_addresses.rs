@@ -32,6 +32,7 @@ fn nobody_was_reached(world: &World, how: &str) {
     }
 }
 
+// S3.1, S3.2
 #[test]
 fn private_addresses_are_out_of_reach() {
     if !ready(&[Needs::Linux, Needs::World]) {
@@ -69,6 +70,7 @@ fn private_addresses_are_out_of_reach() {
     nobody_was_reached(&world, "the proxy of process");
 }
 
+// S3.4: neither what is allowed by name nor the open internet makes an exception.
 #[test]
 fn names_that_lead_to_private_addresses_are_refused() {
     if !ready(&[Needs::Linux, Needs::World]) {

@@ -17,6 +17,7 @@ fn there_are_no_privileges() {
         assert!(seen.detail()["capabilities"][set] == "0000000000000000", "{set}: {seen}");
     }
     assert!(seen.text("no_new_privs") == "1", "{seen}");
+    // S2.3
     assert!(seen.text("seccomp") == "2", "no filter is in force: {seen}");
     assert!(seen.number("uid") != 0 && seen.number("euid") != 0 && seen.number("gid") != 0, "{seen}");
     // "0 0 1" would map root inside to root outside; so would any line whose second number is 0.

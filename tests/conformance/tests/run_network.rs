@@ -32,6 +32,7 @@ fn read(bench: &Bench, name: &str) -> String {
     std::fs::read_to_string(bench.workspace().join(name)).unwrap().trim().to_owned()
 }
 
+// S0.1
 #[test]
 fn it_leads_to_the_sidecar_and_nowhere_else() {
     if !promised("run_network") || !ready(&[Needs::Linux]) {

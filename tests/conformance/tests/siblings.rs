@@ -37,6 +37,7 @@ fn two_runs_cannot_reach_each_other() {
         &["list", one.workspace().to_str().unwrap()],
     ]);
     assert!(!run.probe(&["processes"]).to_string().contains(mark.text()));
+    // S2.3
     let namespaces =
         |bench: &Bench| bench.run(Backend::isolated()).probe(&["identity"]).detail()["namespaces"].clone();
     let host = one.control(&["identity"]).detail()["namespaces"].clone();
