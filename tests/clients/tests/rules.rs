@@ -1,8 +1,9 @@
 //! What each part of a policy means to a client inside: deny beats allow, pinned addresses, paths and methods where they can
-//! be seen, the status of a denial, and one record for each attempt. DESIGN §3, §6; S0.38, S1.39, S4.7; C05, E09, E16, E20.
+//! be seen, the status of a denial, and one record for each attempt. DESIGN §3, §6; S0.38, S1.39, S1.45, S4.7, S4.70; C05, E09, E15, E16,
+//! E20.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockgate_clients::{Need, Site, corpus_policy};
 use serde_json::Value;
@@ -237,5 +238,135 @@ fn a_field_that_would_not_be_kept_is_an_error() {
             ended.code == 2 && ended.stderr.contains(word) && !ended.stdout.contains("it ran"),
             "{policy}: {ended}"
         );
+    }
+}
+
+/// Waits for a file of the run's.
+fn await_file(site: &Site, name: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !site.workspace().join(name).exists() {
+        assert!(Instant::now() < deadline, "{name} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_keeps_the_rules_it_began_with() {
+    // E15, S4.26: the rules are made of the file once, and nothing that becomes of it is heard of.
+    const NARROW: &str = "[[egress.allow]]\nhost = \"api.example.com\"\n";
+    const WIDE: &str = "[egress]\ndefault = \"open-internet\"\n";
+    for site in Site::for_everyone(CURLS) {
+        let run = site.run().policy(NARROW);
+        let file = site.outside().join("policy.toml");
+        let half = &WIDE.replace("open", "deny, or open")[..24];
+        let unrelated = format!("timeout = \"20m\"\n{NARROW}");
+        let changes = [NARROW, &unrelated, WIDE, half, "", "[egress\n", "[egress]\nallow_all = true\n"];
+        let ask = "curl -s --max-time 20 -o /dev/null -w";
+        let script = format!(
+            "for step in $(seq 0 {}); do
+                until [ -e go$step ]; do sleep 0.02; done
+                {ask} \"$step allowed %{{http_code}}\\n\" http://api.example.com/$step
+                {ask} \"$step denied %{{http_code}}\\n\" http://www.example.org/$step
+                {ask} \"$step bare %{{http_code}}\\n\" --noproxy '*' https://www.example.org/$step || true
+                ! printf '{WIDE}' 2>/dev/null > {}
+                touch done$step
+            done",
+            changes.len() - 1,
+            file.display(),
+        );
+        let ended = std::thread::scope(|scope| {
+            let runs = scope.spawn(|| run.script(&script));
+            for (step, text) in changes.iter().enumerate() {
+                if step % 2 == 0 {
+                    // The same file, or another one of its name.
+                    fs::write(&file, text).expect("room for a policy");
+                } else {
+                    site.file("other.toml", text);
+                    fs::rename(site.outside().join("other.toml"), &file).expect("a folder of this test's");
+                }
+                fs::write(site.workspace().join(format!("go{step}")), "").expect("room for a mark");
+                await_file(&site, &format!("done{step}"));
+            }
+            runs.join().expect("the run")
+        });
+        let expected: String = (0..changes.len())
+            .map(|step| format!("{step} allowed 200\n{step} denied 403\n{step} bare 000\n"))
+            .collect();
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, expected.as_str()), "{ended}");
+        let elsewhere: Vec<_> =
+            site.visits().into_iter().filter(|visit| visit.text("host") != "api.example.com").collect();
+        assert!(
+            elsewhere.iter().all(|visit| visit.event != "request" && visit.event != "tls"),
+            "{elsewhere:?}"
+        );
+
+        // What was half written or is wrong is refused by the next run, and nothing runs; what is wide is heard.
+        let again = |text: &str| {
+            let again = site.run().policy(text);
+            again.script(&format!("echo it ran; {ask} '%{{http_code}}' http://www.example.org/again"))
+        };
+        for text in [half, "[egress\n", "[egress]\nallow_all = true\n"] {
+            let refused = again(text);
+            assert!(refused.code == 2 && refused.stdout.is_empty(), "{text:?}: {refused}");
+            assert!(refused.stderr.contains("policy.toml"), "{text:?}: {refused}");
+        }
+        assert_eq!(again("").stdout, "it ran\n403");
+        assert_eq!(again(WIDE).stdout, "it ran\n200");
+    }
+}
+
+#[test]
+fn the_open_internet_is_that_of_one_run() {
+    // S4.27, S4.70
+    for site in Site::for_everyone(CURLS) {
+        let ask = "curl -s --max-time 20 -o /dev/null -w";
+        let script = |own: &str, other: &str| {
+            format!(
+                "await() {{ for i in $(seq 1500); do [ ! -e $1 ] || return 0; sleep 0.02; done; echo \"no $1\"; exit 9; }}
+                touch {own}; await {other}
+                {ask} '%{{http_code}}\\n' http://www.example.org/{own}
+                {ask} '%{{http_code}}\\n' --noproxy '*' https://www.example.org/{own} || true
+                {ask} '%{{http_code}}\\n' http://169.254.169.254/{own}
+                touch {own}-asked; await {other}-asked"
+            )
+        };
+        let closed = site.run().allow("api.example.com");
+        let open = closed.clone().flags(["--preset", "open-internet"]);
+        let alone = |when: &str| {
+            let ended = closed.script(&format!("{ask} '%{{http_code}}\\n' http://www.example.org/{when}"));
+            assert_eq!((ended.code, ended.stdout.as_str()), (0, "403\n"), "{when}: {ended}");
+        };
+        // The first of all makes the world's authority, which two cannot do at once.
+        alone("before");
+        let (open, shut) = std::thread::scope(|scope| {
+            let open = scope.spawn(|| open.script(&script("open", "shut")));
+            let shut = scope.spawn(|| closed.script(&script("shut", "open")));
+            (open.join().expect("the run"), shut.join().expect("the run"))
+        });
+        assert_eq!((open.code, open.stdout.as_str()), (0, "200\n200\n403\n"), "{open}\n{shut}");
+        assert_eq!((shut.code, shut.stdout.as_str()), (0, "403\n000\n403\n"), "{shut}");
+        // Nor is it left to the next one.
+        alone("after");
+        let paths: Vec<String> = site.requests().iter().map(|it| it.text("path").to_owned()).collect();
+        assert_eq!(paths, ["/open", "/open"], "{:?}", site.visits());
+    }
+}
+
+#[test]
+fn a_run_that_asks_for_nothing_sends_nothing() {
+    // S1.45: no telemetry, and nobody is asked for a newer version.
+    for site in Site::for_everyone(CURLS) {
+        let run = site.run().flags(["--preset", "open-internet"]);
+        assert_eq!(run.script("sleep 2; echo done").stdout, "done\n");
+        for words in [&["runs", "ls"][..], &["runs", "show", "latest"], &["audit", "verify"], &["doctor"]] {
+            let _ = site.lockgate(words);
+        }
+        let records: Vec<_> =
+            site.world().records().into_iter().filter(|record| record.event != "absent").collect();
+        assert!(records.is_empty(), "{records:?}");
+        // The control: what is asked for is seen.
+        run.attempt(&format!("{CURL} http://www.example.org/")).says("\"server\":\"web\"");
+        let seen = |server: &str| !site.world().records_of(server).is_empty();
+        assert!(seen("resolver") && seen("web"), "{:?}", site.world().records());
     }
 }

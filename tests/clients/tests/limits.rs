@@ -1,0 +1,123 @@
+//! Each limit is said for one run, by its policy file or by a flag, and what was said is what holds. S1.30, S1.31, S1.33.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lockgate_clients::{Need, Run, Site};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Program("df")];
+const MIB: u64 = 1 << 20;
+
+/// What a run is held to: memory, thousandths of a processor, processes, and the room of its private directories.
+#[derive(Debug, PartialEq, Eq)]
+struct Limits {
+    memory: u64,
+    milli_cpus: u64,
+    pids: u64,
+    disk: u64,
+}
+
+/// So many thousandths of a processor, or as many as there are.
+fn processors(milli: u64) -> u64 {
+    let all = std::thread::available_parallelism().expect("a number of processors");
+    milli.min(all.get() as u64 * 1000)
+}
+
+/// The control groups of a run, wherever they are.
+fn groups(below: &Path, name: &str) -> Vec<PathBuf> {
+    let folders = fs::read_dir(below).into_iter().flatten().flatten();
+    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let found = folders.flat_map(|entry| {
+        let path = entry.path();
+        if entry.file_name() == *name { vec![path] } else { groups(&path, name) }
+    });
+    found.collect()
+}
+
+/// What the kernel holds a run to, read while it goes on.
+fn held(site: &Site, run: &Run<'_>) -> Limits {
+    for mark in ["begun", "go"] {
+        let _ = fs::remove_file(site.workspace().join(mark));
+    }
+    let script = "echo $LOCKGATE_RUN_ID > begun.new; df -B1 --output=size /tmp | tail -n 1 >> begun.new; mv begun.new begun
+                  until [ -e go ]; do sleep 0.02; done";
+    let (said, files) = std::thread::scope(|scope| {
+        let runs = scope.spawn(|| run.script(script));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let begun = site.workspace().join("begun");
+        while !begun.exists() && Instant::now() < deadline && !runs.is_finished() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let said = fs::read_to_string(begun).unwrap_or_default();
+        let name = format!("lockgate-{}", said.lines().next().unwrap_or_default());
+        let mut files = BTreeMap::new();
+        for entry in groups(Path::new("/sys/fs/cgroup"), &name).iter().flat_map(fs::read_dir) {
+            for file in entry.flatten() {
+                let text = fs::read_to_string(file.path()).unwrap_or_default();
+                files.insert(file.file_name().to_string_lossy().into_owned(), text.trim().to_owned());
+            }
+        }
+        fs::write(site.workspace().join("go"), "").expect("room for a mark");
+        let ended = runs.join().expect("the run");
+        assert!(ended.code == 0 && said.lines().count() == 2, "{ended}");
+        (said, files)
+    });
+    let number = |names: [&str; 2]| {
+        let text = names.iter().find_map(|name| files.get(*name));
+        let text = text.unwrap_or_else(|| panic!("neither of {names:?} is in {:?}", files.keys()));
+        text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(u64::MAX)
+    };
+    // Of a period of 100 ms, in both versions; all that the machine has are not bounded.
+    let milli_cpus = processors(number(["cpu.max", "cpu.cfs_quota_us"]) / 100);
+    Limits {
+        memory: number(["memory.max", "memory.limit_in_bytes"]),
+        milli_cpus,
+        pids: number(["pids.max", "pids.max"]),
+        disk: said.lines().nth(1).and_then(|size| size.trim().parse().ok()).expect("a size"),
+    }
+}
+
+#[test]
+fn each_limit_is_what_this_run_was_given() {
+    // S1.33
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    // Init is one process more, and the private directories take half of the memory at most.
+    let usual = Limits { memory: 1536 * MIB, milli_cpus: processors(2000), pids: 513, disk: 768 * MIB };
+    assert_eq!(held(&site, &site.run()), usual);
+    let file = "[limits]\nmemory = \"512MiB\"\ncpus = 1.5\npids = 100\ndisk = \"64MiB\"\n";
+    let by_file = Limits { memory: 512 * MIB, milli_cpus: processors(1500), pids: 101, disk: 64 * MIB };
+    assert_eq!(held(&site, &site.run().policy(file)), by_file);
+    // A flag is louder than the file, whichever way, and each is for itself.
+    let flags: [(&[&str], fn(&mut Limits)); 5] = [
+        (&["--memory", "1GiB"], |it| it.memory = 1024 * MIB),
+        (&["--cpus", "0.5"], |it| it.milli_cpus = 500),
+        (&["--pids", "200"], |it| it.pids = 201),
+        (&["--disk", "128MiB"], |it| it.disk = 128 * MIB),
+        (&["--memory", "256MiB", "--cpus", "2", "--pids", "50", "--disk", "32MiB"], |it| {
+            *it = Limits { memory: 256 * MIB, milli_cpus: processors(2000), pids: 51, disk: 32 * MIB };
+        }),
+    ];
+    for (flags, change) in flags {
+        let mut expected = Limits { ..by_file };
+        change(&mut expected);
+        assert_eq!(held(&site, &site.run().policy(file).flags(flags)), expected, "{flags:?}");
+    }
+    // Nothing of it is left to the next run.
+    assert_eq!(held(&site, &site.run()), usual);
+}
+
+#[test]
+fn the_time_is_what_this_run_was_given() {
+    // S1.33
+    for site in Site::for_everyone(&[]) {
+        let file = "timeout = \"1s\"\n";
+        let ended = site.run().policy(file).script("sleep 30");
+        assert!(ended.code == 124 && ended.took < Duration::from_secs(20), "{ended}");
+        let ended = site.run().policy(file).flags(["--timeout", "1m"]).script("sleep 2; echo done");
+        assert!(ended.code == 0 && ended.stdout == "done\n", "{ended}");
+        let ended = site.run().policy("timeout = \"1m\"\n").flags(["--timeout", "1s"]).script("sleep 30");
+        assert!(ended.code == 124 && ended.took < Duration::from_secs(20), "{ended}");
+    }
+}
