@@ -369,13 +369,14 @@ fn examples_compile_and_do_what_they_say() {
     assert_eq!(tunnel(companions, "cache:5432"), Err("port_not_allowed"));
     assert_eq!(tunnel(companions, "example.com:443"), Err("host_not_allowed"));
 
-    assert!(request(one_api, "http://api.example.com/v1/items").is_ok());
-    assert_eq!(request(one_api, "http://api.example.com/v2/items"), Err("path_not_allowed"));
+    assert!(request(one_api, "https://api.example.com/v1/items").is_ok());
+    assert_eq!(request(one_api, "https://api.example.com/v2/items"), Err("path_not_allowed"));
     assert_eq!(
-        by_request(one_api, "DELETE", "http://api.example.com/v1/items").unwrap_err().guard.code(),
+        by_request(one_api, "DELETE", "https://api.example.com/v1/items").unwrap_err().guard.code(),
         "method_not_allowed"
     );
-    assert_eq!(tunnel(one_api, "api.example.com:443"), Err("port_not_allowed"));
+    assert_eq!(request(one_api, "http://api.example.com/v1/items"), Err("port_not_allowed"));
+    assert!(one_api.may_open() && !open.may_open());
     // What is said is what the nearest rule lacks, in whichever order they stand.
     let rules = ["https", "http"]
         .map(|scheme| format!("[[egress.allow]]\nurl = \"{scheme}://a.example.com/v1/*\"\n"));
