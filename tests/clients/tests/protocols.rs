@@ -282,3 +282,37 @@ fn messages_come_unpacked_and_a_header_makes_no_other_request() {
     }
     assert_eq!(requests[0].header("a-im"), None, "{requests:?}");
 }
+
+#[test]
+fn a_web_socket_opens_behind_hints() {
+    // S0.51: an upstream may say something before its answer (RFC 9110 §15.2), 103 among it (RFC 8297).
+    let Some((site, canary)) = site() else { return };
+    let ask = SOCKET.split("for name, secure in").next().expect("its functions");
+    let socket = site.file(
+        "hints-ws.py",
+        format!(
+            r#"{ask}
+for name, secure in (("clear", False), ("tls", True)):
+    for count in (1, 16, 17):
+        link, head = connect("/ws/echo-auth?hints=%d" % count, secure)
+        print("%s-%d=%s" % (name, count, head.split("\r\n")[0]))
+        if b" 101 " not in head.encode(): continue
+        print("%s-%d-greeting=%s" % (name, count, hear(link)[1].decode("latin-1")))
+        link.sendall(frame(0x81, b"an ordinary frame"))
+        print("%s-%d-frame=%s" % (name, count, hear(link)[1].decode()))
+"#
+        ),
+    );
+    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {}", socket.display()));
+    canary.is_not_in("what came back", &left.ended.stdout);
+    for name in ["clear", "tls"] {
+        for count in [1, 16] {
+            let said = |key: &str| left.said(&format!("{name}-{count}{key}"));
+            assert_eq!(said(""), "HTTP/1.1 101 Switching Protocols", "{}", left.ended);
+            assert_eq!(said("-greeting"), format!("Bearer {}", "*".repeat(40)), "{}", left.ended);
+            assert_eq!(said("-frame"), "an ordinary frame", "{}", left.ended);
+        }
+        // Not for ever.
+        assert!(left.said(&format!("{name}-17")).starts_with("HTTP/1.1 502"), "{}", left.ended);
+    }
+}

@@ -57,9 +57,14 @@ where
                 let _ = timeout(PATIENCE, wire.drain()).await;
                 return Ok(());
             }
-            Reaction::WebSocket { greeting, cut } => {
+            Reaction::WebSocket { greeting, cut, hints } => {
                 return match websocket::accept(&head) {
                     Some(accepted) => {
+                        let hint = start_of(
+                            103,
+                            &vec![("link".to_owned(), "</style.css>; rel=preload; as=style".to_owned())],
+                        );
+                        wire.stream.write_all(hint.repeat(hints).as_bytes()).await?;
                         wire.stream.write_all(accepted.as_bytes()).await?;
                         websocket::converse(web, wire, session, greeting, cut).await
                     }

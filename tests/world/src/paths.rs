@@ -13,6 +13,7 @@ use crate::wire::{Body, Head, latin1};
 const MAX_WAIT: u64 = 120_000;
 const MAX_BYTES: u64 = 16 << 30;
 const MAX_EVENTS: u64 = 100_000;
+const MAX_HINTS: usize = 100;
 
 /// What follows the `?` of a target.
 #[derive(Clone, Copy)]
@@ -79,10 +80,15 @@ pub(crate) fn answer(
             Response::json(&echo(origin, head, body)).after(103, vec![link])
         }
         "/hang" | "/stall" => return Some(Reaction::Hang),
-        "/ws" => return Some(Reaction::WebSocket { greeting: None, cut: None }),
+        "/ws" => return Some(Reaction::WebSocket { greeting: None, cut: None, hints: 0 }),
         "/ws/echo-auth" => {
             let authorization = head.header("authorization").unwrap_or_default().to_owned();
-            return Some(Reaction::WebSocket { greeting: Some(authorization), cut: query.number("cut") });
+            let hints = query.number("hints").unwrap_or(0).min(MAX_HINTS);
+            return Some(Reaction::WebSocket {
+                greeting: Some(authorization),
+                cut: query.number("cut"),
+                hints,
+            });
         }
         _ => return None,
     };

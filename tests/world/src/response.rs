@@ -14,8 +14,8 @@ pub(crate) enum Reaction {
     Answer(Response),
     /// Nothing, for as long as the peer waits.
     Hang,
-    /// The connection becomes a WebSocket that repeats each frame, after this one of its own.
-    WebSocket { greeting: Option<String>, cut: Option<usize> },
+    /// The connection becomes a WebSocket that repeats each frame, after so many early hints and this frame of its own.
+    WebSocket { greeting: Option<String>, cut: Option<usize>, hints: usize },
 }
 
 /// An answer to a request.
