@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use lockgate_clients::{Left, Need, Site};
+use lockgate_world::ANTHROPIC_KEY;
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
 const POLICY: &str = r#"
@@ -224,4 +225,118 @@ for key, host in [("same", "www.example.org:443"), ("bare", "www.example.org"), 
     ] {
         assert_eq!(left.said(key), format!("HTTP/1.1 {status}"), "{key}: {}", left.ended);
     }
+}
+
+/// `bodies.py late|broken`: says bodies in chunks, piece after piece, and how each request was answered.
+const BODIES: &str = r#"import socket, sys, time
+def ask(key, path, more, pieces):
+    link = socket.create_connection(("127.0.0.1", 8081), 5); link.settimeout(30)
+    head = b"POST http://www.example.org/%s HTTP/1.1\r\nHost: www.example.org\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n%s\r\n"
+    came = b""
+    for n, piece in enumerate(pieces):
+        if isinstance(piece, int): time.sleep(piece / 1000)
+        else:
+            try: link.sendall((head % (path, more) if n == 0 else b"") + piece)
+            except OSError: pass
+    try:
+        while piece := link.recv(4096): came += piece
+    except OSError: pass
+    print("%s=%s" % (key, came[:12].decode()))
+expect = b"Expect: 100-continue\r\n"
+smuggled = b"\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: www.example.org\r\n\r\n"
+if sys.argv[1] == "late": ask("late", b"late", b"", [b"", 11000, b"5\r\nfirst\r\n", 100, b"4\r\n and\r\n5\r\n last\r\n0\r\n\r\n"])
+else:
+    ask("at-once", b"bad", b"", [b"0x0" + smuggled])
+    ask("cut", b"bad", b"", [b"", 200, b"0", 300, b"x0" + smuggled])
+    ask("cut-head", b"bad", b"", [b"0", 300, b"x0" + smuggled])
+    ask("extension", b"bad", b"", [b"5;a", 300, b"\nb" + smuggled])
+    ask("expect", b"bad", expect, [b"0x0" + smuggled])
+    ask("expect-cut", b"bad", expect, [b"0", 300, b"x0" + smuggled])
+"#;
+
+#[test]
+fn a_body_in_chunks_may_begin_late() {
+    // S0.28: its head is whole, and a connection may rest for two minutes.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let bodies = site.file("bodies.py", BODIES);
+    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} late", bodies.display()));
+    assert_eq!(left.said("late"), "HTTP/1.1 200", "{}", left.ended);
+    let requests = site.requests();
+    assert!(requests.len() == 1 && requests[0].text("body") == "first and last", "{requests:?}");
+}
+
+#[test]
+fn a_body_in_chunks_that_turns_out_broken_reaches_nobody() {
+    // S0.28, E18: however its first octets come, and whether its sender waits to be told to go on or says so alone.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let bodies = site.file("bodies.py", BODIES);
+    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} broken", bodies.display()));
+    for key in ["at-once", "cut", "cut-head", "extension", "expect", "expect-cut"] {
+        assert_eq!(left.said(key), "HTTP/1.1 400", "{key}: {}", left.ended);
+    }
+    assert_eq!((left.denials("http_framing"), site.world().received_by("web")), (6, 0), "{}", left.ended);
+    assert!(
+        site.visits().iter().all(|it| it.event == "closed" || it.event == "connect"),
+        "{:?}",
+        site.visits()
+    );
+}
+
+#[test]
+fn who_sends_a_large_body_sees_why_nobody_takes_it() {
+    // S0.38
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let post = site.file(
+        "post.py",
+        r#"import json, sys, urllib.error, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": "http://127.0.0.1:8081"}))
+for n in range(5):
+    try: print("post%d=%d" % (n, opener.open("http://" + sys.argv[1] + "/post", b"x" * 5000000, 20).status))
+    except urllib.error.HTTPError as error:
+        print("post%d=%d %s %s" % (n, error.code, error.headers["content-type"], json.load(error)["error"]))
+    except OSError as error: print("post%d=%s" % (n, error))
+"#,
+    );
+    let say = |host: &str| site.beside(POLICY).script(&format!("/usr/bin/python3 {} {host}", post.display()));
+    let left = say("git.example.org");
+    for n in 0..5 {
+        let said = left.said(&format!("post{n}"));
+        assert!(said.starts_with("403 application/problem+json "), "{said}: {}", left.ended);
+    }
+    assert!(site.visits().is_empty(), "{:?}", site.visits());
+    let left = say("www.example.org");
+    assert_eq!(left.said("post4"), "200", "the control: {}", left.ended);
+    assert!(site.requests().iter().all(|it| it.detail["body_length"] == 5_000_000), "{:?}", left.ended);
+}
+
+#[test]
+fn bodies_that_have_not_come_take_no_room() {
+    // S4.46: two requests in chunks may each be as large as all that is held, and have said two octets.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+    let open = site.file(
+        "open.py",
+        r#"import os, socket, sys, time
+links = [socket.create_connection(("127.0.0.1", 8080), 5) for _ in range(2)]
+for link in links:
+    link.sendall(b"POST /llm/v1/messages HTTP/1.1\r\nHost: sidecar\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{ \r\n")
+time.sleep(0.5); open("opened", "w").close()
+while not os.path.exists("asked"): time.sleep(0.02)
+body = b'"model":"anthropic/claude-world","max_tokens":10,"messages":[{"role":"user","content":"hi"}]}'
+for n, link in enumerate(links):
+    link.settimeout(20)
+    link.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)); print("open%d=%s" % (n, link.recv(12).decode()))
+"#,
+    );
+    let left = site.beside("providers = [\"anthropic\"]\n").script(&format!(
+        r#"/usr/bin/python3 {} & open=$!; await '[ -e opened ]'
+        ask() {{ code $1 gate -H 'content-type: application/json' -H "$2" http://127.0.0.1:8080/llm/v1/messages \
+            -d '{{"model":"anthropic/claude-world","max_tokens":10,"messages":[{{"role":"user","content":"hi"}}]}}'; }}
+        ask sized 'X-A: b'; ask chunked 'Transfer-Encoding: chunked'; touch asked; wait $open; rm opened asked"#,
+        open.display()
+    ));
+    assert_eq!((left.said("sized"), left.said("chunked")), ("200", "200"), "{}", left.ended);
+    // And those that were open are answered as well.
+    assert_eq!((left.said("open0"), left.said("open1")), ("HTTP/1.1 200", "HTTP/1.1 200"), "{}", left.ended);
+    assert_eq!(site.requests().len(), 4, "{:?}", site.requests());
 }

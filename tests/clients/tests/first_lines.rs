@@ -1,0 +1,112 @@
+//! First lines that are no request by the letter and one to some server: in a tunnel, or a connection that was redirected, to a host
+//! whose rule names no paths, they are read as requests, so that `Host` leads to no neighbour of it; what is no request at all is
+//! carried. E10.
+
+use lockgate_clients::{Ended, Need, Site};
+
+const NEEDS: &[Need] = &[Need::Program("python3")];
+/// The first and the last are at one address, as hosts of one server often are.
+const POLICY: &str = r#"
+[[egress.allow]]
+host = "www.example.org"
+[[egress.allow]]
+host = "echo.example.com"
+ports = [7777]
+[[egress.deny]]
+host = "git.example.org"
+"#;
+/// In the order of the script.
+const LINES: [&str; 6] = ["version", "before", "behind", "method", "oldest", "bare"];
+
+/// `lines.py forward|direct lines|control`: says each line at once and, its first part ahead, in two pieces, `Host` naming another,
+/// and tells how that was answered; then what is to go through.
+const SCRIPT: &str = r#"import socket, sys, time
+def link(host, port):
+    if sys.argv[1] == "direct": it = socket.create_connection((host, port), 5)
+    else:
+        it = socket.create_connection(("127.0.0.1", 8081), 5)
+        it.sendall(b"CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (host.encode(), port, host.encode(), port))
+        came = b""
+        while b"\r\n\r\n" not in came: came += it.recv(1)
+        assert came.startswith(b"HTTP/1.1 200"), came
+    it.settimeout(5)
+    return it
+def heard(it, length):
+    try: return it.recv(length).decode("latin-1").strip() or "closed"
+    except socket.timeout: return "nothing"
+    except OSError: return "closed"
+lines = {
+    "version": b"GET / HTTP/1.2", "before": b" GET / HTTP/1.1", "behind": b"GET / HTTP/1.1 ",
+    "method": b"FOO2 / HTTP/1.1", "oldest": b"GET http://git.example.org/x", "bare": b"GET /",
+}
+if sys.argv[2] == "lines":
+    for key, line in lines.items():
+        for way, cut in ("whole", 0), ("cut", 5):
+            it = link("www.example.org", 80)
+            if cut: it.sendall(line[:cut]); time.sleep(0.2)
+            it.sendall(line[cut:] + b"\r\nHost: git.example.org\r\nConnection: close\r\n\r\n")
+            print("%s-%s=%s" % (key, way, heard(it, 12)))
+            it.close()
+else:
+    it = link("www.example.org", 80)
+    it.sendall(b"GET /proper HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n")
+    print("proper=" + heard(it, 12))
+    for key, text in ("ping", b"PING\r\n"), ("redis", b"GET key\r\n"), ("resp", b"*1\r\n$4\r\nPING\r\n"), ("irc", b"USER me 0 * :me\r\n"):
+        it = link("echo.example.com", 7777)
+        it.sendall(text)
+        print("%s=%s" % (key, heard(it, 64).replace("\r\n", "+")))
+"#;
+
+/// What the script said of `key`.
+fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
+    let found = ended.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
+}
+
+/// Each line was answered here, and nothing of any came to anybody.
+fn none_was_heard(site: &Site, ended: &Ended) {
+    for key in LINES.iter().flat_map(|line| ["whole", "cut"].map(|way| format!("{line}-{way}"))) {
+        assert!(["HTTP/1.1 400", "HTTP/1.1 403"].contains(&said(ended, &key)), "{key}: {ended}");
+    }
+    let heard: Vec<_> =
+        site.visits().into_iter().filter(|it| !["connect", "closed"].contains(&it.event.as_str())).collect();
+    assert!(heard.is_empty() && site.world().received_by("web") == 0, "{heard:?}");
+}
+
+/// A proper request, and what is none.
+fn the_rest_went_through(site: &Site, ended: &Ended) {
+    assert_eq!(said(ended, "proper"), "HTTP/1.1 200", "{ended}");
+    for (key, text) in
+        [("ping", "PING"), ("redis", "GET key"), ("resp", "*1+$4+PING"), ("irc", "USER me 0 * :me")]
+    {
+        assert_eq!(said(ended, key), text, "{ended}");
+    }
+    let requests = site.requests();
+    assert!(requests.len() == 1 && requests[0].text("path") == "/proper", "{requests:?}");
+}
+
+#[test]
+fn in_a_tunnel_they_lead_to_no_neighbour() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = site.file("lines.py", SCRIPT);
+    let say = |what: &str| {
+        site.beside(POLICY).script(&format!("/usr/bin/python3 {} forward {what}", script.display())).ended
+    };
+    none_was_heard(&site, &say("lines"));
+    the_rest_went_through(&site, &say("control"));
+}
+
+#[test]
+fn nor_where_a_connection_is_redirected() {
+    for site in Site::for_everyone(NEEDS) {
+        let script = site.file("lines.py", SCRIPT);
+        let run = site.run().policy(POLICY).bare().mount(&script);
+        let say = |what: &str| {
+            let ended = run.script(&format!("/usr/bin/python3 {} direct {what}", script.display()));
+            assert_eq!(ended.code, 0, "{ended}");
+            ended
+        };
+        none_was_heard(&site, &say("lines"));
+        the_rest_went_through(&site, &say("control"));
+    }
+}
