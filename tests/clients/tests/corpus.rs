@@ -279,3 +279,31 @@ fn the_check_and_the_gate_agree_on_aliases() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn a_row_that_cannot_be_read_in_full_is_denied() {
+    // S0.39, E18: whoever asks has one answer for each row.
+    if !ready(&[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("room");
+    let (policy, asked) = (folder.path().join("p1.toml"), folder.path().join("rows.jsonl"));
+    fs::write(&policy, corpus_policy()).expect("room");
+    let lines = [
+        r#"{"id":"surrogate","target":"https://api.example.com/v1/\ud800","resolves":["93.184.216.34"]}"#,
+        r#"{"id":"octal","target":"https://api.example.com/v1/x","resolves":["010.0.0.1"]}"#,
+        r#"{"id":"one of two","target":"https://api.example.com/v1/x","resolves":["93.184.216.34","010.0.0.1"]}"#,
+        r#"{"id":7,"target":"https://api.example.com/v1/x","resolves":["93.184.216.34"]}"#,
+    ];
+    fs::write(&asked, lines.join("\n")).expect("room");
+    let verdicts = check(folder.path(), &policy, &asked);
+    let said: Vec<_> =
+        verdicts.iter().map(|it| (&it["id"], text(it, "verdict"), text(it, "guard"))).collect();
+    let expected = [
+        (&json!("surrogate"), "deny", "target_syntax"),
+        (&json!("octal"), "deny", "address_blocked"),
+        (&json!("one of two"), "deny", "address_blocked"),
+        (&json!(7), "allow", ""),
+    ];
+    assert_eq!(said, expected);
+}

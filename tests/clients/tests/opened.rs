@@ -150,3 +150,24 @@ fn without_an_authority_nothing_is_opened_and_nothing_slips_through() {
     canary.is_not_in("what was said", format!("{}", left.ended));
     assert_eq!(site.requests().len(), 1, "{:?}", site.requests());
 }
+
+#[test]
+fn explain_says_what_becomes_of_an_address() {
+    // S4.65, E12: it needs no resolver to know; and what is no target is denied, not misused.
+    let Some((site, _)) = site() else { return };
+    let explain = |target: &str| site.lockgate(&["policy", "explain", "--preset", "open-internet", target]);
+    for target in ["http://169.254.169.254/", "http://10.0.0.1/", "http://[fd00:ec2::254]/"] {
+        let ended = explain(target);
+        assert!(ended.code == 1 && ended.stdout.contains("address_blocked"), "{target}: {ended}");
+    }
+    for target in ["http://127.1/", "http://0x7f000001/", "http://127.0.0.1/"] {
+        let ended = explain(target);
+        assert!(ended.code == 1 && ended.stdout.contains("denied"), "{target}: {ended}");
+    }
+    // The controls: a public one, and a name, which nobody asks for here.
+    let public = explain("http://93.184.216.34/");
+    assert!(public.code == 0 && public.stdout.contains("its address is public"), "{public}");
+    let name = explain("http://private.example.com/");
+    assert!(name.code == 0 && name.stdout.contains("every address"), "{name}");
+    assert!(site.world().records_of("resolver").is_empty(), "{:?}", site.world().records_of("resolver"));
+}

@@ -184,3 +184,36 @@ fn a_value_that_would_change_its_place_is_refused() {
         assert_eq!(site.requests().len() - before, 1 + usize::from(in_path), "{value}");
     }
 }
+
+#[test]
+fn a_name_that_no_field_has_is_that_before_it_stands_in_a_wrong_place() {
+    // S0.50: of a provider that says itself where its credential goes.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let canary = Canary::draw();
+    site.keep("two", "access_token", canary.text());
+    let policy = POLICY.replace("placeholders = \"anywhere\"\n", "");
+    let left = site.beside(&policy).script(
+        r#"p() { key=$1; t=$2; shift 2; printf '%s=%s\n' $key "$(proxy "https://protocols.example/in$t" two -w ' %{http_code}' "$@" | tr -d '\n')"; }
+        p nope '/{{nope}}'
+        p query '/?a={{nope}}'
+        p header / -H 'X-Key: {{nope}}'
+        p both '/{{access_token}}/{{nope}}'
+        p path '/{{access_token}}'
+        p own / -H 'Authorization: Bearer {{access_token}}'"#,
+    );
+    safe(&canary, &left);
+    for key in ["nope", "query", "header", "both"] {
+        let said = left.said(key);
+        assert!(said.ends_with(" 400") && said.contains("placeholder_unresolved"), "{key}: {}", left.ended);
+    }
+    assert!(left.said("path").ends_with(" 403"), "{}", left.ended);
+    assert_eq!(
+        (left.denials("placeholder_unresolved"), left.denials("credential_endpoint_mismatch")),
+        (4, 1)
+    );
+    // The control: where it may stand it is filled.
+    assert!(left.said("own").ends_with(" 200"), "{}", left.ended);
+    let requests = site.requests();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_eq!(requests[0].header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
+}

@@ -302,3 +302,37 @@ fn a_server_name_that_is_none_opens_nothing() {
     canary.is_not_in("what was said", format!("{ended}"));
     assert!(site.visits().is_empty(), "{:?}", site.visits());
 }
+
+#[test]
+fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
+    // E18: servers that read fields as variables read `_` and `-` alike (RFC 3875 §4.1.18).
+    let Some((site, _)) = site() else { return };
+    let policy =
+        provider("one", &["https://protocols.example/*"]) + "[[egress.allow]]\nhost = \"www.example.org\"\n";
+    let left = site.beside(&policy).script(
+        r#"under() { key=$1; shift; code $key "$@" --data some -H 'Content_Length: 5' -H 'Transfer_Encoding: chunked' -H 'Proxy_Authorization: Basic x' \
+            -H 'X_Target: https://www.example.org/' -H 'X_Provider: two' -H 'X_Lockgate_Run: x' -H 'X_Other: 1'; }
+        under clear via http://www.example.org/clear
+        under opened1 via --http1.1 https://protocols.example/opened1
+        under opened2 via --http2 https://protocols.example/opened2
+        under gateway proxy https://protocols.example/gateway one"#,
+    );
+    let keys = ["clear", "opened1", "opened2", "gateway"];
+    let requests = site.requests();
+    assert_eq!(requests.len(), keys.len(), "{requests:?}");
+    for key in keys {
+        assert_eq!(left.said(key), "200", "{key}: {}", left.ended);
+        let found = requests.iter().find(|it| it.text("path") == format!("/{key}")).expect("a request");
+        for name in [
+            "content_length",
+            "transfer_encoding",
+            "proxy_authorization",
+            "x_target",
+            "x_provider",
+            "x_lockgate_run",
+        ] {
+            assert_eq!(found.header(name), None, "{found:?}");
+        }
+        assert_eq!((found.header("x_other"), found.text("body")), (Some("1"), "some"), "{found:?}");
+    }
+}
