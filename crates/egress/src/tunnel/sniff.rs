@@ -40,15 +40,21 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
             Hello::Partial => None,
         };
     }
-    // Servers skip empty lines before a request (RFC 9112 §2.2), so they hide nothing here.
-    let start = bytes.iter().position(|b| !matches!(b, b'\r' | b'\n'))?;
+    // Some servers skip lines and blanks before a request (RFC 9112 §2.2), so they hide nothing here.
+    let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
+        Some(start) => start,
+        None if bytes.len() >= LONGEST_LINE => return Some(Carried::Other),
+        None => return None,
+    };
     let bytes = &bytes[start..];
     let line = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
     let is_whole = line.len() < bytes.len();
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = line.split(|b| is_blank(*b)).filter(|word| !word.is_empty());
     match words.next() {
-        // What has no method was never going to be a request.
-        Some(method) if !method.iter().all(|b| is_token(*b)) => Some(Carried::Other),
+        // What does not begin with a method was never going to be a request, and may be all there is for now.
+        Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(|b| is_token(*b)) => {
+            Some(Carried::Other)
+        }
         Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
@@ -67,6 +73,11 @@ fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> b
     let is_oldest =
         method.eq_ignore_ascii_case(b"GET") && (target.starts_with(b"/") || begins(target, b"http"));
     is_oldest || begins(target, b"HTTP/") || words.any(|word| begins(word, b"HTTP/"))
+}
+
+/// What some server takes for white space within a line: RFC 9112 §3 names the first five, and Python's splits by the others as well.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | 0x85 | 0xa0)
 }
 
 /// The characters of a method (RFC 9110 §5.6.2).
@@ -110,8 +121,22 @@ mod tests {
             "GET /",
             "get http://a.example/",
             "GET HTTP/1.1",
+            "GET\x0b/ HTTP/1.1",
+            "\x0bGET / HTTP/1.1",
+            " \r\nGET / HTTP/1.1",
+            "\x1cGET\x1f/\x0cHTTP/1.1",
         ] {
-            assert_eq!(judge(format!("{line}\r\nHost: b\r\n\r\n").as_bytes()), Some(Carried::Http), "{line}");
+            let request = format!("{line}\r\nHost: b\r\n\r\n");
+            assert_eq!(judge(request.as_bytes()), Some(Carried::Http), "{line}");
+            for end in 1..line.len() {
+                assert_eq!(judge(&request.as_bytes()[..end]), None, "{line} up to {end}");
+            }
+        }
+        assert_eq!(judge(b"GET\xa0/ HTTP/1.1\r\n"), Some(Carried::Http));
+        // Who speaks first in another way is not kept waiting for the end of a line.
+        for bytes in [&b"1"[..], b"42 ", b"_x", b"#", b"$4", b"*1", b"~", b"9PUB x 3", b"\x10\x0c\0\x04MQTT"]
+        {
+            assert_eq!(judge(bytes), Some(Carried::Other), "{bytes:?}");
         }
         assert_eq!(judge(b"*1\r\n$4\r\nPING\r\n"), Some(Carried::Other));
         assert_eq!(judge(b"AMQP\0\0\x09\x01"), Some(Carried::Other));
