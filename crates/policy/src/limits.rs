@@ -75,13 +75,15 @@ pub(crate) fn set_limits(
             return Err(ConfigError::new(&origin.to_string(), format!("{field}.enforce"), problem));
         }
     }
-    refuse_too_small(&origin.to_string(), field, limits)
+    refuse_impossible(&origin.to_string(), field, limits)
 }
 
-/// A sandbox needs room for its own first processes.
-fn refuse_too_small(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
+/// A sandbox needs room for its own first processes, and no kernel has more of them than `PID_MAX_LIMIT`, linux/threads.h.
+fn refuse_impossible(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
     const LEAST_MEMORY: u64 = 4 << 20;
     const LEAST_PIDS: u32 = 2;
+    // One less: init is one of them.
+    const MOST_PIDS: u32 = (4 << 20) - 1;
     const LEAST_DISK: u64 = 64 << 10;
     let small = |part: &str, given: String, least: &str| {
         let problem = format!("{given} is too small to start in; give at least {least}");
@@ -92,6 +94,10 @@ fn refuse_too_small(origin: &str, field: &str, limits: &Limits) -> Result<(), Co
     }
     if limits.pids < LEAST_PIDS {
         return small("pids", limits.pids.to_string(), "2");
+    }
+    if limits.pids > MOST_PIDS {
+        let problem = format!("{} is more than a kernel has; give at most {MOST_PIDS}", limits.pids);
+        return Err(ConfigError::new(origin, format!("{field}.pids"), problem));
     }
     if limits.disk.bytes() < LEAST_DISK {
         return small("disk", limits.disk.to_string(), "64KiB");

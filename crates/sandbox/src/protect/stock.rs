@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, StatxFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, StatxFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::placeholder::{self, Kind, LOOK, Place};
@@ -49,7 +49,8 @@ impl Stock {
 
     /// Looks what there is for a workspace.
     pub(super) fn of(&mut self, workspace: impl AsFd) {
-        let (Some(base), Some(key)) = (&self.base, key(workspace)) else { return };
+        let Some(base) = &self.base else { return };
+        let Some(key) = key(workspace, base.parent().unwrap_or(base)) else { return };
         self.path = Some(base.join(key));
         self.room = MOST;
         self.look();
@@ -156,11 +157,14 @@ impl Stock {
     }
 }
 
-/// What tells one workspace from every other, also from one that was made later and got its number.
-fn key(workspace: impl AsFd) -> Option<String> {
+/// What tells one workspace from every other, also from one that was made later and got its number. Nothing where it is on another
+/// file system than the stock: nothing could be moved.
+fn key(workspace: impl AsFd, stock: &Path) -> Option<String> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(workspace, "", AtFlags::EMPTY_PATH, wanted).ok()?;
-    let is_told = stat.stx_mask & wanted.bits() == wanted.bits();
+    let here = rustix::fs::statx(CWD, stock, AtFlags::empty(), StatxFlags::INO).ok()?;
+    let is_told = stat.stx_mask & wanted.bits() == wanted.bits()
+        && (stat.stx_dev_major, stat.stx_dev_minor) == (here.stx_dev_major, here.stx_dev_minor);
     let born = format!("{:x}.{:x}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
     is_told.then(|| format!("{:x}.{:x}-{:x}-{born}", stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
