@@ -199,6 +199,7 @@ impl UndoLog {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
+    use std::os::fd::OwnedFd;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
