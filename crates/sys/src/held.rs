@@ -80,6 +80,9 @@ impl Held {
     /// Whatever `unshare(2)` and the messages gave, and when the child is gone.
     pub fn made(&self) -> io::Result<()> {
         let state = &self.shared.state;
+        if state.load(Ordering::Acquire) == MAKING {
+            placement::anywhere(self.pid);
+        }
         loop {
             match state.load(Ordering::Acquire) {
                 MADE => return Ok(()),

@@ -13,6 +13,12 @@ pub(crate) fn elsewhere(child: libc::pid_t) {
     });
 }
 
+/// Lets a child run wherever this process may again: once it is waited for, there is a processor more.
+pub(crate) fn anywhere(child: libc::pid_t) {
+    let Some(child) = Pid::from_raw(child) else { return };
+    let _ = sched_getaffinity(None).and_then(|allowed| sched_setaffinity(Some(child), &allowed));
+}
+
 fn without(mut allowed: CpuSet, here: usize) -> Option<CpuSet> {
     allowed.unset(here);
     (allowed.count() > 0).then_some(allowed)
