@@ -51,8 +51,8 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let is_whole = line.len() < bytes.len();
     let mut words = line.split(|b| is_blank(*b)).filter(|word| !word.is_empty());
     match words.next() {
-        // What does not begin with a method was never going to be a request, and may be all there is for now.
-        Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(|b| is_token(*b)) => {
+        // What does not begin with a word was never going to be a request, and may be all there is for now.
+        Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(u8::is_ascii_graphic) => {
             Some(Carried::Other)
         }
         Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
@@ -78,11 +78,6 @@ fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> b
 /// What some server takes for white space within a line: RFC 9112 §3 names the first five, and Python's splits by the others as well.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | 0x85 | 0xa0)
-}
-
-/// The characters of a method (RFC 9110 §5.6.2).
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Reads until it is clear what the connection carries.
@@ -118,6 +113,7 @@ mod tests {
             "\tGET\t/\tHTTP/1.1",
             "GET / http/1.1",
             "FOO2 / HTTP/1.1 x",
+            "G@T{{x}} / HTTP/1.1",
             "GET /",
             "get http://a.example/",
             "GET HTTP/1.1",
