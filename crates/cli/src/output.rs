@@ -6,15 +6,28 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 /// A line for the person, under the product's name. Raw terminals need the return as well.
 pub(crate) fn tell(text: &str) {
     let clean: String =
         text.chars().map(|c| if is_hidden(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
+    if is_stuck(std::io::stderr().as_fd()) {
+        return;
+    }
     let _ = to_the_end(std::io::stderr().as_fd());
     // In one piece: the program that is run writes to the same place.
     let whole = format!("lockgate: {}{end}", clean.replace('\n', end));
     let _ = std::io::stderr().write_all(whole.as_bytes());
+}
+
+/// How long a terminal may take to have room: one that nobody reads has none, and a run must end there as well.
+const ROOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
+    let mut room = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
+    rustix::termios::isatty(stderr) && matches!(rustix::event::poll(&mut room, Some(&ROOM)), Ok(0))
 }
 
 /// A line for programs that read what is told.

@@ -163,8 +163,12 @@ impl Watch<'_> {
             if ready.contains(&Source::Sandbox)
                 && let Some(end) = self.take_event(state)?
             {
-                if let Some(relay) = &state.relay {
-                    relay.show_rest(self.signals.as_fd());
+                // Of a command that was asked to end nobody may be there to read the rest.
+                let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
+                match &state.relay {
+                    Some(relay) if by_itself => relay.show_rest(self.signals.as_fd()),
+                    Some(relay) => while relay.show_output() {},
+                    None => {}
                 }
                 return Ok(end);
             }

@@ -124,6 +124,19 @@ fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
     assert_eq!(beside(&site, failed).stdout, "0\n");
 }
 
+#[test]
+fn an_output_that_nobody_reads_stops_no_clock() {
+    // S0.24, L07. The pipe is full at once, and stays so for ten seconds.
+    let Some(site) = Site::for_test(&[]) else { return };
+    let script = r#"{ "$PRODUCT" run --terminal --timeout 1s -- yes; echo "code=$?" > ended; } | {
+            i=0; while [ ! -e ended ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done
+            [ $i -lt 80 ] && echo "in time"; }
+        cat ended"#;
+    let ended = beside(&site, script);
+    assert_eq!(ended.stdout, "in time\ncode=124\n", "{ended}");
+    assert!(ended.stderr.contains("timed out"), "{ended}");
+}
+
 /// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
 #[test]
 fn a_run_begins_as_its_caller_is() {
