@@ -1,0 +1,395 @@
+//! Plans as they are printed, what is refused, and that every plan has its steps in order.
+
+use policy::{Layers, Origin, RunConfig, WorkspaceMode};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+use crate::host::{LimitsUnavailable, SystemPath};
+use crate::image::RootImage;
+use crate::step::{Cache, PrivateFile};
+
+fn planned(config: &str) -> Result<Plan, Error> {
+    planned_with(config, &Additions::default())
+}
+
+fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
+    let mut layers = Layers::default();
+    let config: RunConfig = toml::from_str(config).unwrap();
+    layers.push(Origin::Flags, config);
+    let caller = Caller {
+        uid: 1000,
+        gid: 1000,
+        superuser: false,
+        home: Some("/home/me".into()),
+        directory: "/home/me/project".into(),
+        environment: vec![
+            ("PATH".into(), "/home/me/bin:/usr/bin:/opt/x/bin".into()),
+            ("TOKEN".into(), "t".into()),
+        ],
+    };
+    let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
+    let system =
+        vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
+    let host = Host {
+        system,
+        limits: Err(missing),
+        landlock: Some(7),
+        memory_attributes: true,
+        makes_links: true,
+        bundle: Some("/etc/ssl/certs/bundle.pem".into()),
+    };
+    let run = "abcdefghjkmn".parse().unwrap();
+    plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
+}
+
+#[test]
+fn the_plan_of_linux() {
+    let text = planned("mount = [{ source = \"/data\", target = \"/data\" }]").unwrap().to_string();
+    let expected = "\
+backend linux
+uid 1000 is 1000 outside, gid 1000 is 1000 outside
+limits: 512 processes, nothing else
+ 1. open what the sandbox is shown
+ 2. mount the private root (4GiB, 1048576 files)
+ 3. show /usr read-only
+ 4. link /bin to usr/bin
+ 5. make /tmp (mode 1777)
+ 6. make /var/tmp (mode 1777)
+ 7. make /run (mode 755)
+ 8. make /home/agent (mode 700)
+ 9. show /etc read-only, with its own hosts, resolv.conf, passwd and group
+10. mount /proc
+11. make /dev
+12. redirect the network to one port
+13. show the workspace /home/me/project for reading and writing
+14. show /data at /data read-only
+15. protect what the host would execute or trust
+16. enter the private root
+17. set the host name
+18. hand the listeners to the sidecar
+19. drop privileges
+20. restrict files by Landlock
+21. install the system-call filter
+note: memory and processors are not limited: there are none. To change that, make some
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn whom_the_host_trusts_is_read_early_unless_something_may_lie_over_it() {
+    let early = |shown: &str, environment: &str| {
+        let config = format!(
+            "env = {{ set = {{ {environment} }} }}\nmount = [{{ source = \"/data\", target = \"{shown}\" }}]"
+        );
+        let plan = planned_with(&config, &Additions { opens_tls: true, ..Additions::default() }).unwrap();
+        let at = |found: fn(&Step) -> bool| plan.steps.iter().position(found);
+        assert!(at(|step| matches!(step, Step::TrustAuthority(Some(_)))).is_some());
+        let read = at(|step| matches!(step, Step::ReadAuthorities(_)));
+        read.map(|read| read < at(|step| matches!(step, Step::ShowWorkspace(..))).unwrap())
+    };
+    assert_eq!(early("/data", ""), Some(true));
+    for over in ["/etc/ssl", "/etc/pki/of/a/link", "/usr/lib/jvm/x", "/opt"] {
+        assert_eq!(early(over, ""), None, "{over}");
+    }
+    assert_eq!(early("/srv/java", "JAVA_HOME = \"/srv/java/21\""), None);
+    assert_eq!(early("/srv/other", "JAVA_HOME = \"/srv/java/21\""), Some(true));
+}
+
+#[test]
+fn the_plan_of_container() {
+    let image = RootImage {
+        layers: vec!["/store/a".into(), "/store/b".into()],
+        environment: vec![("PATH".into(), "/app/bin:".into()), ("HTTP_PROXY".into(), "http://x".into())],
+        uid: 101,
+        gid: 102,
+        home: Some("/srv/app".into()),
+        ..RootImage::default()
+    };
+    let additions = Additions { image: Some(image), ..Additions::default() };
+    let plan = planned_with("image = \"x\"\nworkdir = \"/srv\"", &additions).unwrap();
+    let expected = "\
+backend container
+uid 101 is 1000 outside, gid 102 is 1000 outside
+limits: 512 processes, nothing else
+ 1. open what the sandbox is shown
+ 2. mount the image (2 layers) under room for 4GiB, 1048576 files
+ 3. make /tmp (mode 1777)
+ 4. make /var/tmp (mode 1777)
+ 5. make /srv/app (mode 700)
+ 6. make /run anew (mode 755)
+ 7. write hosts, resolv.conf, passwd and group
+ 8. mount /proc
+ 9. make /dev
+10. redirect the network to one port
+11. show the workspace /home/me/project for reading and writing
+12. protect what the host would execute or trust
+13. enter the private root
+14. set the host name
+15. hand the listeners to the sidecar
+16. drop privileges
+17. restrict files by Landlock
+18. install the system-call filter
+note: memory and processors are not limited: there are none. To change that, make some
+note: every file of the image belongs to the command's own user, the one id there is
+";
+    assert_eq!(plan.to_string(), expected);
+    assert_eq!((plan.directory.to_str(), plan.home.to_str()), (Some("/srv"), Some("/srv/app")));
+    let value = |name: &str| plan.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    // Neither the directory the command is in, nor a proxy of the image's choosing.
+    assert!(value("PATH").unwrap().starts_with("/app/bin:/usr/local/sbin:"));
+    assert_eq!(value("HTTP_PROXY"), Some("http://sidecar:8081"));
+}
+
+#[test]
+fn files_and_caches_enter_before_what_the_policy_shows() {
+    let file = |path: &str| PrivateFile { path: path.into(), content: b"x".into(), mode: 0o600 };
+    let cache = |at: &str| Cache { source: "/home/me".into(), target: at.into() };
+    let additions = Additions {
+        files: vec![file(".npmrc"), file(".config/git/config")],
+        caches: vec![cache(".npm/_cacache"), cache("kept/cache")],
+        ..Additions::default()
+    };
+    let config = "mount = [{ source = \"/a\", target = \"/home/agent/.config/git\", mode = \"rw\" }]
+        copy = [{ source = \"/b\", target = \"/home/agent/kept\" }]";
+    let text = planned_with(config, &additions).unwrap().to_string();
+    let begins = "12. redirect the network to one port
+13. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
+14. write /home/agent/.npmrc (mode 600)
+15. show the workspace";
+    assert!(text.contains(begins), "{text}");
+    for left_out in ["/home/agent/.config/git/config", "/home/agent/kept/cache"] {
+        assert!(text.contains(&format!("note: `{left_out}` is not brought in")), "{text}");
+    }
+    assert!(planned("backend = \"process\"\nbuiltin_tools = [\"git\"]").is_err());
+}
+
+#[test]
+fn the_plan_of_process_says_what_it_is_not() {
+    let text = planned("backend = \"process\"").unwrap().to_string();
+    assert!(text.starts_with("backend process\n") && text.contains("no isolation"), "{text}");
+}
+
+#[test]
+fn the_environment_is_only_what_is_named() {
+    let plan = planned("").unwrap();
+    let value = |name: &str| plan.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    assert_eq!(value("TOKEN"), None);
+    assert_eq!(value("HTTPS_PROXY"), Some("http://sidecar:8081")); // S0.16
+    assert_eq!(value("SIDECAR_URL"), Some("http://sidecar:8080")); // S0.17
+    assert!(value("PATH").unwrap().starts_with("/usr/bin:/opt/x/bin:"));
+}
+
+#[test]
+fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
+    let compile = |config: &str| {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(config).unwrap());
+        layers.compile().unwrap()
+    };
+    let caller = Caller {
+        uid: 0,
+        gid: 0,
+        superuser: true,
+        home: None,
+        directory: "/srv/project".into(),
+        environment: Vec::new(),
+    };
+    let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
+    let host = Host {
+        system: Vec::new(),
+        limits: Err(missing),
+        landlock: None,
+        memory_attributes: true,
+        makes_links: true,
+        bundle: None,
+    };
+    let run = "abcdefghjkmn".parse().unwrap();
+    let planned = |config: &str, caller: &Caller, host: &Host| {
+        plan(&compile(config), &run, caller, host, &Additions::default())
+    };
+    let text = planned("wiring = \"veth\"", &caller, &host).unwrap().to_string();
+    assert!(text.contains("lead the network over a link") && !text.contains("redirect"), "{text}");
+    let nobody = Caller { superuser: false, ..caller.clone() };
+    let without = Host { makes_links: false, ..host.clone() };
+    for (config, caller, host, why) in [
+        ("wiring = \"veth\"", &nobody, &host, "only root"),
+        ("wiring = \"veth\"", &caller, &without, "CAP_NET_ADMIN"),
+        ("wiring = \"veth\"\nbackend = \"process\"", &caller, &host, "not of `process`"),
+        ("wiring = \"veth\"\nimage = \"x\"\nbackend = \"docker\"", &caller, &host, "not of `docker`"),
+    ] {
+        match planned(config, caller, host) {
+            Err(Error::Refused { what, remedy }) => {
+                assert!(what.contains("wiring `veth`") && what.contains(why), "{what}");
+                assert!(remedy.is_some_and(|remedy| remedy.contains("--wiring redirect")));
+            }
+            other => panic!("{config}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_workspace_has_a_name_that_can_be_written_down() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let layers = Layers::default();
+    let spec = layers.compile().unwrap();
+    let caller = |name: &[u8]| Caller {
+        uid: 1000,
+        gid: 1000,
+        superuser: false,
+        home: Some("/home/me".into()),
+        directory: PathBuf::from(std::ffi::OsString::from_vec([b"/srv/", name].concat())),
+        environment: Vec::new(),
+    };
+    assert_eq!(workspace(&spec, &caller("caf\u{e9}".as_bytes())).unwrap(), Path::new("/srv/caf\u{e9}"));
+    for (name, why) in [(&b"caf\xe9"[..], "not UTF-8"), (b"a\nb", "control"), (b"a\x1b[2Jb", "control")] {
+        let error = workspace(&spec, &caller(name)).unwrap_err();
+        assert!(error.to_string().contains(why) && error.remedy().is_some(), "{error}");
+        assert!(!error.to_string().contains(char::is_control), "{error:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_held_or_shown_is_refused() {
+    for config in [
+        "limits.memory = \"1GiB\"",
+        "workspace = \"/home/me\"",
+        "workspace = \"/\"",
+        "tools = [\"nonesuch\"]",
+        "image = \"x\"",
+        "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
+    ] {
+        assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");
+    }
+    assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+}
+
+/// A small space of runs that can be had: what the person writes, what is added, and what the machine has.
+fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
+    let shown =
+        (select(vec!["/data/a", "/home/agent/b", "/etc/c", "/usr/lib/jvm"]), select(vec!["ro", "rw"]));
+    let mounts = vec(shown, 0..3);
+    let copies = subsequence(vec!["/home/agent/copied", "/opt/copied"], 0..=2);
+    let modes = select(vec!["rw", "ro", "overlay"]);
+    let written =
+        (select(vec!["linux", "container"]), select(vec!["redirect", "veth"]), modes, mounts, copies);
+    let machine = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (written, machine).prop_map(
+        |((backend, wiring, mode, mounts, copies), (landlock, attributes, tls, built_in))| {
+            let image = if backend == "container" { "image = \"x\"\n" } else { "" };
+            let mounts: Vec<String> = mounts
+                .iter()
+                .map(|(target, mode)| {
+                    format!("{{ source = \"/data\", target = \"{target}\", mode = \"{mode}\" }}")
+                })
+                .collect();
+            let copies: Vec<String> = copies
+                .iter()
+                .map(|target| format!("{{ source = \"/data\", target = \"{target}\" }}"))
+                .collect();
+            let config = format!(
+                "backend = \"{backend}\"\n{image}wiring = \"{wiring}\"\nworkspace = {{ mode = \"{mode}\" }}\n\
+             mount = [{}]\ncopy = [{}]\n",
+                mounts.join(", "),
+                copies.join(", "),
+            );
+            let file = PrivateFile { path: ".npmrc".into(), content: b"x".into(), mode: 0o600 };
+            let cache = Cache { source: "/home/me/.npm".into(), target: ".npm".into() };
+            let additions = Additions {
+                opens_tls: tls,
+                image: (backend == "container").then(RootImage::default),
+                changes: (mode == "overlay").then(|| "/state/changes".into()),
+                written: Some("/state/written".into()),
+                files: if built_in { vec![file] } else { Vec::new() },
+                caches: if built_in { vec![cache] } else { Vec::new() },
+                ..Additions::default()
+            };
+            let host = Host {
+                landlock: landlock.then_some(7),
+                memory_attributes: attributes,
+                ..machine_with_links()
+            };
+            (config, additions, host)
+        },
+    )
+}
+
+fn machine_with_links() -> Host {
+    Host {
+        system: vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
+        limits: Err(LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() }),
+        landlock: Some(7),
+        memory_attributes: true,
+        makes_links: true,
+        bundle: Some("/etc/ssl/certs/bundle.pem".into()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    // S4.66: whatever is asked for, nothing is shown behind a wall and no right outlives what it was for.
+    #[test]
+    fn every_plan_has_its_steps_in_order((config, additions, host) in valid()) {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(&config).unwrap());
+        let spec = layers.compile().unwrap();
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: true,
+            home: Some("/root".into()),
+            directory: "/srv/project".into(),
+            environment: Vec::new(),
+        };
+        let run = "abcdefghjkmn".parse().unwrap();
+        let plan = plan(&spec, &run, &caller, &host, &additions).unwrap();
+        let all = |found: &dyn Fn(&Step) -> bool| {
+            (0..plan.steps.len()).filter(|at| found(&plan.steps[*at])).collect::<Vec<_>>()
+        };
+        let once = |step: &Step| match all(&|other| other == step)[..] {
+            [at] => at,
+            ref found => panic!("{step} is at {found:?} in\n{plan}"),
+        };
+        let enter = once(&Step::EnterRoot);
+        let drop = once(&Step::DropPrivileges);
+
+        let shows = all(&|step| {
+            step.covers().is_some() || matches!(step, Step::ShowSystem(_) | Step::ShowEtc | Step::WriteEtc)
+        });
+        let asked = 1 + spec.mounts.len() + spec.copies.len();
+        prop_assert!(shows.len() > asked && shows.iter().all(|show| *show < enter), "{plan}");
+        prop_assert_eq!(once(&Step::OpenSources), 0);
+
+        // What is read-only by itself needs no protection; nothing that is shown may lie over it.
+        let protect = all(&|step| *step == Step::Protect);
+        prop_assert_eq!(protect.len(), usize::from(spec.workspace_mode == WorkspaceMode::ReadWrite), "{}", plan);
+        prop_assert!(protect.iter().all(|at| *at < enter && shows.iter().all(|show| show < at)), "{plan}");
+
+        match spec.wiring {
+            Wiring::Redirect => {
+                let (wire, hand_out) = (once(&Step::WireNetwork), once(&Step::HandOutListeners));
+                prop_assert!(wire < hand_out && enter < hand_out && hand_out < drop, "{plan}");
+                prop_assert!(!plan.steps.contains(&Step::JoinLink), "{plan}");
+            }
+            Wiring::Veth => {
+                let join = once(&Step::JoinLink);
+                prop_assert!(enter < join && join < drop, "{plan}");
+                let others = all(&|step| matches!(step, Step::WireNetwork | Step::HandOutListeners));
+                prop_assert_eq!(others, Vec::<usize>::new(), "{}", plan);
+            }
+        }
+
+        let trusts = all(&|step| matches!(step, Step::TrustAuthority(_)));
+        prop_assert_eq!(trusts.len(), usize::from(additions.opens_tls), "{}", plan);
+        prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
+
+        let mut walls = vec![Step::DropPrivileges];
+        walls.extend(host.landlock.map(|_| Step::Landlock));
+        walls.push(Step::Seccomp);
+        prop_assert!(plan.steps.ends_with(&walls), "{plan}");
+        once(&Step::Seccomp);
+    }
+}
