@@ -135,6 +135,12 @@ impl Watch<'_> {
                     relay.take_input();
                 }
             }
+            // A denial is told behind what the command had shown before it, also where the terminal is let be for now.
+            if ready.contains(&Source::Notices)
+                && let Some(relay) = &state.relay
+            {
+                relay.show_output();
+            }
             if !state.is_full_screen() {
                 self.tell_held(state);
             }
