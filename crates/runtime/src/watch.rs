@@ -126,6 +126,8 @@ impl Watch<'_> {
             if ready.contains(&Source::Signals) {
                 self.take_signals(state)?;
             }
+            // First, for it may bring the terminal; an end counts once all else that came with it is told.
+            let event = if ready.contains(&Source::Sandbox) { self.take_event(state) } else { Ok(None) };
             if let Some(relay) = &mut state.relay {
                 if ready.contains(&Source::Output) || ready.contains(&Source::Room) {
                     relay.show_output();
@@ -135,7 +137,7 @@ impl Watch<'_> {
                     relay.take_input();
                 }
             }
-            // A denial is told behind what the command had shown before it, also where the terminal is let be for now.
+            // A denial is told behind what the command had shown before it, also where the terminal is new or let be for now.
             if ready.contains(&Source::Notices)
                 && let Some(relay) = &state.relay
             {
@@ -166,9 +168,7 @@ impl Watch<'_> {
             {
                 return Err(Error::Unprotected { path: path.into() });
             }
-            if ready.contains(&Source::Sandbox)
-                && let Some(end) = self.take_event(state)?
-            {
+            if let Some(end) = event? {
                 // Of a command that was asked to end nobody may be there to read the rest.
                 let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
                 match &state.relay {
