@@ -10,6 +10,7 @@ mod stock;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use policy::MountMode;
@@ -149,21 +150,29 @@ fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Result<(), Er
     if open.iter().any(|path| path == Path::new(".git")) {
         return Ok(());
     }
-    // A line, as git reads it; what is larger, or no file, is none of its own.
+    // A line, as git reads it: any octets up to a zero, blanks and all. What is no file is none of its own.
     let Ok(Some(file)) = crate::regular::open_regular(&workspace.join(".git")) else { return Ok(()) };
-    let mut text = String::new();
-    if file.take(LONGEST_LINE).read_to_string(&mut text).is_err() {
+    let mut text = Vec::new();
+    if file.take(LONGEST_LINE).read_to_end(&mut text).is_err() {
         return Ok(());
     }
-    let Some(leads) = text.trim_end_matches(['\r', '\n']).strip_prefix("gitdir:") else { return Ok(()) };
+    let Some(leads) = leads_to(&text) else { return Ok(()) };
     let within = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(workspace));
-    if !within(&workspace.join(leads.trim())) {
+    if !within(&workspace.join(leads)) {
         return Ok(());
     }
     Err(Error::Refused {
         what: "the repository that `.git` leads to lies in the workspace, where its hooks and settings cannot be protected".into(),
         remedy: Some("use --workspace-mode overlay, or leave it to the command as it is: --open .git".into()),
     })
+}
+
+/// Where a file named `.git` leads.
+fn leads_to(text: &[u8]) -> Option<&Path> {
+    let line = text.strip_prefix(b"gitdir: ")?;
+    let end = line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n'))?;
+    let path = line[..=end].split(|octet| *octet == 0).next()?;
+    Some(Path::new(OsStr::from_bytes(path)))
 }
 
 /// Refuses a workspace in which something is a link that would have to be protected: what it leads to may be written by another name,
@@ -267,5 +276,21 @@ mod tests {
         ] {
             assert_eq!(is_protected(Path::new(path)), expected, "{path}");
         }
+    }
+    #[test]
+    fn a_file_leads_where_git_says() {
+        for name in [&b"inner"[..], b" inner ", b"in\xffner"] {
+            let folder = tempfile::tempdir().unwrap();
+            let workspace = folder.path().canonicalize().unwrap();
+            std::fs::create_dir(workspace.join(OsStr::from_bytes(name))).unwrap();
+            for end in [&b""[..], b"\n", b"\r\n\n", b"\0elsewhere\n"] {
+                std::fs::write(workspace.join(".git"), [b"gitdir: ", name, end].concat()).unwrap();
+                let refused = refuse_repository_inside(&workspace, &[]);
+                assert!(matches!(refused, Err(Error::Refused { .. })), "{:?}", name.escape_ascii());
+                assert!(refuse_repository_inside(&workspace, &[".git".into()]).is_ok());
+            }
+        }
+        assert_eq!(leads_to(b"gitdir: inner\n\0x\n"), Some(Path::new("inner\n")));
+        assert!(leads_to(b"gitdir: \n").is_none() && leads_to(b"[core]").is_none());
     }
 }
