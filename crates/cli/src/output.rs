@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -24,10 +25,18 @@ pub(crate) fn tell(text: &str) {
 
 /// How long a terminal may take to have room: one that nobody reads has none, and a run must end there as well.
 const ROOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Whether it had none the last time: then nothing waits for it again, however much there is to tell.
+static STUCK: AtomicBool = AtomicBool::new(false);
 
 fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
+    if !rustix::termios::isatty(stderr) {
+        return false;
+    }
+    let patience = if STUCK.load(Ordering::Relaxed) { Timespec::default() } else { ROOM };
     let mut room = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
-    rustix::termios::isatty(stderr) && matches!(rustix::event::poll(&mut room, Some(&ROOM)), Ok(0))
+    let stuck = matches!(rustix::event::poll(&mut room, Some(&patience)), Ok(0));
+    STUCK.store(stuck, Ordering::Relaxed);
+    stuck
 }
 
 /// A line for programs that read what is told.
