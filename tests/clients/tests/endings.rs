@@ -138,6 +138,23 @@ fn an_output_that_nobody_reads_stops_no_clock() {
     assert!(ended.stderr.contains("timed out"), "{ended}");
 }
 
+#[test]
+fn a_terminal_that_nobody_reads_stops_no_clock_however_much_there_is_to_tell() {
+    // S0.24, L07. Each of forty denials would have a line of its own.
+    let Some(site) = Site::for_test(&[Need::Program("python3"), Need::Program("curl")]) else { return };
+    let script = r#"python3 -c '
+import os, pty, subprocess, time
+_, side = pty.openpty()
+inside = "(yes &); for i in $(seq 40); do curl -s -o /dev/null http://h$i.example.org/; done; sleep 20"
+command = [os.environ["PRODUCT"], "run", "--terminal", "--timeout", "3s", "--", "sh", "-c", inside]
+begun = time.monotonic()
+run = subprocess.Popen(command, stdin=side, stdout=side, stderr=side, start_new_session=True)
+code = run.wait(50)
+print("code=%d" % code, "in time" if time.monotonic() - begun < 15 else "late")'"#;
+    let ended = beside(&site, script);
+    assert_eq!(ended.stdout, "code=124 in time\n", "{ended}");
+}
+
 /// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
 #[test]
 fn a_run_begins_as_its_caller_is() {
