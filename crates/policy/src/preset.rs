@@ -73,6 +73,14 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
     data()?.provider.into_iter().map(row).collect()
 }
 
+/// The built-in providers that search the web, the first choice first. S4.42
+///
+/// # Errors
+/// When the embedded table is malformed, which its test rules out.
+pub fn web_searches() -> Result<Vec<String>, ConfigError> {
+    Ok(data()?.web_search)
+}
+
 /// The built-in provider whose credential is good somewhere at this host and port.
 #[must_use]
 pub fn provider_for(host: &Host, port: Port) -> Option<String> {
@@ -106,6 +114,7 @@ pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<Provider
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {
+    web_search: Vec<String>,
     preset: BTreeMap<String, Preset>,
     provider: BTreeMap<String, ProviderConfig>,
 }
@@ -141,6 +150,12 @@ mod tests {
             layers.push(crate::Origin::Flags, config);
             layers.compile().unwrap();
         }
+    }
+
+    #[test]
+    fn every_search_is_a_provider() {
+        let all = web_searches().unwrap();
+        assert!(!all.is_empty() && all.iter().all(|name| is_provider(name)), "{all:?}");
     }
 
     #[test]

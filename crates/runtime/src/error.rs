@@ -211,7 +211,15 @@ impl Error {
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider, organisation } => {
                 let whose = OrganisationName::flag(organisation.as_ref());
-                Some(format!("lockgate creds set {provider}{whose}"))
+                let mut remedy = format!("lockgate creds set {provider}{whose}");
+                if let Ok(searches) = policy::web_searches()
+                    && searches.contains(provider)
+                {
+                    let others: Vec<&str> =
+                        searches.iter().filter(|it| *it != provider).map(String::as_str).collect();
+                    remedy += &format!("; with --web-search, one of {} will do as well", others.join(", "));
+                }
+                Some(remedy)
             }
             Self::VaultKeyGone { vault, .. } => Some(format!(
                 "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use credential::Vault;
 use policy::{Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
 use serde::Deserialize;
@@ -60,7 +61,12 @@ impl Settings {
     /// # Errors
     /// The first file or value that is wrong.
     pub fn load(request: &SettingsRequest, caller: &Caller, state: &StateDirectory) -> Result<Self, Error> {
-        let (layers, project) = Self::layers(request, caller, state)?;
+        let (mut layers, project) = Self::layers(request, caller, state)?;
+        if layers.want_a_search()? {
+            // Whose credentials count is for the other layers to say.
+            let organisation = layers.compile()?.organisation;
+            layers.choose_search(&Vault::ids(&state.vault(organisation.as_ref()))?)?;
+        }
         let mut spec = layers.compile()?;
         proxy_url::fall_back(&mut spec.policy, caller)?;
         Ok(Self { layers, spec, project })

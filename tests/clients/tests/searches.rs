@@ -109,3 +109,34 @@ fn one_that_is_asked_for_opens_no_other() {
         key.is_not_in("what was said", format!("{ended}"));
     }
 }
+
+#[test]
+fn a_run_that_asks_for_any_has_the_first_that_has_a_key() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let web = SEARCHES.map(|(_, _, host, _)| (host.to_owned(), json!(["93.184.216.34"])));
+    site.world().resolve(&serde_json::Map::from_iter(web).into()).expect("room for a table");
+    let none = run(&site, &[], &["--web-search"]);
+    assert!(none.code == 2, "{none}");
+    for words in ["tavily", "creds set tavily", "exa, brave"] {
+        assert!(none.stderr.contains(words), "{words}: {none}");
+    }
+    // The last first: each one that is stored besides comes before it.
+    for (provider, variable, host, header) in SEARCHES.into_iter().rev() {
+        let key = Canary::draw();
+        site.keep(provider, "access_token", key.text());
+        let ended = run(&site, &[], &["--web-search"]);
+        for (other, ..) in SEARCHES {
+            let status = if other == provider { "200" } else { "000" };
+            assert!(ended.stdout.lines().any(|line| line == format!("{other}={status}")), "{other}: {ended}");
+        }
+        let variables: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("_API_KEY=")).collect();
+        assert!(
+            variables.len() == 1 && variables[0].starts_with(&format!("{variable}=lgph_")),
+            "{variables:?}: {ended}"
+        );
+        let sent = site.requests().into_iter().rfind(|it| it.text("host") == host);
+        let sent = sent.as_ref().and_then(|it| it.header(header)).unwrap_or_default();
+        assert_eq!(sent.trim_start_matches("Bearer "), key.text(), "{provider}: {ended}");
+        key.is_not_in("what was said", format!("{ended}"));
+    }
+}

@@ -22,6 +22,9 @@ pub(crate) struct Spec {
     /// An outside service whose credential is put into requests: anthropic, openai, github, …
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Vec<String>,
+    /// Let the command search the web: with the first of tavily, exa and brave whose credential is stored
+    #[arg(long)]
+    pub(crate) web_search: bool,
     /// The organisation whose keys are used, in place of yours
     #[arg(long, value_name = "NAME")]
     pub(crate) org: Option<String>,

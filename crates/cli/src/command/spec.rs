@@ -40,6 +40,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         tools: spec.tool.clone(),
         builtin_tools: spec.builtin_tool.clone(),
         providers: spec.provider.clone(),
+        web_search: spec.web_search.then_some(true),
         org: spec.org.clone(),
         ..RunConfig::default()
     };

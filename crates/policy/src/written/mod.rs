@@ -89,6 +89,9 @@ pub struct RunConfig {
     /// Outside services whose credentials the sidecar puts into requests, by the names that ship with the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
+    /// Whether the command may search the web: by the first of the built-in providers for it whose credential is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web_search: Option<bool>,
     /// Outside services of one's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider: Vec<ProviderConfig>,
