@@ -13,6 +13,7 @@ use crate::pattern::{HostPattern, Width};
 use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
+use crate::provider_id::ProviderId;
 use crate::proxy::{Proxies, Proxy, Way};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
@@ -211,7 +212,7 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
         }
         spec.policy.denied_status = status;
     }
-    apply_proxies(&origin.to_string(), config, &mut spec.policy.proxies)?;
+    apply_proxies(origin, config, &mut spec.policy.proxies)?;
     spec.policy.scrub = config.egress.scrub.unwrap_or(spec.policy.scrub);
     let says_default = config.egress.default.is_some() || rules.default == EgressDefault::OpenInternet;
     if says_default {
@@ -327,15 +328,23 @@ fn compile_providers(
 }
 
 /// Proxies are declared by any layer; the last one to choose is heard. S0.54
-fn apply_proxies(origin: &str, config: &RunConfig, proxies: &mut Proxies) -> Result<(), ConfigError> {
+fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> Result<(), ConfigError> {
+    let named = origin.to_string();
     for (index, declared) in config.proxy.iter().enumerate() {
         let field = format!("proxy[{index}]");
-        let proxy = Proxy::compile(&At { origin, field: &field, width: Width::AsWritten }, declared)?;
+        let at = At { origin: &named, field: &field, width: Width::AsWritten };
+        let proxy = Proxy::compile(&at, declared)?;
+        // Those of a variable are asked for under names that a file cannot use.
+        if let Some(name) = &declared.credential
+            && !matches!(origin, Origin::Variable(_))
+        {
+            ProviderId::given(name).map_err(|why| at.error("credential", why))?;
+        }
         proxies.declared.retain(|known| known.id != proxy.id);
         proxies.declared.push(Arc::new(proxy));
     }
     for (index, host) in config.egress.no_proxy.iter().enumerate() {
-        let bad = |why| ConfigError::new(origin, format!("egress.no_proxy[{index}]"), why);
+        let bad = |why| ConfigError::new(&named, format!("egress.no_proxy[{index}]"), why);
         proxies.direct.push(HostPattern::parse(host).map_err(bad)?);
     }
     match config.egress.proxy.as_deref() {
@@ -352,7 +361,7 @@ fn apply_proxies(origin: &str, config: &RunConfig, proxies: &mut Proxies) -> Res
                         names.join(", ")
                     ),
                 };
-                ConfigError::new(origin, "egress.proxy", format!("there is no proxy `{id}`")).with_hint(hint)
+                ConfigError::new(&named, "egress.proxy", format!("there is no proxy `{id}`")).with_hint(hint)
             })?);
         }
     }

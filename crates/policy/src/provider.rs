@@ -144,8 +144,8 @@ impl Provider {
     }
 
     pub(crate) fn compile(at: &At<'_>, config: &ProviderConfig) -> Result<Self, ConfigError> {
-        let id: ProviderId =
-            config.id.parse().map_err(|why| at.error("id", format!("`{}`: {why}", config.id)))?;
+        let id =
+            ProviderId::given(&config.id).map_err(|why| at.error("id", format!("`{}`: {why}", config.id)))?;
         if config.authorized_uris.is_empty() {
             return Err(
                 at.error("authorized_uris", "the list is empty: the credential would be good nowhere")

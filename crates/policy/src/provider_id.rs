@@ -8,7 +8,24 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProviderId(Arc<str>);
 
+/// Under this scope are the names of this program's own: no file gives one a meaning, or asks for its credential.
+const OWN: &str = "@lockgate/";
+
 impl ProviderId {
+    /// Whether a name is one of this program's own.
+    #[must_use]
+    pub fn is_own(name: &str) -> bool {
+        name.starts_with(OWN)
+    }
+
+    /// Reads a name that a file gives.
+    pub(crate) fn given(name: &str) -> Result<Self, &'static str> {
+        if Self::is_own(name) {
+            return Err("names under `@lockgate/` are this program's own");
+        }
+        name.parse()
+    }
+
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -129,6 +129,26 @@ impl Proxies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Layers, Origin};
+
+    #[test]
+    fn the_credentials_of_a_variables_proxies_are_nobody_elses() {
+        let declared = |origin: Origin, text: &str| {
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str(text).unwrap());
+            layers.compile().map(drop).map_err(|error| error.problem)
+        };
+        let proxy = "proxy = [{ id = \"a\", url = \"http://a:1\", credential = \"@lockgate/proxy-url\" }]";
+        let provider =
+            "provider = [{ id = \"@lockgate/proxy-url\", authorized_uris = [\"https://a.example/*\"] }]";
+        let file = || Origin::User("file".into());
+        assert_eq!(declared(Origin::Variable("V".into()), proxy), Ok(()));
+        for text in [proxy, provider] {
+            let why = declared(file(), text).unwrap_err();
+            assert!(why.contains("this program's own"), "{why}");
+        }
+        assert_eq!(declared(file(), &provider.replace("lockgate", "lockgates")), Ok(()));
+    }
 
     #[test]
     fn addresses_of_proxies_are_read() {

@@ -38,6 +38,7 @@ mod stash;
 mod state;
 mod streams;
 mod system_keys;
+mod system_proxies;
 mod value_source;
 mod vault;
 mod watch;

@@ -8,6 +8,9 @@ pub(crate) const CONNECTION_ENCRYPTION_KEY: &CStr = c"CONNECTION_ENCRYPTION_KEY"
 pub(crate) const PROXY_URL: &CStr = c"PROXY_URL";
 /// The keys of models that are the platform's own.
 pub(crate) const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
+/// Proxies that the platform declares, with their users and passwords.
+pub(crate) const SYSTEM_PROXIES: &CStr = c"SYSTEM_PROXIES";
 
 /// All of them.
-pub(crate) const OWN_SECRETS: [&CStr; 3] = [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS];
+pub(crate) const OWN_SECRETS: [&CStr; 4] =
+    [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES];

@@ -13,12 +13,12 @@ use sandbox::Caller;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::own_secrets::{OWN_SECRETS, PROXY_URL, SYSTEM_PROVIDER_KEYS};
-use crate::proxy_url;
+use crate::own_secrets::{OWN_SECRETS, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES};
 use crate::record::RunRecord;
 use crate::stash::Stash;
 use crate::state::StateDirectory;
 use crate::vault::VaultLater;
+use crate::{proxy_url, system_proxies};
 
 /// The largest question.
 const LARGEST: usize = 8 * 1024;
@@ -71,6 +71,8 @@ pub(crate) struct Sources {
     pub(crate) vault: VaultLater,
     /// `PROXY_URL`, with its user and password.
     pub(crate) proxy: Option<Stash>,
+    /// `SYSTEM_PROXIES`, with theirs.
+    pub(crate) proxies: Option<Stash>,
 }
 
 impl Sources {
@@ -88,7 +90,8 @@ impl Sources {
     ) -> Result<Self, Error> {
         let vault = VaultLater::prepare(caller, directory, organisation)?;
         Stash::forget(caller, SYSTEM_PROVIDER_KEYS);
-        Ok(Self { vault, proxy: Stash::take(caller, PROXY_URL)? })
+        let proxy = Stash::take(caller, PROXY_URL)?;
+        Ok(Self { vault, proxy, proxies: Stash::take(caller, SYSTEM_PROXIES)? })
     }
 }
 
@@ -199,9 +202,13 @@ impl Platform {
         if !self.providers.iter().any(|declared| declared.as_str() == id) {
             return Answer::Status(403);
         }
-        let found = match &self.sources.proxy {
-            Some(proxy) if id == proxy_url::CREDENTIAL => Ok(proxy_url::credential(proxy)),
-            _ => self.vault().and_then(|vault| Ok(vault.get(id)?)),
+        let Sources { proxy, proxies, .. } = &self.sources;
+        let found = if ProviderId::is_own(id) {
+            let proxys =
+                proxy.as_ref().filter(|_| id == proxy_url::CREDENTIAL).and_then(proxy_url::credential);
+            Ok(proxys.or_else(|| system_proxies::credential(proxies.as_ref()?, id)))
+        } else {
+            self.vault().and_then(|vault| Ok(vault.get(id)?))
         };
         match found {
             Ok(Some(credential)) => {

@@ -14,7 +14,7 @@ const NAME: &str = "PROXY_URL";
 
 const DIRECT: &str = "NO_PROXY";
 /// The name under which its user and password are asked for.
-pub(crate) const CREDENTIAL: &str = "proxy-url";
+pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 
 /// Takes the environment's proxy, if there is one and nothing else was chosen.
 pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
@@ -34,7 +34,7 @@ pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
 }
 
 /// A credential of `user:password`.
-fn known_as(user: &str) -> Option<Credential> {
+pub(crate) fn known_as(user: &str) -> Option<Credential> {
     let (name, password) = user.split_once(':')?;
     let mut credential = Credential::default();
     for (field, text) in [("username", name), ("password", password)] {
@@ -75,7 +75,7 @@ pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
 }
 
 /// An address without its user, and the user.
-fn split(url: &str) -> (String, Option<&str>) {
+pub(crate) fn split(url: &str) -> (String, Option<&str>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     match rest.rsplit_once('@') {
         Some((user, rest)) => (format!("{scheme}://{rest}"), Some(user)),

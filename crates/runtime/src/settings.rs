@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::policy_file::{read_policy, read_policy_if_there};
-use crate::proxy_url;
 use crate::state::{StateDirectory, make_directory, replace};
+use crate::{proxy_url, system_proxies};
 
 /// The machine's managed policy.
 const MANAGED: &str = "/etc/lockgate/policy.toml";
@@ -159,6 +159,9 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
         let limits: RunLimits = serde_json::from_str(text)
             .map_err(|e| Error::ParseSettings { path: RUN_LIMITS.into(), why: e.to_string() })?;
         limits.timeout_ceiling_seconds.inspect(|ceiling| layers.bound(RUN_LIMITS, *ceiling));
+    }
+    if let Some(config) = system_proxies::declared(caller)? {
+        layers.push(Origin::Variable(system_proxies::VARIABLE.into()), config);
     }
     if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
         layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);

@@ -275,6 +275,7 @@ fn a_command_that_prints_a_credential_is_not_told_what_only_the_product_is() {
         ("CONNECTION_ENCRYPTION_KEY", keys.clone()),
         ("PROXY_URL", format!("http://me:{}@proxy.example:3128", secret.text())),
         ("SYSTEM_PROVIDER_KEYS", "[]".to_owned()),
+        ("SYSTEM_PROXIES", "[]".to_owned()),
     ];
     let set = |name: &str| {
         let script = format!("printf '%s' \"${{{name}}}x\"");

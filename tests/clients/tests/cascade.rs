@@ -126,6 +126,32 @@ fn the_environments_is_the_last_that_is_heard() {
     assert_eq!(log(&left)[..1], plain[..1], "{}", left.ended);
 }
 
+// S1.44
+#[test]
+fn a_platforms_are_chosen_by_their_names() {
+    let Some((site, password)) = site() else { return };
+    let list = format!(
+        r#"[{{"id": "corp", "label": "The office", "url": "http://127.0.0.1:1"}},
+            {{"id": "system", "url": "http://carol:{}@127.0.0.1:3128"}}]"#,
+        password.text()
+    );
+    let environment = [("SYSTEM_PROXIES", list.as_str()), ("PROXY_URL", "socks5://127.0.0.1:1080")];
+    let wanted = |who: &str| {
+        ["protocols.example:443", "api.example.com:443"].map(|to| format!("connect {to} {who}")).to_vec()
+    };
+    let left = beside(&site, "egress.proxy = \"system\"", &environment, ASK);
+    assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
+    assert_eq!(log(&left), wanted(&format!("carol:{}", password.text())), "{}", left.ended);
+    password.is_not_in("the audit", format!("{:?}", left.audit()));
+    // A file may say otherwise what a name means.
+    let left = beside(&site, "egress.proxy = \"corp\"", &environment, ASK);
+    assert_eq!(log(&left), wanted("alice:word"), "{}", left.ended);
+    // None that is declared is taken where nobody chooses it.
+    let left = beside(&site, "", &environment, ASK);
+    assert!(log(&left).iter().all(|line| line.starts_with("socks ")), "{}", left.ended);
+    assert_eq!(log(&left).len(), 2, "{}", left.ended);
+}
+
 #[test]
 fn an_agent_names_a_declared_one_or_none() {
     // S1.19
