@@ -1,6 +1,7 @@
 //! Presets: named groups of rules that ship as one data file. S4.18–S4.22, S4.61.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 
@@ -14,7 +15,8 @@ use crate::provider_id::ProviderId;
 use crate::target::Port;
 use crate::written::{AllowConfig, EgressDefault, OneOrMany, ProviderConfig};
 
-const DATA: &str = include_str!("../../../profiles/presets.toml");
+/// profiles/presets.toml, as build.rs writes it.
+const DATA: &str = include_str!(concat!(env!("OUT_DIR"), "/presets.json"));
 
 /// A named group of rules.
 #[derive(Clone, Debug, Deserialize)]
@@ -32,12 +34,12 @@ pub struct Preset {
 
 impl Preset {
     pub(crate) fn named(name: &str, origin: &str, field: &str) -> Result<Self, ConfigError> {
-        let mut all = table()?;
-        let known: Vec<String> = all.keys().cloned().collect();
-        all.remove(name).ok_or_else(|| {
+        let all = &data()?.preset;
+        all.get(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = all.keys().map(String::as_str).collect();
             ConfigError::new(origin, field, format!("there is no preset `{name}`")).with_hint(format!(
                 "{}the presets are {}",
-                did_you_mean(name, known.iter().map(String::as_str)),
+                did_you_mean(name, known.iter().copied()),
                 known.join(", ")
             ))
         })
@@ -49,7 +51,7 @@ impl Preset {
 /// # Errors
 /// When the embedded table is malformed, which its test rules out.
 pub fn preset_names() -> Result<Vec<(String, String)>, ConfigError> {
-    Ok(table()?.into_iter().map(|(name, preset)| (name, preset.about)).collect())
+    Ok(data()?.preset.iter().map(|(name, preset)| (name.clone(), preset.about.clone())).collect())
 }
 
 /// Each built-in provider's name and what it is.
@@ -57,7 +59,9 @@ pub fn preset_names() -> Result<Vec<(String, String)>, ConfigError> {
 /// # Errors
 /// When the embedded table is malformed, which its test rules out.
 pub fn provider_names() -> Result<Vec<(String, String)>, ConfigError> {
-    Ok(data()?.provider.into_iter().map(|(name, known)| (name, known.about.unwrap_or_default())).collect())
+    let row =
+        |(name, known): (&String, &ProviderConfig)| (name.clone(), known.about.clone().unwrap_or_default());
+    Ok(data()?.provider.iter().map(row).collect())
 }
 
 /// Each built-in provider and the variables in which its key is usual.
@@ -66,11 +70,11 @@ pub fn provider_names() -> Result<Vec<(String, String)>, ConfigError> {
 /// When the embedded table is malformed, which its test rules out.
 pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigError> {
     let bad = |why| ConfigError::new("presets", "provider", why);
-    let row = |(name, known): (String, ProviderConfig)| {
+    let row = |(name, known): (&String, &ProviderConfig)| {
         let variables = known.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();
         Ok((name.parse().map_err(bad)?, variables))
     };
-    data()?.provider.into_iter().map(row).collect()
+    data()?.provider.iter().map(row).collect()
 }
 
 /// The built-in providers that search the web, the first choice first. S4.42
@@ -78,16 +82,17 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
 /// # Errors
 /// When the embedded table is malformed, which its test rules out.
 pub fn web_searches() -> Result<Vec<String>, ConfigError> {
-    Ok(data()?.web_search)
+    Ok(data()?.web_search.clone())
 }
 
 /// The built-in provider whose credential is good somewhere at this host and port.
 #[must_use]
 pub fn provider_for(host: &Host, port: Port) -> Option<String> {
-    data().ok()?.provider.into_iter().find_map(|(name, known)| {
-        let at = At { origin: "provider", field: &name, width: Width::AsWritten };
-        let config = ProviderConfig { id: name.clone(), ..known };
-        Provider::compile(&at, &config).is_ok_and(|provider| provider.is_at(host, port)).then_some(name)
+    data().ok()?.provider.iter().find_map(|(name, known)| {
+        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        let config = ProviderConfig { id: name.clone(), ..known.clone() };
+        let provider = Provider::compile(&at, &config).ok()?;
+        provider.is_at(host, port).then(|| name.clone())
     })
 }
 
@@ -98,12 +103,12 @@ pub(crate) fn is_provider(name: &str) -> bool {
 
 /// A built-in provider.
 pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<ProviderConfig, ConfigError> {
-    let mut all = data()?.provider;
-    let known: Vec<String> = all.keys().cloned().collect();
-    let found = all.remove(name).ok_or_else(|| {
+    let all = &data()?.provider;
+    let found = all.get(name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = all.keys().map(String::as_str).collect();
         ConfigError::new(origin, field, format!("there is no provider `{name}`")).with_hint(format!(
             "{}the providers are {}; one of your own is a [[provider]]",
-            did_you_mean(name, known.iter().map(String::as_str)),
+            did_you_mean(name, known.iter().copied()),
             known.join(", ")
         ))
     })?;
@@ -119,12 +124,13 @@ struct Data {
     provider: BTreeMap<String, ProviderConfig>,
 }
 
-fn data() -> Result<Data, ConfigError> {
-    toml::from_str(DATA).map_err(|e| ConfigError::new("presets", "", e.message()))
-}
-
-fn table() -> Result<BTreeMap<String, Preset>, ConfigError> {
-    Ok(data()?.preset)
+fn data() -> Result<&'static Data, ConfigError> {
+    static READ: OnceLock<Data> = OnceLock::new();
+    if let Some(data) = READ.get() {
+        return Ok(data);
+    }
+    let data = serde_json::from_str(DATA).map_err(|e| ConfigError::new("presets", "", e.to_string()))?;
+    Ok(READ.get_or_init(|| data))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use policy::MountMode;
 use rustix::fs::{AtFlags, FileType};
@@ -27,8 +28,9 @@ use crate::source;
 const DATA: &str = include_str!("../../../profiles/protected.txt");
 
 /// One protected path.
+#[derive(Clone, Copy)]
 struct Row {
-    path: PathBuf,
+    path: &'static Path,
     when_absent: WhenAbsent,
 }
 
@@ -45,7 +47,13 @@ enum WhenAbsent {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    DATA.lines().filter_map(|line| {
+    // Read once: a start goes through them several times.
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(read_rows);
+    ROWS.iter().copied()
+}
+
+fn read_rows() -> Vec<Row> {
+    let row = |line: &'static str| {
         let mut words = line.split('#').next()?.split_whitespace();
         let when_absent = match words.next()? {
             "hold" => WhenAbsent::HoldByDirectory,
@@ -55,15 +63,16 @@ fn rows() -> impl Iterator<Item = Row> {
             "with" => WhenAbsent::HoldWithOne,
             _ => WhenAbsent::Leave,
         };
-        Some(Row { path: words.next()?.into(), when_absent })
-    })
+        Some(Row { path: Path::new(words.next()?), when_absent })
+    };
+    DATA.lines().filter_map(row).collect()
 }
 
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 pub(crate) fn is_protected(path: &Path) -> bool {
     // A repository as a whole is not: what matters of it has rows of its own.
     let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
-    let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, &row.path));
+    let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, row.path));
     listed(path) || repositories(path).any(|(_, within)| listed(&within))
 }
 
@@ -92,7 +101,7 @@ fn lies_in(path: &Path, row: &Path) -> bool {
 
 /// Refuses to open what is not protected: a name that is written wrong would be believed to be open.
 pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
-    match open.iter().find(|path| !rows().any(|row| row.path == **path)) {
+    match open.iter().find(|path| !rows().any(|row| row.path == *path)) {
         None => Ok(()),
         Some(unknown) => Err(Error::Refused {
             what: format!("`{}` is not a protected path, so it cannot be opened", unknown.display()),
@@ -106,7 +115,7 @@ pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
 
 /// The rows that hold in a run that opens some.
 fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
-    let is_open = |row: &Row| open.contains(&row.path);
+    let is_open = |row: &Row| open.iter().any(|path| path == row.path);
     let none_of_them = rows().any(|row| row.when_absent == WhenAbsent::HoldOne && is_open(&row));
     rows().filter(move |row| !(is_open(row) || none_of_them && row.when_absent == WhenAbsent::HoldOne))
 }
@@ -115,7 +124,7 @@ fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
 fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
     rows_in(root, open)
         .into_iter()
-        .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, &row.path))
+        .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, row.path))
 }
 
 /// The rows that hold in one workspace, in a run that opens some: of one that is itself a bare repository, what is protected in a
@@ -124,7 +133,7 @@ fn rows_in(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     let bare = is_bare(root) && !open.iter().any(|path| path == Path::new(".git"));
     let at_top = |row: &Row| {
         let path = row.path.strip_prefix(".git").ok().filter(|rest| !rest.as_os_str().is_empty())?;
-        Some(Row { path: path.into(), when_absent: row.when_absent })
+        Some(Row { path, when_absent: row.when_absent })
     };
     let of_repository: Vec<Row> = rows_but(open).filter(|_| bare).filter_map(|row| at_top(&row)).collect();
     // It is one already, so nothing keeps it from becoming one.
@@ -179,7 +188,7 @@ fn leads_to(text: &[u8]) -> Option<&Path> {
 /// and the link be replaced.
 fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
     for Row { path, .. } in rows_there(root, open) {
-        if let Err(error) = source::open_beneath(root, &path) {
+        if let Err(error) = source::open_beneath(root, path) {
             return Err(Error::Refused {
                 what: format!("`{}` cannot be protected: {error}", path.display()),
                 remedy: Some(format!(
@@ -201,12 +210,12 @@ pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
         if row.path == Path::new(".git") {
             continue;
         }
-        let found = match source::open_beneath(workspace, &row.path) {
+        let found = match source::open_beneath(workspace, row.path) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
-            Err(error) => return Err((row.path.clone(), std::io::Error::other(error.to_string()))),
+            Err(error) => return Err((row.path.to_path_buf(), std::io::Error::other(error.to_string()))),
         };
-        cover(found.as_fd(), Flags::READ_ONLY).map_err(|e| (row.path.clone(), e))?;
+        cover(found.as_fd(), Flags::READ_ONLY).map_err(|e| (row.path.to_path_buf(), e))?;
     }
     Ok(())
 }
@@ -219,12 +228,12 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     refuse_repository_inside(workspace, open)?;
     for row in rows_there(root.as_fd(), open) {
         let whole_repository = row.path == Path::new(".git");
-        match source::open_beneath(root.as_fd(), &row.path) {
+        match source::open_beneath(root.as_fd(), row.path) {
             // As in `pin_git`: it stays writable, as a mount point, so that it cannot be renamed away.
             Ok(Some(git))
                 if whole_repository
                     && is_directory(git.as_fd())
-                    && !is_placeholder(root.as_fd(), &row.path) =>
+                    && !is_placeholder(root.as_fd(), row.path) =>
             {
                 found.push((workspace.join(row.path), MountMode::ReadWrite));
             }

@@ -22,15 +22,15 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     refuse_repository_inside(workspace, open)?;
     let free = absent(root.as_fd(), open);
     // Before any of them is made.
-    undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(&row.path))));
+    undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path))));
     let owner = placeholder::owner_to_be(&root);
     undo.stock.of(&root);
     for row in free {
-        let path = workspace.join(&row.path);
+        let path = workspace.join(row.path);
         let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
         undo.held.extend(locked.map(|(parent, opened)| Placeholder { path, parent, opened }));
     }
-    let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path).collect();
+    let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path.to_path_buf()).collect();
     Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| Error::Refused {
         what: format!("what is protected in {} cannot be watched: {error}", workspace.display()),
         remedy: Some("switch fs.dir-notify-enable on, or use --workspace-mode overlay".into()),
@@ -44,7 +44,7 @@ fn hold(
     undo: &mut UndoLog,
 ) -> rustix::io::Result<Option<(Arc<OwnedFd>, OwnedFd)>> {
     let Some(name) = row.path.file_name() else { return Ok(None) };
-    let Some(parent) = placeholder::parent_of(root, &row.path)? else { return Ok(None) };
+    let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
     let place = Place { parent: &parent, name, kind: kind(row.when_absent), owner };
     let held = placeholder::hold(&place, &mut undo.stock)?;
     Ok(held.map(|opened| (parent, opened)))
@@ -74,14 +74,14 @@ fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     let mut free: Vec<Row> = Vec::new();
     for row in rows_in(root, open).into_iter().filter(|row| row.when_absent != WhenAbsent::Leave) {
         // A placeholder's own children need none: it cannot be written into.
-        let below = |above: &Row| row.path.parent() == Some(&above.path);
+        let below = |above: &Row| row.path.parent() == Some(above.path);
         let is_one_held = free.iter().any(|other| other.when_absent == WhenAbsent::HoldOne);
         let is_needed = match row.when_absent {
             WhenAbsent::HoldOne => !is_one_held,
             WhenAbsent::HoldWithOne => is_one_held,
             _ => true,
         };
-        if is_needed && !free.iter().any(below) && is_free(root, &row.path) {
+        if is_needed && !free.iter().any(below) && is_free(root, row.path) {
             free.push(row);
         }
     }
