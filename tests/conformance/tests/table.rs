@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use lockgate_conformance::{PROMISES, table};
+use lockgate_conformance::{Backend, PROMISES, table};
 
 #[test]
 fn every_promise_has_its_test_and_every_test_its_promise() {
@@ -45,4 +45,26 @@ fn the_page_is_up_to_date() {
         text == table(),
         "docs/conformance.md is out of date: cargo run -p lockgate-conformance -- --write"
     );
+}
+
+// S2.1, S1.1
+#[test]
+fn a_stronger_backend_makes_every_promise_of_a_weaker_one_and_more() {
+    let made = |backend: Backend| -> BTreeSet<&str> {
+        PROMISES.iter().filter(|promise| promise.backends.contains(&backend)).map(|it| it.id).collect()
+    };
+    for (weaker, stronger) in [
+        (Backend::Process, Backend::Linux),
+        (Backend::Linux, Backend::Container),
+        (Backend::Process, Backend::Docker),
+        (Backend::Process, Backend::Podman),
+    ] {
+        let (less, more) = (made(weaker), made(stronger));
+        let missing: Vec<_> = less.difference(&more).collect();
+        assert!(missing.is_empty() && less.len() < more.len(), "{weaker:?}, {stronger:?}: {missing:?}");
+    }
+    // The three layers: a network of the run's own, the credential that only the sidecar has, and where it may go.
+    for layer in ["default_deny", "siblings", "canary", "private_addresses", "denied_host"] {
+        assert!(made(Backend::Docker).contains(layer) && made(Backend::Linux).contains(layer), "{layer}");
+    }
 }
