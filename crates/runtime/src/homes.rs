@@ -44,9 +44,11 @@ fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
         let mut fields = line.split(':').skip(2);
         let user = fields.next()?.parse().ok()?;
         let home = Path::new(fields.nth(2)?);
-        let is_home = users.contains(&user) && home.is_absolute() && home != Path::new("/");
+        if !users.contains(&user) || !home.is_absolute() || home == Path::new("/") {
+            return None;
+        }
         let home = home.canonicalize().unwrap_or_else(|_| home.into());
-        (is_home && home.starts_with(folder)).then_some(home)
+        home.starts_with(folder).then_some(home)
     })
 }
 
