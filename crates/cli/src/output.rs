@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// A line for the person, under the product's name. Raw terminals need the return as well.
+/// A line for the person, under the product's name; what follows on others is indented, so that nothing somebody else wrote begins one.
+/// Raw terminals need the return as well.
 pub(crate) fn tell(text: &str) {
-    let clean: String =
-        text.chars().map(|c| if is_hidden(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let clean = indented(text);
     let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
     if is_stuck(std::io::stderr().as_fd()) {
         return;
@@ -21,6 +21,14 @@ pub(crate) fn tell(text: &str) {
     // In one piece: the program that is run writes to the same place.
     let whole = format!("lockgate: {}{end}", clean.replace('\n', end));
     let _ = std::io::stderr().write_all(whole.as_bytes());
+}
+
+/// Lines without what a terminal would obey, of which no later one begins at the margin.
+fn indented(text: &str) -> String {
+    let mut lines = text.split('\n').map(plain);
+    let first = lines.next().unwrap_or_default();
+    let rest = lines.map(|line| if line.starts_with("  ") { line } else { format!("  {line}") });
+    std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n")
 }
 
 /// How long a terminal may take to have room: one that nobody reads has none, and a run must end there as well.
@@ -42,7 +50,7 @@ fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
 /// A line for programs that read what is told.
 pub(crate) fn report(line: &str) {
     let _ = to_the_end(std::io::stderr().as_fd());
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}\n", escaped(line)).as_bytes());
 }
 
 /// A file that takes what is told is shared with the program that is run, which may have gone anywhere in it. What is told comes last.
@@ -55,7 +63,8 @@ fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// An error: what happened and why, then what to do.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
-    let mut text = said(error);
+    // As a whole, so that what stands below each other stays so.
+    let mut text = said(error).trim_end().replace('\n', "\n  ");
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);
@@ -130,9 +139,22 @@ fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A line of data.
+/// A line of data, for people or for programs.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{line}")
+    writeln!(std::io::stdout(), "{}", escaped(line))
+}
+
+/// Text of which a terminal obeys nothing: what is hidden is written as JSON writes it, to which it means the same.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) && !matches!(c, '\n' | '\t') {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// What a run used of models, in one line.
@@ -157,6 +179,19 @@ pub(crate) fn models(used: &egress::ModelUse) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_somebody_else_wrote_begins_a_line_or_is_obeyed() {
+        assert_eq!(indented("a\nlockgate: \u{1b}[31mb\n  c\r"), "a\n  lockgate: \u{fffd}[31mb\n  c\u{fffd}");
+        assert_eq!(indented("one"), "one");
+        let hostile = "x\u{1b}]0;t\u{7}\u{9b}5m\u{202e}\u{e0041}";
+        let shown = escaped(hostile);
+        assert!(!shown.chars().any(is_hidden), "{shown}");
+        // To a program it is what it was.
+        let line = serde_json::json!({ "name": hostile }).to_string();
+        let read: serde_json::Value = serde_json::from_str(&escaped(&line)).unwrap();
+        assert_eq!(read["name"], hostile);
+    }
 
     #[test]
     fn a_path_is_one_line_and_says_what_it_is() {

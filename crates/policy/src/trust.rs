@@ -7,14 +7,15 @@ use crate::layer::Layer;
 use crate::limits::Enforcement;
 use crate::llm::Spending;
 use crate::origin::Origin;
+use crate::place::WorkspaceMode;
 use crate::rules::Policy;
-use crate::spec::RunSpec;
-use crate::written::{EgressDefault, LlmConfig, RunConfig, Scrub, WorkspaceConfig};
+use crate::spec::{Backend, RunSpec};
+use crate::written::{EgressDefault, LlmConfig, RunConfig, Scrub, TerminalConfig, WorkspaceConfig};
 
 /// Refuses a project's file that would widen anything before the person has approved it.
 pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), ConfigError> {
     let Origin::Project { path, approved: false } = &layer.origin else { return Ok(()) };
-    let wider = widenings(&layer.config, so_far)?;
+    let wider = widenings(path, &layer.config, so_far)?;
     if wider.is_empty() {
         return Ok(());
     }
@@ -27,9 +28,9 @@ pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), C
 }
 
 /// The fields of a project's file that give the run more than it has.
-fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, ConfigError> {
+fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, ConfigError> {
     let mut asked = RunSpec { policy: Policy::default(), ..so_far.clone() };
-    let origin = Origin::Named("project".into());
+    let origin = Origin::Named(path.into());
     apply_limits(&origin, config, &mut asked)?;
     let more = asked.limits.memory > so_far.limits.memory
         || asked.limits.cpus > so_far.limits.cpus
@@ -40,13 +41,27 @@ fn widenings(config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, 
     let workspace = match &config.workspace {
         Some(WorkspaceConfig::Path(_)) => true,
         Some(WorkspaceConfig::Table(table)) => {
-            table.path.is_some() || table.mode.as_deref() == Some("rw") || !table.open.is_empty()
+            let mode = table.mode.as_deref();
+            // What is kept apart is written as well, and kept.
+            let writes = mode == Some("rw")
+                || mode == Some("overlay") && so_far.workspace_mode == WorkspaceMode::ReadOnly;
+            table.path.is_some() || writes || !table.open.is_empty()
         }
         None => false,
     };
     let egress = &config.egress;
+    let backend = config.backend.as_deref().map(|name| parse_backend(path, name)).transpose()?;
+    // To ask for a sandbox where there is none narrows; any other shows other files, or is held by other walls.
+    let other = backend.is_some_and(|asked| {
+        asked != so_far.backend && (so_far.backend, asked) != (Backend::Process, Backend::Linux)
+    });
     let rows = [
-        (config.backend.as_deref().is_some_and(|b| !matches!(b, "linux" | "container")), "backend"),
+        (other || backend == Some(Backend::Process), "backend"),
+        // Whose programs are run.
+        (config.image.is_some(), "image"),
+        (config.workdir.is_some(), "workdir"),
+        // The person's own terminal would be the command's.
+        (config.terminal == Some(TerminalConfig::Never), "terminal"),
         // It is made in this machine's own network.
         (config.wiring.as_deref().is_some_and(|wiring| wiring != "redirect"), "wiring"),
         (workspace, "workspace"),
@@ -177,6 +192,45 @@ mod tests {
         let held = compile(&[(managed(), acme), (Origin::Flags, globex)]).unwrap_err();
         assert!(held.contains("org") && held.contains("`acme`") && held.contains("`globex`"), "{held}");
         assert!(compile(&[(Origin::Flags, "org = \"../acme\"")]).unwrap_err().contains("org"));
+    }
+
+    #[test]
+    fn a_project_may_ask_for_less_and_for_nothing_else() {
+        let asked = |before: &str, text: &str| {
+            let mut all = Layers::default();
+            all.push(Origin::User("mine".into()), toml::from_str(before).unwrap());
+            let project = Origin::Project { path: "lockgate.toml".into(), approved: false };
+            all.push(project, toml::from_str(text).unwrap());
+            all.fall_back_to_image("PI_IMAGE", "mine:1");
+            all.compile().map(drop).map_err(|error| error.to_string())
+        };
+        let container = "backend = \"container\"";
+        for (before, text, field) in [
+            ("", "backend = \"process\"", "backend"),
+            ("", "backend = \"docker\"", "backend"),
+            ("", container, "backend"),
+            (container, "backend = \"linux\"", "backend"),
+            ("backend = \"process\"", "backend = \"docker\"", "backend"),
+            ("", "image = \"theirs\"", "image"),
+            ("image = \"mine\"", "image = \"theirs\"", "image"),
+            ("", "workdir = \"/etc\"", "workdir"),
+            ("", "terminal = \"never\"", "terminal"),
+            ("workspace = { mode = \"ro\" }", "workspace = { mode = \"overlay\" }", "workspace"),
+            ("", "workspace = { mode = \"rw\" }", "workspace"),
+        ] {
+            let why = asked(before, text).unwrap_err();
+            assert!(why.starts_with(&format!("lockgate.toml: {field}: ")), "{before}, {text}: {why}");
+        }
+        for (before, text) in [
+            ("backend = \"process\"", "backend = \"linux\""),
+            (container, container),
+            ("", "terminal = \"auto\""),
+            ("", "workspace = { mode = \"overlay\" }"),
+            ("workspace = { mode = \"overlay\" }", "workspace = { mode = \"ro\" }"),
+            ("", "timeout = \"1m\""),
+        ] {
+            assert_eq!(asked(before, text), Ok(()), "{before}, {text}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The book of one run: its record, its mark of life, and how what it acquired is given back.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use egress::Summary;
-use policy::{RunId, RunSpec};
+use policy::{Backend, RunId, RunSpec};
 use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
@@ -32,6 +33,16 @@ pub(crate) struct Book {
     are_dead: Option<bool>,
 }
 
+/// What a command can write to. Without a sandbox nothing bounds that; its workspace stands for all.
+fn writable(plan: &Plan) -> Vec<PathBuf> {
+    match plan.backend {
+        Backend::Process => vec![plan.workspace.clone()],
+        Backend::Linux | Backend::Container | Backend::Docker => {
+            plan.writable().map(Path::to_path_buf).collect()
+        }
+    }
+}
+
 impl Book {
     pub(crate) fn open(
         state: StateDirectory,
@@ -49,6 +60,7 @@ impl Book {
             ended: None,
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             workspace: plan.workspace.clone(),
+            writable: writable(plan),
             backend: plan.backend.to_string(),
             org: spec.organisation.as_ref().map(ToString::to_string),
             labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),

@@ -6,7 +6,7 @@ use policy::RunId;
 use sandbox::Changes;
 
 use crate::error::Error;
-use crate::record::{RunRecord, refuse_running};
+use crate::record::{RunRecord, RunState, refuse_running};
 use crate::state::{StateDirectory, state};
 
 /// Makes room for the changes of a run.
@@ -46,6 +46,35 @@ pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Er
 pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
     refuse_running("apply", directory, run)?;
     changes_of(directory, run)
+}
+
+/// Refuses to take over what this machine executes or trusts, by its own name, while the command of a run can write beside it: that
+/// could put something else in its place, and would be rid of what keeps it from the old one.
+///
+/// # Errors
+/// When there is such a run, or the records cannot be read.
+pub fn refuse_writers(
+    directory: &StateDirectory,
+    run: &RunId,
+    changes: &Changes,
+    paths: &[PathBuf],
+) -> Result<(), Error> {
+    let Some(path) = changes.list.iter().find(|it| it.protected && paths.contains(&it.path)) else {
+        return Ok(());
+    };
+    let workspace = RunRecord::read(directory, run)?.workspace;
+    let overlaps = |other: &PathBuf| other.starts_with(&workspace) || workspace.starts_with(other);
+    let living = std::fs::read_dir(directory.live()).map_err(|source| state(&directory.live(), source))?;
+    for entry in living.flatten() {
+        let Some(Ok(other)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
+        // One that has none yet has shown its command nothing.
+        let Ok(record) = RunRecord::read(directory, &other) else { continue };
+        if record.state == RunState::Running && record.writable.iter().any(overlaps) {
+            let path = path.path.to_string_lossy().escape_debug().to_string();
+            return Err(Error::WrittenBy { path, run: other.to_string(), workspace });
+        }
+    }
+    Ok(())
 }
 
 /// Drops what a run wrote.

@@ -57,6 +57,16 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// What this machine executes or trusts is to be written while somebody's command can write beside it.
+    #[error("apply `{path}`, which this machine executes or trusts: run {run} is going on and can write in {workspace}", workspace = workspace.display())]
+    WrittenBy {
+        /// What was to be taken over.
+        path: String,
+        /// The run whose command can write there.
+        run: String,
+        /// Where that is.
+        workspace: PathBuf,
+    },
     /// Nothing that a run wrote is kept apart.
     #[error("find changes of run {run}: nothing that it wrote is kept apart")]
     NothingKept {
@@ -208,6 +218,7 @@ impl Error {
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
+            Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider, organisation } => {
                 let whose = OrganisationName::flag(organisation.as_ref());

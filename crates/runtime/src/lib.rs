@@ -44,7 +44,9 @@ mod vault;
 mod watch;
 mod word;
 
-pub use changes::{all_with_changes, changes_of, discard_changes, finished_changes_of, keeps_changes};
+pub use changes::{
+    all_with_changes, changes_of, discard_changes, finished_changes_of, keeps_changes, refuse_writers,
+};
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;
 pub use engine::live_engine_sidecar;

@@ -77,6 +77,9 @@ pub struct RunRecord {
     pub command: Vec<String>,
     /// The folder it worked in.
     pub workspace: PathBuf,
+    /// The folders and files of this machine that the command could write to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writable: Vec<PathBuf>,
     /// What made the sandbox.
     pub backend: String,
     /// The organisation whose credentials it used, where they were not the person's own. S1.27
@@ -233,6 +236,7 @@ mod tests {
             ended: None,
             command: vec!["true".into()],
             workspace: "/srv/project".into(),
+            writable: vec!["/srv/project".into()],
             backend: "linux".into(),
             org: None,
             labels: BTreeMap::new(),

@@ -4,7 +4,8 @@
 //! runs takes away (`placeholder`), and that comes from a stock where there is one (`stock`).
 
 mod hold;
-mod placeholder;
+mod links;
+pub(crate) mod placeholder;
 mod stock;
 
 use std::ffi::OsStr;
@@ -19,6 +20,7 @@ use rustix::fs::{AtFlags, FileType};
 use sys::mount::{self, Depth, Flags};
 
 pub(crate) use self::hold::hold_absent;
+use self::links::refuse_links;
 use self::placeholder::is_placeholder;
 pub(crate) use self::placeholder::{Placeholder, release};
 pub(crate) use self::stock::Stock;
@@ -182,23 +184,6 @@ fn leads_to(text: &[u8]) -> Option<&Path> {
     let end = line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n'))?;
     let path = line[..=end].split(|octet| *octet == 0).next()?;
     Some(Path::new(OsStr::from_bytes(path)))
-}
-
-/// Refuses a workspace in which something is a link that would have to be protected: what it leads to may be written by another name,
-/// and the link be replaced.
-fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
-    for Row { path, .. } in rows_there(root, open) {
-        if let Err(error) = source::open_beneath(root, path) {
-            return Err(Error::Refused {
-                what: format!("`{}` cannot be protected: {error}", path.display()),
-                remedy: Some(format!(
-                    "put a file or folder of its own in its place, or let the command have it as it is: --open {}",
-                    path.display()
-                )),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Makes every protected path below the workspace read-only, inside.

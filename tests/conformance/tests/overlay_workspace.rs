@@ -159,6 +159,34 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
 }
 
 #[test]
+fn what_this_machine_would_execute_is_not_taken_while_a_command_can_write_beside_it() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    assert!(overlay(&bench, "echo new > .envrc; echo x > plain; echo y > other").code == 0);
+    let record = bench.records(&["runs", "show", "latest", "--json"]);
+    let kept = record[0]["id"].as_str().unwrap();
+    let apply = |path: &str| bench.lockgate(&["apply", kept, "--path", path]);
+    let beside = bench.run(Backend::isolated()).start(["/bin/sh", "-c", "echo > begun; sleep 60"]);
+    assert!(within(Duration::from_secs(20), || bench.workspace().join("begun").exists()), "it did not begin");
+    let refused = apply(".envrc");
+    assert!(refused.code != 0 && refused.stderr.contains("is going on and can write in"), "{refused}");
+    // What a command could have written itself is taken, and where none can write, all is.
+    assert!(apply("plain").code == 0);
+    beside.signal("TERM");
+    let _ = beside.wait();
+    let reader = bench.run(Backend::isolated()).flags(["--workspace-mode", "ro"]);
+    let reader = reader.start(["/bin/sh", "-c", "sleep 60"]);
+    assert!(apply("other").code == 0);
+    let applied = apply(".envrc");
+    assert!(applied.code == 0, "{applied}");
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "new\n");
+    reader.signal("TERM");
+    let _ = reader.wait();
+}
+
+#[test]
 fn a_link_that_was_written_leads_apply_nowhere() {
     if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;

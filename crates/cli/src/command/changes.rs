@@ -19,13 +19,9 @@ pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
             output::data(&line(change))?;
         }
     } else if std::io::stdout().is_terminal() {
-        // Somebody else wrote it: a terminal would obey what is in it.
-        let mut patch = Vec::new();
-        changes.write_patch(&mut patch)?;
-        for line in String::from_utf8_lossy(&patch).lines() {
-            let parts: Vec<_> = line.split('\t').map(output::plain).collect();
-            output::data(&parts.join("\t"))?;
-        }
+        let mut out = Shown { out: BufWriter::new(std::io::stdout().lock()), line: Vec::new() };
+        changes.write_patch(&mut out)?;
+        out.end()?;
     } else {
         let mut out = BufWriter::new(std::io::stdout().lock());
         changes.write_patch(&mut out)?;
@@ -34,6 +30,49 @@ pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
     changes.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     changes.list.iter().filter(|change| change.conflict.is_some()).for_each(tell_conflict);
     Ok(0)
+}
+
+/// A patch on its way to a terminal, which would obey what is in it: somebody else wrote it. Of a patch one line is held.
+struct Shown<W> {
+    out: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Shown<W> {
+    fn end(mut self) -> std::io::Result<()> {
+        if !self.line.is_empty() {
+            self.show_line()?;
+        }
+        self.out.flush()
+    }
+
+    fn show_line(&mut self) -> std::io::Result<()> {
+        let line = String::from_utf8_lossy(&self.line);
+        let parts: Vec<_> = line.split('\t').map(output::plain).collect();
+        writeln!(self.out, "{}", parts.join("\t"))?;
+        self.line.clear();
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Shown<W> {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        for part in octets.split_inclusive(|octet| *octet == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(rest) => {
+                    self.line.extend(rest);
+                    self.show_line()?;
+                }
+                None => self.line.extend(part),
+            }
+        }
+        Ok(octets.len())
+    }
+
+    /// What is half a line waits for the rest.
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
@@ -52,6 +91,7 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
         output::tell(&format!("nothing was taken over; take others with lockgate apply {run} --path PATH"));
         return Ok(1);
     }
+    runtime::refuse_writers(&state, &run, &changes, paths)?;
     let applied = changes.apply(paths).map_err(|(path, error)| {
         let hint = "what was done before it stays; mend that and apply again";
         anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", output::path(&path))
@@ -140,6 +180,18 @@ fn conflict(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_is_shown_lines_and_obeys_none() {
+        let patch = "+a\tb\n-\u{1b}[2J\r\n+ends\u{9b}";
+        for piece in [1, 3, patch.len()] {
+            let mut out = Vec::new();
+            let mut shown = Shown { out: &mut out, line: Vec::new() };
+            patch.as_bytes().chunks(piece).for_each(|octets| shown.write_all(octets).unwrap());
+            shown.end().unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), "+a\tb\n-\u{fffd}[2J\u{fffd}\n+ends\u{fffd}\n");
+        }
+    }
 
     #[test]
     fn no_name_adds_a_line() {

@@ -17,8 +17,11 @@ pub(crate) fn config(command: Config) -> Done {
             Form::Json => {
                 serde_json::json!({"field": row.field, "value": row.value, "origin": row.origin}).to_string()
             }
-            Form::Text if origin => format!("{} = {}  # {}", row.field, row.value, row.origin),
-            Form::Text => format!("{} = {}", row.field, row.value),
+            // A project's file may have any names.
+            Form::Text => {
+                let origin = if origin { format!("  # {}", row.origin) } else { String::new() };
+                output::plain(&format!("{} = {}{origin}", row.field, row.value))
+            }
         };
         output::data(&line)?;
     }

@@ -33,9 +33,11 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
                 Verdict::Weaker => '!',
                 Verdict::Missing => '✗',
             };
-            output::data(&format!("  {mark} {:<34} {}", check.what, check.detail))?;
+            // What is wrong with a project's file may have lines of it.
+            let below = |text: &str| text.replace('\n', "\n      ");
+            output::data(&format!("  {mark} {:<34} {}", check.what, below(&check.detail)))?;
             if let Some(remedy) = &check.remedy {
-                output::data(&format!("      {remedy}"))?;
+                output::data(&format!("      {}", below(remedy)))?;
             }
         }
     }

@@ -38,7 +38,7 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
             let mut progress = Progress::default();
             let listed = images.pull(&asked, caller, &mut |step| progress.show(step));
             progress.end();
-            output::data(&line(&listed?))?;
+            show_taken(&listed?)?;
         }
         Image::Import { source, name, config, max_size } => {
             let name =
@@ -56,7 +56,7 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
                 .map_err(|e| Usage::error(format!("--max-size: {e}"), "as in --max-size 16GiB"))?;
             let bounds = Bounds { octets: octets.bytes(), ..Bounds::default() };
             for listed in images.import(&source, name, command, bounds)? {
-                output::data(&line(&listed))?;
+                show_taken(&listed)?;
             }
         }
         Image::Ls { .. } => {}
@@ -107,6 +107,19 @@ fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
             })
             .to_string(),
         })?;
+    }
+    Ok(())
+}
+
+/// What was taken in, and what its name does not mean any more: an archive says itself how its images are called.
+fn show_taken(listed: &Listed) -> std::io::Result<()> {
+    output::data(&line(listed))?;
+    if let (Some(name), Some(before)) = (&listed.name, &listed.before) {
+        let name = output::plain(name);
+        output::tell(&format!(
+            "`{name}` was the name of {} until now, which is still there: lockgate image ls",
+            before.short()
+        ));
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ fn rest_of(policy: &Rules) -> &'static str {
 }
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {
-    output::data(&format!("{effect:<6} {reach:<48}  {name}"))
+    output::data(&output::plain(&format!("{effect:<6} {reach:<48}  {name}")))
 }
 
 /// A URL; of a host with or without a port, the one that would be asked for.

@@ -66,14 +66,15 @@ fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
     let verdict = egress::check(&gate(policy, None)?, method, &whole(target))?;
     match verdict.outcome {
         Ok((rule, target)) => {
-            output::data(&format!("allow  {method} {target}  by {rule}"))?;
+            output::data(&output::plain(&format!("allow  {method} {target}  by {rule}")))?;
             Ok(0)
         }
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
-            output::data(&format!("deny   {}: {}{rule}", denial.guard, denial.reason))?;
+            output::data(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
             if let Some(hint) = denial.hint {
-                output::data(&format!("       to allow it: {}", hint::suited(&hint, flags)))?;
+                let hint = hint::suited(&hint, flags);
+                output::data(&format!("       to allow it: {}", output::plain(&hint)))?;
             }
             Ok(1)
         }

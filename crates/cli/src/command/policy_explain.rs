@@ -42,10 +42,10 @@ impl Way {
     }
 
     fn line(&self) -> String {
-        let told =
-            self.hint.as_ref().map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default();
+        let told = self.hint.as_deref().map(output::plain);
+        let told = told.map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default();
         let denied = if self.is_allowed() || self.way == "dns" { "" } else { "denied: " };
-        format!("  {:<22}  {denied}{}{told}", self.way, self.reason)
+        format!("  {:<22}  {denied}{}{told}", self.way, output::plain(&self.reason))
     }
 }
 

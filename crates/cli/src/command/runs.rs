@@ -113,7 +113,7 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     }
     output::data(&format!("run        {}", record.id))?;
     output::data(&format!("command    {}", command(&record)))?;
-    output::data(&format!("workspace  {}", record.workspace.display()))?;
+    output::data(&format!("workspace  {}", output::path(&record.workspace)))?;
     output::data(&format!("backend    {}", record.backend))?;
     if let Some(name) = &record.org {
         output::data(&format!("org        {}", output::plain(name)))?;

@@ -83,7 +83,7 @@ fn pack_directory(
     depth: usize,
 ) -> io::Result<()> {
     if depth > DEEPEST {
-        return Err(io::Error::other(format!("{} lies too deep", path.display())));
+        return Err(io::Error::other(format!("{} lies too deep", shown(path))));
     }
     archive.append_data(
         &mut header(&rustix::fs::fstat(directory)?, EntryType::Directory),
@@ -119,7 +119,7 @@ fn pack_directory(
                 let file = File::from(opened);
                 let stat = rustix::fs::fstat(&file)?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                    return Err(io::Error::other(format!("{} was replaced meanwhile", below.display())));
+                    return Err(io::Error::other(format!("{} was replaced meanwhile", shown(&below))));
                 }
                 let length = u64::try_from(stat.st_size).unwrap_or_default();
                 let mut header = header(&stat, EntryType::Regular);
@@ -151,8 +151,13 @@ fn pack_link(
     archive.append_data(&mut header, path, io::empty())
 }
 
+/// A path that somebody else chose, fit for a terminal.
+fn shown(path: &Path) -> String {
+    crate::unpack::shown(path.as_os_str().as_bytes())
+}
+
 fn named(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
 }
 
 fn header(stat: &Stat, kind: EntryType) -> Header {

@@ -139,12 +139,13 @@ pub(crate) fn settle(
     let record = ImageRecord::new(Digest::of(config), records, parsed.command, account, ownership);
     if names.is_empty() {
         store.add(&record, None, None)?;
-        return Ok(vec![Listed { name: None, record }]);
+        return Ok(vec![Listed { name: None, record, before: None }]);
     }
-    for name in names {
-        store.add(&record, Some(name), manifest)?;
-    }
-    Ok(names.iter().map(|name| Listed { name: Some(name.clone()), record: record.clone() }).collect())
+    let add = |name: &String| {
+        let before = store.add(&record, Some(name), manifest)?;
+        Ok(Listed { name: Some(name.clone()), record: record.clone(), before })
+    };
+    names.iter().map(add).collect()
 }
 
 /// Who the image's command is. The topmost `passwd` of its layers counts.

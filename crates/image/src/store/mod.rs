@@ -145,35 +145,36 @@ impl Store {
                 .map(|(name, _)| name)
                 .collect();
             if own.is_empty() {
-                listed.push(Listed { name: None, record });
+                listed.push(Listed { name: None, record, before: None });
             } else {
                 let all = own.into_iter();
-                listed.extend(all.map(|name| Listed { name: Some(name.clone()), record: record.clone() }));
+                listed.extend(all.map(|name| Listed {
+                    name: Some(name.clone()),
+                    record: record.clone(),
+                    before: None,
+                }));
             }
         }
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(listed)
     }
 
-    /// Adds an image whose layers are there, under a name that may have meant another one until now. `manifest` is what the
+    /// Adds an image whose layers are there, under a name; what that meant until now, where it was another. `manifest` is what the
     /// name stood for where it came from.
     pub(crate) fn add(
         &self,
         record: &ImageRecord,
         name: Option<&str>,
         manifest: Option<&Digest>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Digest>, Error> {
         let _lock = self.lock(FlockOperation::LockExclusive)?;
         record.write(&self.image(&record.digest))?;
-        match name {
-            Some(name) => {
-                let mut names = self.names()?;
-                let named = Named { image: record.digest.clone(), manifest: manifest.cloned() };
-                names.insert(name.into(), named);
-                self.write_names(&names)
-            }
-            None => Ok(()),
-        }
+        let Some(name) = name else { return Ok(None) };
+        let mut names = self.names()?;
+        let named = Named { image: record.digest.clone(), manifest: manifest.cloned() };
+        let before = names.insert(name.into(), named).map(|before| before.image);
+        self.write_names(&names)?;
+        Ok(before.filter(|before| *before != record.digest))
     }
 
     fn find(&self, name: &str) -> Result<Digest, Error> {

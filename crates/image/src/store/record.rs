@@ -47,6 +47,8 @@ pub struct Listed {
     pub name: Option<String>,
     /// What it is.
     pub record: ImageRecord,
+    /// What that name meant until it was given to this, where it meant another.
+    pub before: Option<Digest>,
 }
 
 impl ImageRecord {

@@ -177,13 +177,25 @@ fn a_name_can_move_to_another_image_while_the_first_is_used() {
 }
 
 #[test]
+fn what_a_name_meant_until_now_is_said() {
+    let shelf = Shelf::new();
+    let (one, two) = (shelf.image("app:1", &["a=1"]), shelf.image("", &["a=2"]));
+    assert_eq!(shelf.store.add(&one, Some("app:1"), None).unwrap(), None);
+    assert_eq!(shelf.store.add(&two, Some("app:1"), None).unwrap(), Some(one.digest));
+    assert_eq!(shelf.store.add(&two, Some("new:1"), None).unwrap(), None);
+}
+
+#[test]
 fn one_of_several_names_can_go() {
     let shelf = Shelf::new();
     let record = shelf.image("a:1 b:1", &["a=1"]);
     let held = shelf.store.hold("a:1").unwrap();
     assert_eq!(shelf.store.remove("a:1").unwrap(), Removed::default());
     assert!(matches!(shelf.store.remove("b:1"), Err(Error::InUse { .. })));
-    assert_eq!(shelf.store.list().unwrap(), [Listed { name: Some("b:1".into()), record: record.clone() }]);
+    assert_eq!(
+        shelf.store.list().unwrap(),
+        [Listed { name: Some("b:1".into()), record: record.clone(), before: None }]
+    );
     drop(held);
     shelf.image("c:1", &["a=1"]);
     assert_eq!(shelf.store.remove(record.digest.short()).unwrap().images, 1);

@@ -19,6 +19,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
 pub(crate) use self::lent::give;
+pub(crate) use self::name::shown;
 use self::name::{EntryName, Place};
 pub use self::ownership::{Lent, LentIds, Ownership};
 use self::tree::Tree;

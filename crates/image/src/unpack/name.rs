@@ -84,7 +84,7 @@ pub(super) fn refuse(name: &[u8], why: &'static str) -> UnpackError {
 }
 
 /// A hostile name, fit for a terminal.
-pub(super) fn shown(name: &[u8]) -> String {
+pub(crate) fn shown(name: &[u8]) -> String {
     const MOST: usize = 200;
     name[..name.len().min(MOST)].escape_ascii().to_string()
 }

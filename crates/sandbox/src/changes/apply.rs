@@ -1,6 +1,5 @@
 //! Changes taken over into the workspace: checked as a whole first, then done file by file, each at once or not at all.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
-use rustix::rand::GetRandomFlags;
 
+use super::beside::{self, Beside};
 use super::since::Linked;
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
+use crate::protect::placeholder::{self, is_own};
 use crate::source;
 
 /// What an apply came to.
@@ -24,19 +24,6 @@ pub struct Applied {
     pub left_out: Vec<LeftOut>,
 }
 
-/// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
-/// cannot be told from somebody's own. It is no change of somebody's either.
-const BESIDE: &str = ".lockgate-apply-";
-/// The digits behind that.
-const DIGITS: usize = 16;
-
-/// Whether a name is one of those.
-pub(super) fn stands_beside(name: &OsStr) -> bool {
-    let digits = name.to_str().and_then(|name| name.strip_prefix(BESIDE));
-    digits.is_some_and(|it| it.len() == DIGITS && it.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-/// How many names are tried.
-const TRIES: usize = 16;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
@@ -125,6 +112,10 @@ impl Changes {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
+        // Somebody else may have put another there meanwhile, which is not given away.
+        if !is_own(&made)? || !placeholder::is_empty(&made) {
+            return Err(beside::replaced());
+        }
         self.give(&made)
     }
 
@@ -150,11 +141,9 @@ impl Changes {
         parent: &'a OwnedFd,
     ) -> io::Result<Beside<'a>> {
         let content = self.read_above(path)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // The kernel masks what is new; what was there already stays as its owner had it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
-        let (beside, to) = Beside::make(parent, |name| rustix::fs::openat(parent, name, flags, at_first))?;
-        let to = std::fs::File::from(to);
+        let (beside, to) = Beside::file(parent, at_first)?;
         copy_content(&content, &to)?;
         self.give(&to)?;
         if let Some(from) = from {
@@ -167,10 +156,9 @@ impl Changes {
     fn copy_link<'a>(&self, path: &Path, parent: &'a OwnedFd) -> io::Result<Beside<'a>> {
         let above = open_parent(self.above.as_fd(), path)?;
         let target = rustix::fs::readlinkat(&above, file_name(path), Vec::new())?;
-        let (beside, ()) =
-            Beside::make(parent, |name| rustix::fs::symlinkat(target.as_c_str(), parent, name))?;
+        let beside = Beside::link(parent, &target)?;
         if let Some((uid, gid)) = self.owner()? {
-            rustix::fs::chownat(parent, &*beside.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::chownat(beside.made(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }
         Ok(beside)
     }
@@ -225,43 +213,6 @@ fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
         at += copied;
     }
     to.set_len(length)
-}
-
-/// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
-struct Beside<'a> {
-    parent: &'a OwnedFd,
-    name: String,
-}
-
-impl<'a> Beside<'a> {
-    /// Makes it; what has its name already is somebody's, and another name is tried.
-    fn make<T>(parent: &'a OwnedFd, make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(Self, T)> {
-        for _ in 0..TRIES {
-            let mut number = [0; 8];
-            rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
-            let name = format!("{BESIDE}{:0DIGITS$x}", u64::from_ne_bytes(number));
-            match make(&name) {
-                Ok(made) => return Ok((Self { parent, name }, made)),
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Err(Errno::EXIST.into())
-    }
-
-    fn place(mut self, name: &OsStr) -> io::Result<()> {
-        rustix::fs::renameat(self.parent, &*self.name, self.parent, name)?;
-        self.name.clear();
-        Ok(())
-    }
-}
-
-impl Drop for Beside<'_> {
-    fn drop(&mut self) {
-        if !self.name.is_empty() {
-            let _ = rustix::fs::unlinkat(self.parent, &*self.name, AtFlags::empty());
-        }
-    }
 }
 
 fn chosen(change: &Change, only: &[PathBuf]) -> bool {

@@ -10,6 +10,7 @@
 //! anything, and least of all git.
 
 mod apply;
+mod beside;
 mod binary;
 #[cfg(test)]
 mod kept;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, openat2};
 use rustix::io::Errno;
 
-use super::apply::stands_beside;
+use super::beside::stands_beside;
 use super::mode;
 use super::since::Since;
 

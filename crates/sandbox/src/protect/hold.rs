@@ -8,8 +8,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
+use super::links::refuse_links;
 use super::placeholder::{self, Kind, Place, Placeholder, is_placeholder};
-use super::{Row, WhenAbsent, refuse_links, refuse_repository_inside, rows_in, rows_there};
+use super::{Row, WhenAbsent, refuse_repository_inside, rows_in, rows_there};
 use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};

@@ -200,12 +200,13 @@ pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Re
     rustix::fs::fchown(opened, Some(uid), Some(gid))
 }
 
-fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
+/// Whether what was opened is this process's own.
+pub(crate) fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
     Ok(rustix::fs::fstat(opened)?.st_uid == rustix::process::geteuid().as_raw())
 }
 
 /// Whether what was opened is what a name leads to.
-pub(super) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
+pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
     let opened = rustix::fs::fstat(opened)?;
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)),
@@ -252,7 +253,7 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
 }
 
 /// Whether nothing is in a directory.
-pub(super) fn is_empty(directory: &OwnedFd) -> bool {
+pub(crate) fn is_empty(directory: &OwnedFd) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 512];
     if rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0)).is_err() {
         return false;

@@ -1,0 +1,180 @@
+//! A file or link beside the place that it is to take: made under a name that nobody has, finished there, and renamed.
+//!
+//! Whoever can write in its directory can put another under that name at any moment, the command of another run too. So it is
+//! known by its descriptor: only what was made is given away, and what is found in the place afterwards that is something else is
+//! put aside.
+
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+
+use crate::protect::placeholder::{is_at, is_own};
+
+/// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
+/// cannot be told from somebody's own. It is no change of somebody's either.
+const BESIDE: &str = ".lockgate-apply-";
+/// The digits behind that.
+const DIGITS: usize = 16;
+/// How many names are tried.
+const TRIES: usize = 16;
+
+/// Whether a name is one of those.
+pub(super) fn stands_beside(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(BESIDE));
+    digits.is_some_and(|it| it.len() == DIGITS && it.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// What is told where somebody put another in its place.
+pub(super) fn replaced() -> io::Error {
+    io::Error::other("somebody put another in its place as it was taken over, which was not taken")
+}
+
+/// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
+pub(super) struct Beside<'a> {
+    parent: &'a OwnedFd,
+    name: String,
+    made: OwnedFd,
+}
+
+impl<'a> Beside<'a> {
+    /// An empty file, and the same to be written to.
+    pub(super) fn file(parent: &'a OwnedFd, mode: Mode) -> io::Result<(Self, File)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (name, made) = under_a_name(|name| rustix::fs::openat(parent, name, flags, mode))?;
+        let to = File::from(made.try_clone()?);
+        Ok((Self { parent, name, made }, to))
+    }
+
+    /// A link.
+    pub(super) fn link(parent: &'a OwnedFd, target: &CStr) -> io::Result<Self> {
+        let (name, ()) = under_a_name(|name| rustix::fs::symlinkat(target, parent, name))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(parent, &*name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&made)?;
+        let is_it = FileType::from_raw_mode(stat.st_mode).is_symlink()
+            && stat.st_nlink == 1
+            && is_own(&made)?
+            && *rustix::fs::readlinkat(&made, "", Vec::new())? == *target;
+        if is_it { Ok(Self { parent, name, made }) } else { Err(replaced()) }
+    }
+
+    /// What was made, whatever has its name by now.
+    pub(super) fn made(&self) -> BorrowedFd<'_> {
+        self.made.as_fd()
+    }
+
+    /// Renames it. What is in its place then is what was made, or nothing: another is put aside, for it may be somebody's own.
+    pub(super) fn place(mut self, name: &OsStr) -> io::Result<()> {
+        if !is_at(self.parent, OsStr::new(&self.name), &self.made)? {
+            return Err(replaced());
+        }
+        let aside = std::mem::take(&mut self.name);
+        rustix::fs::renameat(self.parent, &*aside, self.parent, name).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(self.parent, &*aside, AtFlags::empty());
+        })?;
+        if is_at(self.parent, name, &self.made)? {
+            return Ok(());
+        }
+        let _ = rustix::fs::renameat(self.parent, name, self.parent, &*aside);
+        Err(io::Error::other(format!(
+            "somebody put another in its place as it was taken over, which is `{aside}` now"
+        )))
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            let _ = rustix::fs::unlinkat(self.parent, &*self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Makes something; what has its name already is somebody's, and another name is tried.
+fn under_a_name<T>(make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(String, T)> {
+    for _ in 0..TRIES {
+        let mut number = [0; 8];
+        rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
+        let name = format!("{BESIDE}{:0DIGITS$x}", u64::from_ne_bytes(number));
+        match make(&name) {
+            Ok(made) => return Ok((name, made)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, OwnedFd) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = File::open(folder.path()).unwrap().into();
+        (folder, opened)
+    }
+
+    fn content(folder: &tempfile::TempDir, name: &str) -> Option<String> {
+        std::fs::read_to_string(folder.path().join(name)).ok()
+    }
+
+    #[test]
+    fn what_somebody_put_under_its_name_is_not_placed() {
+        let (folder, parent) = folder();
+        std::fs::write(folder.path().join("place"), "before").unwrap();
+        let (beside, _) = Beside::file(&parent, Mode::RWXU).unwrap();
+        std::fs::write(folder.path().join("other"), "theirs").unwrap();
+        std::fs::rename(folder.path().join("other"), folder.path().join(&beside.name)).unwrap();
+        assert!(beside.place(OsStr::new("place")).is_err());
+        assert_eq!(content(&folder, "place").as_deref(), Some("before"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_many_who_try_none_has_another_placed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (folder, parent) = folder();
+        let over = AtomicBool::new(false);
+        let path = folder.path();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for entry in std::fs::read_dir(path).unwrap().flatten() {
+                        if stands_beside(&entry.file_name()) {
+                            let _ = std::fs::write(path.join("other"), "theirs");
+                            let _ = std::fs::rename(path.join("other"), entry.path());
+                        }
+                    }
+                }
+            });
+            let mut placed = 0;
+            for _ in 0..2_000 {
+                let (beside, file) = Beside::file(&parent, Mode::RWXU).unwrap();
+                io::Write::write_all(&mut &file, b"ours").unwrap();
+                let done = beside.place(OsStr::new("place"));
+                placed += usize::from(done.is_ok());
+                let found = content(&folder, "place");
+                assert!(found.is_none() || found.as_deref() == Some("ours"), "{done:?}: {found:?}");
+                assert!(done.is_err() || found.is_some());
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(placed > 0, "somebody was there first each time, and nothing was tried");
+        });
+    }
+
+    #[test]
+    fn a_link_is_the_one_that_was_made() {
+        let (folder, parent) = folder();
+        let beside = Beside::link(&parent, c"somewhere").unwrap();
+        assert!(is_at(&parent, OsStr::new(&beside.name), &beside.made).unwrap());
+        beside.place(OsStr::new("link")).unwrap();
+        let target = std::fs::read_link(folder.path().join("link")).unwrap();
+        assert_eq!(target.to_str(), Some("somewhere"));
+    }
+}

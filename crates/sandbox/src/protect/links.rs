@@ -1,0 +1,149 @@
+//! Links, by which what is protected would have another name that is not: a symbolic link leads to where it may be written, and the
+//! link itself can be replaced; a file with a second name can be written by that one. A workspace that has such is refused.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Row, is_placeholder, rows_there};
+use crate::error::Error;
+use crate::source;
+
+/// How much of what is protected is looked through: files and folders.
+const MOST: usize = 100_000;
+
+/// The repositories of submodules: of them the objects are not looked at, which nobody executes, and which clones share.
+const REPOSITORIES: &str = "modules";
+const OBJECTS: &str = "objects";
+
+/// Refuses a workspace in which something that would have to be protected has another name.
+pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
+    for Row { path, .. } in rows_there(root, open) {
+        let refused = |why: String| Error::Refused {
+            what: format!("`{}` cannot be protected: {why}", path.display()),
+            remedy: Some(format!(
+                "put a file or folder of its own in its place, or let the command have it as it is: --open {}",
+                path.display()
+            )),
+        };
+        let Some(found) = source::open_beneath(root, path).map_err(|error| refused(error.to_string()))?
+        else {
+            continue;
+        };
+        // Of a repository as a whole nothing is covered: what matters of it has rows of its own.
+        let whole = path == Path::new(".git") && super::is_directory(found.as_fd());
+        if whole || is_placeholder(root, path) {
+            continue;
+        }
+        match second_name(found.as_fd(), path) {
+            Ok(None) => {}
+            Ok(Some(linked)) => {
+                let linked = linked.display().to_string();
+                return Err(refused(format!(
+                    "`{}` is a file with more names than one (hard links), and could be written by another",
+                    linked.escape_debug()
+                )));
+            }
+            Err(error) => return Err(refused(format!("it cannot be looked through: {error}"))),
+        }
+    }
+    Ok(())
+}
+
+/// A file at or below a path that has another name.
+fn second_name(found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<PathBuf>> {
+    let stat = rustix::fs::fstat(found)?;
+    if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return Ok((stat.st_nlink > 1).then(|| path.to_path_buf()));
+    }
+    let skips = path.ends_with(REPOSITORIES);
+    let mut looked_at = 0;
+    let mut waiting: Vec<(OwnedFd, PathBuf)> = Vec::new();
+    waiting.extend(directory(found, OsStr::new("."))?.map(|opened| (opened, path.to_path_buf())));
+    while let Some((opened, above)) = waiting.pop() {
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            looked_at += 1;
+            if looked_at > MOST {
+                return Err(io::Error::other(format!("there are more than {MOST} files in it")));
+            }
+            let stat = match rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            if FileType::from_raw_mode(stat.st_mode).is_dir() {
+                if !(skips && name == OBJECTS) {
+                    let below = directory(opened.as_fd(), name)?;
+                    waiting.extend(below.map(|below| (below, above.join(name))));
+                }
+            } else if stat.st_nlink > 1 {
+                return Ok(Some(above.join(name)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A directory to be read; nothing where it is gone by now.
+fn directory(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(above, name, flags, Mode::empty()) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(make: impl FnOnce(&Path)) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join(".git/hooks/deep")).unwrap();
+        std::fs::create_dir_all(folder.path().join(".git/modules/sub/objects/aa")).unwrap();
+        for file in [".git/config", ".git/hooks/deep/hook", ".git/modules/sub/config", "plain"] {
+            std::fs::write(folder.path().join(file), "x").unwrap();
+        }
+        std::fs::write(folder.path().join(".git/modules/sub/objects/aa/bb"), "x").unwrap();
+        make(folder.path());
+        let root = source::open(folder.path()).unwrap();
+        match refuse_links(root.as_fd(), &[]) {
+            Err(Error::Refused { what, .. }) => Some(what),
+            Err(other) => panic!("{other}"),
+            Ok(()) => None,
+        }
+    }
+
+    #[test]
+    fn a_second_name_of_what_is_protected_is_refused() {
+        let link = |from: &'static str, to: &'static str| {
+            refused(move |folder| std::fs::hard_link(folder.join(from), folder.join(to)).unwrap())
+        };
+        assert_eq!(refused(|_| ()), None);
+        for file in [".git/config", ".git/hooks/deep/hook", ".git/modules/sub/config"] {
+            let why = link(file, "other").unwrap_or_default();
+            assert!(why.contains(file) && why.contains("more names than one"), "{file}: {why}");
+        }
+        // What is not protected may have as many as it likes, and what clones share is not executed.
+        assert_eq!(link("plain", "other"), None);
+        assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
+        assert!(link("plain", ".envrc").is_some());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_what_is_protected_is_refused() {
+        let why = refused(|folder| std::os::unix::fs::symlink("plain", folder.join(".envrc")).unwrap());
+        assert!(why.is_some_and(|why| why.contains(".envrc")));
+    }
+}
