@@ -30,6 +30,10 @@ pub(super) async fn answer(
     login: Option<&Login>,
     plain_http: bool,
 ) -> Result<HeaderValue, Error> {
+    // Who vouches for us does so to the registry: where that sends to says nothing of whom a password is for.
+    if let Some(other) = &denied.other {
+        return Err(refused(other, "the registry sends there, and there it is asked who asks"));
+    }
     let fields = denied.headers.get_all(header::WWW_AUTHENTICATE).iter();
     let challenge = fields.filter_map(|field| Challenge::parse(field.to_str().ok()?)).next();
     match (challenge, login) {
@@ -134,7 +138,79 @@ fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::{Connect, Connecting, PullRequest, Stream, pull};
     use super::*;
+    use crate::{Bounds, Owners, Store};
+
+    /// Answers each connection with the next text, and keeps where it went and what was said there.
+    struct Script {
+        answers: RefCell<Vec<&'static str>>,
+        asked: RefCell<Vec<(String, tokio::task::JoinHandle<String>)>>,
+    }
+
+    impl Connect for Script {
+        fn connect<'a>(&'a self, host: &'a str, _: u16, _: bool) -> Connecting<'a> {
+            Box::pin(async move {
+                // No answer that is tried again.
+                let answer = self.answers.borrow_mut().pop().ok_or(std::io::ErrorKind::PermissionDenied)?;
+                let (ours, mut theirs) = tokio::io::duplex(64 << 10);
+                let said = tokio::task::spawn_local(async move {
+                    let mut said = Vec::new();
+                    while !said.ends_with(b"\r\n\r\n") {
+                        let Ok(octet) = theirs.read_u8().await else { break };
+                        said.push(octet);
+                    }
+                    let _ = theirs.write_all(answer.as_bytes()).await;
+                    String::from_utf8(said).unwrap()
+                });
+                self.asked.borrow_mut().push((host.to_owned(), said));
+                Ok(Box::new(ours) as Box<dyn Stream>)
+            })
+        }
+    }
+
+    /// The hosts that were asked with a password, and the error it came to.
+    fn asked_with_password(answers: &[&'static str]) -> (Vec<String>, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let script = Script {
+            answers: RefCell::new(answers.iter().rev().copied().collect()),
+            asked: RefCell::default(),
+        };
+        let request = PullRequest {
+            reference: &"registry.example/it".parse().unwrap(),
+            login: Some(Login { username: "me".into(), password: "hush".to_owned().into() }),
+            plain_http: false,
+            bounds: Bounds { octets: 1 << 20, entries: 1000 },
+            owners: Owners::Caller,
+        };
+        let error = pull(&store, &script, &request, &mut |_| {}).unwrap_err().to_string();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let basic = BASE64.encode(b"me:hush");
+        let asked = script.asked.into_inner().into_iter();
+        let hosts = asked.filter_map(|(host, said)| {
+            let said = runtime.block_on(said).unwrap();
+            said.contains(&basic).then_some(host)
+        });
+        (hosts.collect(), error)
+    }
+
+    const CHALLENGE: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\
+        WWW-Authenticate: Bearer realm=\"https://token.example/\"\r\n\r\n";
+    const TOKEN: &str = "HTTP/1.1 200 OK\r\n\r\n{\"token\":\"x\"}";
+
+    #[test]
+    fn a_place_the_registry_sends_to_names_no_token_service() {
+        let moved = "HTTP/1.1 307 Temporary Redirect\r\nLocation: https://store.example/x\r\nContent-Length: 0\r\n\r\n";
+        let (hosts, error) = asked_with_password(&[moved, CHALLENGE, TOKEN]);
+        assert!(hosts.is_empty() && error.contains("store.example"), "{hosts:?}: {error}");
+        let (hosts, error) = asked_with_password(&[CHALLENGE, TOKEN]);
+        assert_eq!(hosts, ["token.example"], "{error}");
+    }
 
     #[test]
     fn challenges_are_read() {

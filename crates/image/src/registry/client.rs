@@ -32,6 +32,8 @@ pub(super) struct Client<'a> {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
+    /// Whose it is, where it is not from the place that was asked.
+    pub(super) other: Option<Url>,
     body: Incoming,
 }
 
@@ -103,9 +105,9 @@ impl<'a> Client<'a> {
 
     /// Sends a request, and follows where it is sent to.
     pub(super) async fn get(&self, ask: &Ask) -> Result<Answer, Stopped> {
-        let mut ask = ask.clone();
+        let (asked, mut ask) = (&ask.url, ask.clone());
         for _ in 0..=MOST_REDIRECTS {
-            let answer = self.send(&ask).await.map_err(|source| match source.kind() {
+            let mut answer = self.send(&ask).await.map_err(|source| match source.kind() {
                 // What cannot be read, a certificate that is not the registry's, a proxy that refuses: so the next time.
                 io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => {
                     Stopped::Refused(failed(&ask.url, source))
@@ -113,6 +115,7 @@ impl<'a> Client<'a> {
                 _ => Stopped::Broken(failed(&ask.url, source)),
             })?;
             if !answer.status.is_redirection() {
+                answer.other = Some(ask.url).filter(|url| !url.same_place(asked));
                 return Ok(answer);
             }
             let location = answer.headers.get(header::LOCATION).and_then(|l| l.to_str().ok());
@@ -162,7 +165,7 @@ impl<'a> Client<'a> {
         })?;
         bound.lift();
         let (parts, body) = Response::into_parts(answer);
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(Answer { status: parts.status, headers: parts.headers, other: None, body })
     }
 }
 
