@@ -8,7 +8,6 @@ use data_encoding::BASE64;
 use policy::{Host, Port, Proxy, ProxyScheme};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
@@ -113,15 +112,16 @@ async fn connect(
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
     match (response.parse(&answer), response.code) {
-        (Ok(httparse::Status::Complete(_)), Some(200..=299)) => Ok(()),
-        (Ok(_), Some(code)) => Err(format!("it answered {code}")),
+        // A head that ends earlier for this reader would take what follows it from the connection.
+        (Ok(httparse::Status::Complete(end)), Some(200..=299)) if end == answer.len() => Ok(()),
+        (Ok(_), Some(code)) if !(200..=299).contains(&code) => Err(format!("it answered {code}")),
         _ => Err("its answer cannot be read".into()),
     }
 }
 
 /// RFC 1928, with the user and password of RFC 1929.
 async fn socks5(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     host: &Host,
     port: Port,
     credential: Option<&Credential>,
@@ -169,6 +169,9 @@ async fn socks5(
     stream.write_all(&request).await.map_err(text)?;
     let mut head = [0; 4];
     stream.read_exact(&mut head).await.map_err(text)?;
+    if head[0] != 5 {
+        return Err("its answer cannot be read".into());
+    }
     if head[1] != 0 {
         return Err(format!("it refused the connection with code {}", head[1]));
     }
@@ -180,4 +183,42 @@ async fn socks5(
     };
     let mut bound = vec![0; rest + 2];
     stream.read_exact(&mut bound).await.map(drop).map_err(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of an answer, and what of it is left for the connection.
+    async fn outcome(socks: &str, answer: &[u8]) -> (Result<(), String>, Vec<u8>) {
+        let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        theirs.write_all(answer).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let (host, port) = (Host::parse("up.example").unwrap(), Port::new(443).unwrap());
+        let done = match socks {
+            "socks5" => socks5(&mut ours, &host, port, None).await,
+            _ => connect(&mut ours, &host, port, None).await,
+        };
+        let mut rest = Vec::new();
+        ours.read_to_end(&mut rest).await.unwrap();
+        (done, rest)
+    }
+
+    #[tokio::test]
+    async fn what_follows_an_answer_is_the_connections() {
+        let (done, rest) = outcome("http", b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nhello\r\n\r\n").await;
+        assert_eq!((done, &rest[..]), (Ok(()), &b"hello\r\n\r\n"[..]));
+        let (done, _) = outcome("http", b"HTTP/1.1 200 OK\n\nhello\r\n\r\n").await;
+        assert_eq!(done, Err("its answer cannot be read".into()));
+        let (done, _) = outcome("http", b"HTTP/1.1 407 x\r\n\r\n").await;
+        assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_another_protocol_is_none() {
+        let (done, rest) = outcome("socks5", b"\x05\0\x05\0\0\x01\x7f\0\0\x01\x01\xbbhello").await;
+        assert_eq!((done, &rest[..]), (Ok(()), &b"hello"[..]));
+        let (done, _) = outcome("socks5", b"\x05\0\x04\0\0\x01\x7f\0\0\x01\x01\xbbhello").await;
+        assert_eq!(done, Err("its answer cannot be read".into()));
+    }
 }
