@@ -112,7 +112,7 @@ fn header(value: &str, url: &str, judge: &mut Judge<'_>, told: &str) -> Option<S
     if value.is_empty() || (!telling::is_sensitive(name) && !telling::is_telling(value)) {
         return Some(value.to_owned());
     }
-    if url.is_empty() || !telling::is_sensitive(name) {
+    if url.is_empty() || !telling::is_sensitive(name) || telling::is_telling(name) {
         judge.leave_out(told);
         return None;
     }
@@ -331,6 +331,14 @@ mod tests {
         ] {
             assert!(left_out.iter().any(|left| left == name), "{name} of {left_out:?}");
         }
+    }
+
+    #[test]
+    fn a_credential_in_the_name_of_a_header_goes() {
+        let text =
+            "[http \"https://bound.example/\"]\n\textraHeader = X-Token-q7Fh2Kd93LmXz81PwRtYbN4c: hush\n";
+        let (anew, left_out) = tried(Form::GitConfig, "", text).unwrap();
+        assert_eq!((anew.as_str(), left_out), ("", vec!["`http.bound.example.extraheader`".to_owned()]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What git's `store` keeps: an address with name and password a line. Only lines whose host has a placeholder enter.
 
 use super::super::judge::Judge;
+use super::super::telling;
 use super::super::userinfo::{self, Told};
 use super::NotUnderstood;
 
@@ -15,6 +16,10 @@ pub(super) fn anew(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnder
         let plain = line.bytes().all(|b| b.is_ascii_graphic()) && line.matches("://").count() == 1;
         let bound = judge.bound();
         match plain.then(|| userinfo::replaced(line, &|url| bound.at(url))) {
+            // A path may hold one as well.
+            Some(Told::Anew(address, _)) if telling::is_telling(&address) => {
+                judge.leave_out(userinfo::host(&address));
+            }
             Some(Told::Anew(address, missing)) if missing.is_empty() => {
                 anew.push_str(&address);
                 anew.push('\n');
@@ -41,6 +46,9 @@ mod tests {
         let (anew, left_out) = tried(Form::GitCredentials, "", text).unwrap();
         assert_eq!(anew, "https://me:{}@bound.example\nhttps://x-access-token:{}@bound.example\n");
         assert_eq!(left_out, ["`https://other.example/`"]);
+        let key = "https://me:hush@bound.example/q7Fh2Kd93LmXz81PwRtYbN4c/r.git\n";
+        let (anew, left_out) = tried(Form::GitCredentials, "", key).unwrap();
+        assert_eq!((anew.as_str(), left_out), ("", vec!["`bound.example`".to_owned()]));
         for bad in [
             "hush",
             "https://other.example/hush",
