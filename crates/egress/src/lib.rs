@@ -42,7 +42,7 @@ pub use dns::NameRange;
 pub use files::Files;
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
-pub use llm::ModelUse;
+pub use llm::{AnswerEnd, ModelUse, use_of_answer};
 pub use notice::{Notice, Summary, Told, tell_authority};
 pub use own::own_addresses;
 pub use resolve::Answers;

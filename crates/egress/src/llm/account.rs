@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use policy::LlmFormat;
+use policy::{Denial, LlmFormat, Spending};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, ModelUse};
 use super::meter::Meter;
 
 /// What is to be charged for one request. Whoever drops it before its answer has come whole, because the agent hung up or the answer
@@ -49,4 +49,36 @@ impl Drop for Account<'_> {
             self.ledger.borrow_mut().charge(&meter.end(self.whole));
         }
     }
+}
+
+/// How an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerEnd {
+    /// With its last octet.
+    Whole,
+    /// Before.
+    CutOff,
+}
+
+/// What a run has used after one answer that came in these pieces, and why it may ask no more. For fuzzing and tests.
+pub fn use_of_answer<'a>(
+    spending: Spending,
+    format: LlmFormat,
+    content_type: Option<&str>,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    end: AnswerEnd,
+) -> (ModelUse, Option<Denial>) {
+    let ledger = RefCell::new(Ledger::new(spending));
+    let admitted = ledger.borrow_mut().admit();
+    if admitted.is_ok() {
+        let mut account = Account::open(&ledger, format, true);
+        account.begin(200, content_type);
+        pieces.into_iter().for_each(|piece| account.piece(piece));
+        if end == AnswerEnd::Whole {
+            account.is_whole();
+        }
+    }
+    let mut ledger = ledger.into_inner();
+    let used = ledger.used().unwrap_or_default();
+    (used, admitted.and_then(|()| ledger.admit()).err())
 }

@@ -5,5 +5,6 @@ mod ledger;
 mod meter;
 
 pub(crate) use account::Account;
+pub use account::{AnswerEnd, use_of_answer};
 pub(crate) use ledger::Ledger;
 pub use ledger::ModelUse;
