@@ -44,6 +44,7 @@ mod vault;
 mod watch;
 mod word;
 
+pub use builtin::BuiltinTool;
 pub use changes::{
     all_with_changes, changes_of, discard_changes, finished_changes_of, keeps_changes, refuse_writers,
 };

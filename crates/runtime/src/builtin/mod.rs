@@ -22,7 +22,7 @@ mod userinfo;
 use std::path::PathBuf;
 
 use credential::Placeholder;
-use policy::{Backend, ProviderId, RunSpec};
+use policy::{Backend, Policy, ProviderId, RunSpec};
 use sandbox::{Additions, Cache, Caller, PrivateFile};
 use serde::{Deserialize, Serialize};
 
@@ -72,4 +72,35 @@ pub(crate) fn bring(
     additions.defaults.extend(variables.map(|(name, value)| (name.clone(), value.clone())));
     spec.notices.extend(notices);
     Ok(())
+}
+
+/// A built-in tool by itself, for fuzzing and tests.
+#[derive(Debug)]
+pub struct BuiltinTool(Tool);
+
+impl BuiltinTool {
+    /// The tool of that name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        let tool = table::named(&[name.to_owned()])?.pop();
+        tool.map(Self).ok_or(Error::Plumbing {
+            what: "find a built-in tool",
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// What it brings of files that hold these texts, by their paths from the home, and what is told of the rest.
+    #[must_use]
+    pub fn brings(
+        &self,
+        files: &[(&str, &str)],
+        policy: &Policy,
+        placeholders: &[(Placeholder, ProviderId)],
+    ) -> (Vec<(PathBuf, String)>, Vec<String>) {
+        let bound = Bound::new(policy, placeholders, None);
+        let Prepared { files, notices, .. } = prepare::prepare_texts(&self.0, files, &bound);
+        (files, notices)
+    }
 }

@@ -20,7 +20,7 @@ const MOST: usize = 8 << 20;
 
 /// What the tools bring from this home.
 pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepared {
-    let mut work = Work { home, bound, prepared: Prepared::default(), total: 0, uncertain: false };
+    let mut work = Work::new(home, bound);
     for tool in tools {
         let mut kept = BTreeMap::new();
         work.uncertain = false;
@@ -29,6 +29,17 @@ pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepare
         }
         tool.whole.iter().for_each(|whole| work.whole(whole));
         tool.cache.iter().for_each(|cache| work.cache(cache));
+    }
+    work.prepared
+}
+
+/// What a tool brings of files that hold these texts, in the order of the table.
+pub(super) fn prepare_texts(tool: &Tool, files: &[(&str, &str)], bound: &Bound<'_>) -> Prepared {
+    let mut work = Work::new(Path::new(""), bound);
+    let mut kept = BTreeMap::new();
+    for entry in &tool.file {
+        let held = files.iter().filter(|(path, _)| entry.path == Path::new(path));
+        held.for_each(|(_, text)| work.text(entry, &entry.path, text, &mut kept));
     }
     work.prepared
 }
@@ -42,7 +53,11 @@ struct Work<'a> {
     uncertain: bool,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(home: &'a Path, bound: &'a Bound<'a>) -> Self {
+        Self { home, bound, prepared: Prepared::default(), total: 0, uncertain: false }
+    }
+
     fn entry(&mut self, entry: &Entry, kept: &mut BTreeMap<String, String>) {
         if entry.form != Form::Texts {
             return self.file(entry, &entry.path, kept);
@@ -59,7 +74,13 @@ impl Work<'_> {
             Ok(None) => return,
             Err(why) => return self.unread(path, &why),
         };
-        let Ok(text) = std::str::from_utf8(held.expose()) else { return self.unread(path, "it is no text") };
+        match std::str::from_utf8(held.expose()) {
+            Ok(text) => self.text(entry, path, text, kept),
+            Err(_) => self.unread(path, "it is no text"),
+        }
+    }
+
+    fn text(&mut self, entry: &Entry, path: &Path, text: &str, kept: &mut BTreeMap<String, String>) {
         let mut judge = Judge::new(self.bound, entry, kept);
         let anew = entry.form.anew(text, &mut judge);
         self.uncertain |= judge.has_credential();
