@@ -53,7 +53,8 @@ impl Platform {
     }
 
     /// The secret, for who must have got it.
-    pub(crate) fn secret(&self) -> &str {
+    #[must_use]
+    pub fn secret(&self) -> &str {
         &self.secret
     }
 

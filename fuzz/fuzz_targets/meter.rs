@@ -1,0 +1,111 @@
+//! What is charged for a model's answer. The first octet says which API it is of, whether it is a stream and whether it came
+//! whole, the second how it is cut, the rest is the answer: however it is cut it is charged the same, and one that tells
+//! nothing ends what a budget allows. The rest is also the text of a good answer, and then changes nothing of what that tells.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use egress::{AnswerEnd, ModelUse, use_of_answer};
+use libfuzzer_sys::fuzz_target;
+use policy::{Denial, Layers, LlmFormat, Origin, Spending};
+use serde_json::json;
+
+/// A budget that no answer in good faith uses up: a refusal says that what an answer took is not known.
+const RULES: &str = "[llm.budget]\ntokens = 9223372036854775807\n";
+/// The longest name of a model that is kept.
+const LONGEST_NAME: usize = 128;
+const STREAM: &str = "text/event-stream";
+const WHOLE: &str = "application/json";
+
+static SPENDING: LazyLock<Spending> = LazyLock::new(|| {
+    let mut layers = Layers::default();
+    layers.push(Origin::Named("fuzz".into()), toml::from_str(RULES).expect("the rules are TOML"));
+    layers.compile().expect("the rules compile").spending
+});
+
+fuzz_target!(|input: &[u8]| {
+    let [way, cut, body @ ..] = input else { return };
+    let format = if way & 1 == 0 { LlmFormat::Anthropic } else { LlmFormat::OpenAi };
+    let kind = if way & 2 == 0 { STREAM } else { WHOLE };
+    let end = if way & 4 == 0 { AnswerEnd::Whole } else { AnswerEnd::CutOff };
+    let charged = |body: &[u8], length: usize| charge(format, kind, end, body, length);
+
+    let (used, refused) = charged(body, body.len());
+    for length in [1, usize::from(*cut)] {
+        assert_eq!(charged(body, length), (used.clone(), refused.clone()), "in pieces of {length}");
+    }
+    assert_eq!(used.requests, 1);
+    assert!(used.unpriced.as_ref().is_none_or(|name| name.chars().count() <= LONGEST_NAME));
+    let tokens = [used.input_tokens, used.cached_tokens, used.output_tokens];
+    assert!(
+        tokens != [0; 3] || refused.is_some() || world::contains(body, b"\"usage\""),
+        "it was for nothing"
+    );
+    if kind == STREAM {
+        // A remark, and an end of a line as the standard of such streams has it, are no part of what is told.
+        let remark = [b": \"usage\"\n", body].concat();
+        assert_eq!(charged(&remark, remark.len()), (used.clone(), refused.clone()), "behind a remark");
+        let lines: Vec<u8> = body.split(|octet| *octet == b'\n').collect::<Vec<_>>().join(&b"\r\n"[..]);
+        let (other, other_refused) = charged(&lines, lines.len());
+        assert_eq!((other.input_tokens, other.cached_tokens), (used.input_tokens, used.cached_tokens));
+        assert_eq!(other_refused, refused);
+    }
+    good(format, body, usize::from(*cut));
+});
+
+fn charge(
+    format: LlmFormat,
+    kind: &str,
+    end: AnswerEnd,
+    body: &[u8],
+    length: usize,
+) -> (ModelUse, Option<Denial>) {
+    use_of_answer(SPENDING.clone(), format, Some(kind), body.chunks(length.max(1)), end)
+}
+
+/// An answer in good faith with any text: it is charged what it tells, as a stream and as a document.
+fn good(format: LlmFormat, input: &[u8], length: usize) {
+    let Some((numbers, text)) = input.split_first_chunk::<12>() else { return };
+    let number = |at: usize| u64::from(u32::from_le_bytes([0, 1, 2, 3].map(|on| numbers[at * 4 + on])));
+    let (all, cached, output) = (number(0), number(1), number(2).max(1));
+    let text = String::from_utf8_lossy(text);
+    let (begin, piece, last) = match format {
+        LlmFormat::Anthropic => (
+            json!({"type": "message_start", "message": {"model": "m", "usage": {
+                "input_tokens": all, "cache_read_input_tokens": cached, "output_tokens": 1}}}),
+            json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}}),
+            json!({"type": "message_delta", "delta": {"text": text}, "usage": {"output_tokens": output}}),
+        ),
+        LlmFormat::OpenAi => (
+            json!({"model": "m", "choices": [], "usage": null}),
+            json!({"model": "m", "choices": [{"delta": {"content": text}}], "usage": null}),
+            json!({"model": "m", "choices": [{"delta": {"content": text}}], "usage": {
+                "prompt_tokens": all, "prompt_tokens_details": {"cached_tokens": cached},
+                "completion_tokens": output}}),
+        ),
+    };
+    let document = match format {
+        LlmFormat::Anthropic => json!({"model": "m", "content": [{"text": text}], "usage": {
+            "input_tokens": all, "cache_read_input_tokens": cached, "output_tokens": output}}),
+        LlmFormat::OpenAi => last.clone(),
+    };
+    let cached = if format == LlmFormat::OpenAi { cached.min(all) } else { cached };
+    let input = if format == LlmFormat::OpenAi { all - cached } else { all };
+    let told = |used: &ModelUse| (used.input_tokens, used.cached_tokens, used.output_tokens);
+    let early = format!("event: e\ndata: {begin}\n\ndata: {piece}\n\ndata: {piece}\n\n");
+    let stream = format!("{early}data: {last}\n\ndata: [DONE]\n\n");
+    for (kind, body) in [(STREAM, stream), (WHOLE, document.to_string())] {
+        let (used, refused) = charge(format, kind, AnswerEnd::Whole, body.as_bytes(), length);
+        assert_eq!(told(&used), (input, cached, output), "{body}");
+        assert!(refused.is_none(), "{refused:?} of {body}");
+    }
+    let (used, refused) = charge(format, STREAM, AnswerEnd::CutOff, early.as_bytes(), length);
+    match format {
+        LlmFormat::Anthropic => {
+            assert_eq!((used.input_tokens, used.cached_tokens), (input, cached));
+            assert!(used.output_tokens >= 3, "{} tokens for three events", used.output_tokens);
+        }
+        LlmFormat::OpenAi => assert!(refused.is_some(), "what was cut off is known: {used:?}"),
+    }
+}

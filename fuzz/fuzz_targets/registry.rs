@@ -1,0 +1,116 @@
+//! All that a registry can answer to a pull. The first octet says how it is spoken to, the answers follow. The password goes
+//! to the registry and to the token service that it names, and nowhere in the clear; a token goes to the registry alone;
+//! and no error tells either, or more than fits on a screen.
+
+#![no_main]
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use data_encoding::BASE64;
+use image::{Bounds, Login, Owners, PullRequest, Reference, Store, pull};
+use libfuzzer_sys::fuzz_target;
+use world::{Asked, Platform, Reading, Registry};
+
+static PLATFORM: LazyLock<Platform> = LazyLock::new(Platform::new);
+/// How many characters a screen has.
+const SCREEN: usize = 80 * 25;
+
+static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+});
+
+fuzz_target!(|input: &[u8]| {
+    let Some((way, answers)) = input.split_first() else { return };
+    let (name, plain_http) = match way % 4 {
+        0 | 1 => ("registry.example/it", false),
+        2 => ("registry.example:81/it", true),
+        _ => ("localhost:81/it", false),
+    };
+    let reference: Reference = name.parse().expect("a constant name");
+    let password = || Login { username: "me".into(), password: PLATFORM.secret().to_owned().into() };
+    let request = PullRequest {
+        reference: &reference,
+        login: (way % 4 != 1).then(password),
+        plain_http,
+        bounds: Bounds { octets: 1 << 20, entries: 1000 },
+        owners: Owners::Caller,
+    };
+    let folder = tempfile::tempdir_in(&*DIRECTORY).expect("a directory");
+    let store = Store::open(&folder.path().join("store")).expect("a store");
+    let registry = Registry::of(answers);
+    let pulled = pull(&store, &registry, &request, &mut |_| {});
+    let asked = registry.asked();
+    let place = reference.registry().expect("it names one");
+    (0..asked.len()).for_each(|at| judge(&asked, at, place, plain_http));
+    assert_eq!(names(folder.path()), ["store"]);
+    let listed = store.list().expect("the store can be read");
+    match pulled {
+        Ok(image) => {
+            assert_eq!(listed.len(), 1);
+            let held = store.hold(&reference.name()).expect("what was pulled is there");
+            assert_eq!(held.record.digest, image.record.digest);
+            assert!(held.layers.iter().all(|layer| layer.is_dir()), "a layer is not there");
+        }
+        Err(error) => {
+            assert!(listed.is_empty(), "an image came of it all the same: {error}");
+            let told = error.to_string();
+            PLATFORM.assert_hidden(answers, told.as_bytes());
+            assert!(told.chars().count() <= SCREEN, "{} octets: {told:.200}", told.len());
+            assert!(!told.contains('\n'), "{told}");
+            for token in asked.iter().filter_map(bearer) {
+                assert!(token.len() < 8 || !told.contains(&token), "{token} in {told}");
+            }
+        }
+    }
+});
+
+/// One request among those that were sent.
+fn judge(asked: &[Asked], at: usize, place: &str, plain_http: bool) {
+    let one = &asked[at];
+    let said = one.said();
+    let authority = authority(one);
+    let here = one.host == "localhost" || one.host.starts_with("127.");
+    if !said.is_empty() {
+        let reading = world::end_of_request(&said, &authority);
+        assert_eq!(reading, Reading::Ends(said.len()), "{}", String::from_utf8_lossy(&said));
+        assert!(said.starts_with(b"GET /"));
+    }
+    if !plain_http && place == "registry.example" {
+        assert!(one.secure, "TLS was left for {authority}");
+    }
+    let is_registry = |one: &Asked| self::authority(one) == place;
+    if bearer(one).is_some() {
+        assert!(is_registry(one), "a token goes to {authority}");
+    }
+    let basic = BASE64.encode(format!("me:{}", PLATFORM.secret()).as_bytes());
+    if world::contains(&said, basic.as_bytes()) {
+        assert!(one.secure || here || plain_http, "a password in the clear goes to {authority}");
+        let names = |earlier: &Asked| {
+            let answer = earlier.answer.to_ascii_lowercase();
+            is_registry(earlier)
+                && answer.get(9..12) == Some(b"401")
+                && world::contains(&answer, one.host.as_bytes())
+        };
+        assert!(is_registry(one) || asked[..at].iter().any(names), "a password goes to {authority}");
+    }
+    PLATFORM.assert_hidden(basic.as_bytes(), &said);
+}
+
+fn authority(one: &Asked) -> String {
+    let usual = if one.secure { 443 } else { 80 };
+    if one.port == usual { one.host.clone() } else { format!("{}:{}", one.host, one.port) }
+}
+
+/// The token a request presents.
+fn bearer(one: &Asked) -> Option<String> {
+    let said = one.said();
+    let text = String::from_utf8_lossy(&said);
+    text.lines().find_map(|line| line.strip_prefix("authorization: Bearer ").map(str::to_owned))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the directory").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
