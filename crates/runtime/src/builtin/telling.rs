@@ -1,5 +1,7 @@
 //! What looks like a credential: by the name of an entry, or by the value itself. Wrong towards leaving out.
 
+use credential::Placeholder;
+
 use super::command;
 use super::shape::{has_short, is_in_address, is_mixed, is_random, without_commits};
 
@@ -217,7 +219,7 @@ pub(super) fn is_known_form(text: &str) -> bool {
 /// Maximal runs of what a credential is written in.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    text.split(move |c| !inside(c)).filter(|run| !run.starts_with(PLACEHOLDER))
+    text.split(move |c| !inside(c)).filter(|run| run.parse::<Placeholder>().is_err())
 }
 
 fn begins(run: &str) -> bool {

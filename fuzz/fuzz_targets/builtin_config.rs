@@ -1,0 +1,97 @@
+//! Configuration of built-in tools. The input's first octet names files of a tool, what follows is their texts with the octet
+//! 3 between them; in those the octets 1 and 2 stand for credentials. Neither enters nor is told; and what enters is understood
+//! again, and is the same then.
+
+#![no_main]
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use credential::Placeholder;
+use libfuzzer_sys::fuzz_target;
+use policy::{Layers, Origin, Policy, ProviderId};
+use runtime::BuiltinTool;
+
+/// A random one, and one of a known form: a text for people may hold the first, as it may hold any hash.
+const RANDOM: &str = "q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js";
+const KNOWN: &str = "ghp_q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js6Q";
+/// So many letters and digits in a row are nobody's word.
+const TELLING: usize = 24;
+
+/// Every form, by the files of some tool that have it.
+const FILES: &[(&str, &[&str])] = &[
+    ("git", &[".gitconfig"]),
+    ("git", &[".git-credentials"]),
+    ("pip", &[".config/pip/pip.conf"]),
+    ("npm", &[".npmrc"]),
+    ("cargo", &[".cargo/config.toml", ".cargo/credentials.toml"]),
+    ("claude", &[".claude/settings.json"]),
+    ("codex", &[".codex/config.toml", ".codex/AGENTS.md"]),
+    ("gh", &[".config/gh/config.yml", ".config/gh/hosts.yml"]),
+    ("pi", &[".pi/agent/settings.json", ".pi/agent/models.json"]),
+];
+
+const RULES: &str = r#"
+    [[provider]]
+    id = "bound"
+    authorized_uris = ["https://bound.example/*"]
+    env = "BOUND_TOKEN"
+"#;
+
+static RUN: LazyLock<(Policy, Vec<(Placeholder, ProviderId)>)> = LazyLock::new(|| {
+    let mut layers = Layers::default();
+    layers.push(Origin::Flags, toml::from_str(RULES).expect("the rules are TOML"));
+    let policy = layers.compile().expect("the rules compile").policy;
+    (policy, vec![(Placeholder::mint([7; 24]), "bound".parse().expect("a provider's name"))])
+});
+
+static TOOLS: LazyLock<Vec<(&str, BuiltinTool)>> = LazyLock::new(|| {
+    let tool = |name| (name, BuiltinTool::named(name).expect("the tool is known"));
+    FILES.iter().map(|(name, _)| tool(*name)).collect()
+});
+
+fuzz_target!(|input: &str| {
+    let Some(first) = input.chars().next().filter(char::is_ascii) else { return };
+    let (tool, paths) = FILES[first as usize % FILES.len()];
+    let texts: Vec<String> =
+        input[1..].split('\u{3}').zip(paths).map(|(text, path)| written(path, text)).collect();
+    let files: Vec<(&str, &str)> = paths.iter().copied().zip(texts.iter().map(String::as_str)).collect();
+    let length: usize = texts.iter().map(String::len).sum();
+
+    let (entered, notices) = brought(tool, &files);
+    for notice in &notices {
+        hides(notice);
+        assert!(!notice.contains(char::is_control), "{notice:?}");
+    }
+    assert!(notices.iter().map(String::len).sum::<usize>() <= 200 * (length + 8), "{notices:?}");
+    for (path, content) in &entered {
+        assert!(paths.contains(&path.as_str()), "{path}");
+        hides(content);
+        assert!(content.len() <= 200 * (length + 8), "{} octets came of {length}", content.len());
+    }
+    let again: Vec<(&str, &str)> =
+        entered.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let (same, notices) = brought(tool, &again);
+    assert_eq!(same, entered, "{notices:?}");
+});
+
+/// A text with the credentials in it, none of which is made a placeholder by what stands before it. One that a text for people holds stands by itself.
+fn written(path: &str, text: &str) -> String {
+    let text = text.replace("lgph_", "");
+    if Path::new(path).extension().is_some_and(|extension| extension == "md") {
+        return text.replace('\u{1}', "").replace('\u{2}', &format!(" {KNOWN}"));
+    }
+    text.replace('\u{1}', RANDOM).replace('\u{2}', KNOWN)
+}
+
+fn brought(tool: &str, files: &[(&str, &str)]) -> (Vec<(String, String)>, Vec<String>) {
+    let tool = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, tool)| tool).expect("it is among them");
+    let (entered, notices) = tool.brings(files, &RUN.0, &RUN.1);
+    let path = |path: std::path::PathBuf| path.to_str().expect("a path of the table").to_owned();
+    (entered.into_iter().map(|(at, text)| (path(at), text)).collect(), notices)
+}
+
+fn hides(told: &str) {
+    let part = RANDOM.as_bytes().windows(TELLING).find(|part| world::contains(told.as_bytes(), part));
+    assert!(part.is_none(), "a credential is told: {told}");
+}

@@ -1,0 +1,168 @@
+//! All that an upstream proxy can answer: the input's first octet says how it is spoken to and whether it knows us, the rest
+//! is sent whatever it is asked. A connection comes of exactly the answers that agree to one; what stands behind them is its
+//! first octets, and the password goes where it was asked for and into no error.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use credential::{Credential, Secret, Value};
+use data_encoding::BASE64;
+use egress::{Detour, Files, Outside};
+use libfuzzer_sys::fuzz_target;
+use policy::Proxy;
+use tokio::io::AsyncReadExt;
+
+const HOST: &str = "up.example.com";
+const PORT: u16 = 8080;
+/// How long anything may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The largest answer to a `CONNECT`.
+const LARGEST: usize = 16 * 1024;
+/// How many octets an error may have: it is one line.
+const LINE: usize = 200;
+
+static SECRET: LazyLock<String> = LazyLock::new(|| world::Platform::new().secret().to_owned());
+
+thread_local! {
+    static OUTSIDE: Outside = Outside::new(Files::default());
+    static STAND: RefCell<Stand> = RefCell::new(Stand::open());
+}
+
+/// The proxy: what it is to answer, and what it was sent.
+struct Stand {
+    port: u16,
+    answers: Sender<Vec<u8>>,
+    sent: Receiver<Vec<u8>>,
+}
+
+impl Stand {
+    fn open() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let (answers, answer) = channel::<Vec<u8>>();
+        let (tell, sent) = channel();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let answer = answer.recv().expect("each connection has an answer");
+                stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+                let _ = stream.write_all(&answer);
+                let _ = stream.shutdown(Shutdown::Write);
+                let mut all = Vec::new();
+                let _ = stream.read_to_end(&mut all);
+                let _ = tell.send(all);
+            }
+        });
+        Self { port, answers, sent }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((way, answer)) = input.split_first() else { return };
+    let (socks, known) = (way & 1 == 1, way & 2 == 2);
+    STAND.with_borrow(|stand| {
+        stand.answers.send(answer.to_vec()).expect("it listens");
+        let outcome = OUTSIDE.with(|outside| reach(outside, stand.port, socks, known));
+        let sent = stand.sent.recv_timeout(PATIENCE).expect("the connection ends");
+        let (agreed, expected) = if socks { read_socks(answer, known) } else { read_connect(answer, known) };
+        match &outcome {
+            Ok(rest) => {
+                let end = agreed.unwrap_or_else(|| panic!("no connection was agreed to: {}", show(answer)));
+                assert_eq!(rest.escape_ascii().to_string(), show(&answer[end..]));
+            }
+            Err(error) => {
+                assert!(agreed.is_none(), "{error}, of {}", show(answer));
+                assert!(!error.contains(SECRET.as_str()), "{error}");
+                assert!(!error.contains(&BASE64.encode(SECRET.as_bytes())[..12]), "{error}");
+                assert!(error.len() < LINE && !error.contains(char::is_control), "{error}");
+            }
+        }
+        // A proxy that has ended may not be told the rest.
+        assert!(expected.starts_with(&sent), "{} was sent, not {}", show(&sent), show(&expected));
+        assert!(outcome.is_err() || sent == expected, "{} was sent, not {}", show(&sent), show(&expected));
+    });
+});
+
+/// Opens a connection through the proxy, and reads it to its end.
+fn reach(outside: &Outside, port: u16, socks: bool, known: bool) -> Result<Vec<u8>, String> {
+    let scheme = if socks { "socks5" } else { "http" };
+    let proxy = Proxy::parse("p", &format!("{scheme}://127.0.0.1:{port}"), None).expect("a constant proxy");
+    let credential = known.then(|| {
+        let mut credential = Credential::default();
+        for (name, value) in [("username", "me"), ("password", SECRET.as_str())] {
+            let value = Value::new(Secret::from_text(value.into())).expect("a constant value");
+            credential.set(name.parse().expect("a constant name"), value);
+        }
+        credential
+    });
+    let detour = Detour { proxy, credential, direct: Vec::new() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let work = async {
+            let mut stream =
+                outside.connect(HOST, PORT, Some(&detour)).await.map_err(|error| error.to_string())?;
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.map_err(|error| error.to_string())?;
+            Ok(rest)
+        };
+        tokio::time::timeout(PATIENCE, work).await.expect("it ends with the proxy's answer")
+    })
+}
+
+/// Where the head of an answer ends that agrees to a connection, RFC 9110 section 9.3.6, and what is sent for it.
+fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
+    let pair = BASE64.encode(format!("me:{}", *SECRET).as_bytes());
+    let who = if known { format!("proxy-authorization: Basic {pair}\r\n") } else { String::new() };
+    let sent = format!("CONNECT {HOST}:{PORT} HTTP/1.1\r\nhost: {HOST}:{PORT}\r\n{who}\r\n").into_bytes();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+    let end = end.filter(|end| *end <= LARGEST);
+    let agreed = end.filter(|end| {
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut fields);
+        // The whole of the head is read, and no octet of it is another's.
+        response.parse(&answer[..*end]) == Ok(httparse::Status::Complete(*end))
+            && response.code.is_some_and(|code| (200..300).contains(&code))
+    });
+    (agreed, sent)
+}
+
+/// The same by RFC 1928 and RFC 1929.
+fn read_socks(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
+    let mut sent = vec![5, 1, if known { 2 } else { 0 }];
+    let agreed = (|| {
+        let (chosen, mut rest) = answer.split_at_checked(2)?;
+        if chosen != [5, sent[2]] {
+            return None;
+        }
+        if known {
+            sent.extend([1, 2, b'm', b'e', u8::try_from(SECRET.len()).expect("a short secret")]);
+            sent.extend(SECRET.bytes());
+            let (status, behind) = rest.split_at_checked(2)?;
+            if status[1] != 0 {
+                return None;
+            }
+            rest = behind;
+        }
+        sent.extend([5, 1, 0, 3, HOST.len() as u8]);
+        sent.extend(HOST.bytes());
+        sent.extend(PORT.to_be_bytes());
+        let [5, 0, _, kind, rest @ ..] = rest else { return None };
+        let (length, rest) = match (kind, rest) {
+            (1, rest) => (4, rest),
+            (4, rest) => (16, rest),
+            (3, [length, rest @ ..]) => (usize::from(*length), rest),
+            _ => return None,
+        };
+        rest.get(length + 2..).map(|behind| answer.len() - behind.len())
+    })();
+    (agreed, sent)
+}
+
+fn show(octets: &[u8]) -> String {
+    octets.escape_ascii().to_string()
+}
