@@ -15,8 +15,6 @@ use crate::folder::{Base, Folder, is_free, open_lock};
 use crate::options::{Kind, Network};
 use crate::start::Engine;
 
-/// How the names of these folders begin; the rest says which archives are in.
-const STORED: &str = "stored-";
 const DATA: &str = "data";
 /// The driver's folder, and in each layer's own the folder of its files.
 const DRIVER: &str = "overlay2";
@@ -31,9 +29,9 @@ pub(crate) struct Stored {
 impl Stored {
     /// The data with these archives in it, made if it has to be.
     pub(crate) fn of(base: &Base, kind: Kind, archives: &[PathBuf]) -> Result<Self, Error> {
-        let path = base.path().join(format!("{STORED}{:016x}", key(kind, archives)?));
+        let path = base.path().join(format!("{}{:016x}", prefix(kind), key(kind, archives)?));
         if !path.join(DATA).is_dir() {
-            forget_others(base);
+            forget_others(base, kind);
             fs::create_dir_all(&path).map_err(Error::file(&path))?;
             make(base, kind, archives, &path.join(DATA))?;
         }
@@ -58,6 +56,11 @@ impl Stored {
     }
 }
 
+/// How the names of these folders begin; the rest says which archives are in.
+fn prefix(kind: Kind) -> &'static str {
+    if kind == Kind::Docker { "stored-docker-" } else { "stored-podman-" }
+}
+
 /// What makes two engines begin with the same.
 fn key(kind: Kind, archives: &[PathBuf]) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
@@ -70,10 +73,10 @@ fn key(kind: Kind, archives: &[PathBuf]) -> Result<u64, Error> {
     Ok(hasher.finish())
 }
 
-/// Removes what was made of other archives, and is in nobody's use.
-fn forget_others(base: &Base) {
+/// Removes what an engine of this kind made of other archives, and is in nobody's use.
+fn forget_others(base: &Base, kind: Kind) {
     for entry in fs::read_dir(base.path()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(STORED) && is_free(&entry.path()) {
+        if entry.file_name().to_string_lossy().starts_with(prefix(kind)) && is_free(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
