@@ -4,6 +4,7 @@
 //! program, copied into the workspace. Every promise has one file under `tests/`, and a positive control that shows
 //! the probe succeeds where nothing holds it.
 
+mod attempt;
 mod bench;
 mod canary;
 mod engine;
@@ -19,6 +20,7 @@ mod seen;
 mod table;
 mod world;
 
+pub use attempt::Attempt;
 pub use bench::{Backend, Bench};
 pub use canary::Canary;
 pub use engine::{

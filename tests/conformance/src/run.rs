@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
+use crate::attempt::{Attempt, at_once, only_inside};
 use crate::bench::{Backend, Bench, hand_over};
 use crate::engine;
 use crate::host::binary;
@@ -206,37 +206,29 @@ impl Run {
     /// Makes one attempt inside.
     #[must_use]
     pub fn probe(&self, arguments: &[&str]) -> Seen {
-        Seen::only(&self.command(self.probe_words(arguments)))
+        let probe = self.probe_path().into_os_string();
+        Seen::only(&self.command(std::iter::once(probe).chain(arguments.iter().map(OsString::from))))
     }
 
-    /// Asks the run's explicit proxy, wherever its environment says that is, for a plain HTTP URL.
+    /// Asks the run's explicit proxy for a plain HTTP URL.
     #[must_use]
     pub fn by_proxy(&self, url: &str) -> Seen {
-        let probe = self.workspace.join("probe");
-        let script =
-            r#"at=${HTTP_PROXY#http://}; at=${at%/}; exec "$0" http-proxy "${at%:*}" "${at##*:}" "$1""#;
-        Seen::only(&self.command([
-            Path::new("/bin/sh"),
-            Path::new("-c"),
-            Path::new(script),
-            &probe,
-            Path::new(url),
-        ]))
+        self.attempts(&[Attempt::Proxy(url)]).remove(0)
     }
 
     /// Asks the run's explicit proxy for a tunnel to `HOST:PORT`.
     #[must_use]
     pub fn by_tunnel(&self, target: &str) -> Seen {
-        let probe = self.workspace.join("probe");
-        let script =
-            r#"at=${HTTPS_PROXY#http://}; at=${at%/}; exec "$0" http-connect "${at%:*}" "${at##*:}" "$1""#;
-        Seen::only(&self.command([
-            Path::new("/bin/sh"),
-            Path::new("-c"),
-            Path::new(script),
-            &probe,
-            Path::new(target),
-        ]))
+        self.attempts(&[Attempt::Tunnel(target)]).remove(0)
+    }
+
+    /// Makes several attempts by the probe, one after another, in one sandbox.
+    ///
+    /// # Panics
+    /// When they do not give one report each.
+    #[must_use]
+    pub fn probes(&self, attempts: &[&[&str]]) -> Vec<Seen> {
+        self.attempts(&Attempt::all(attempts, &[], &[]))
     }
 
     /// Makes several attempts, one after another, in one sandbox.
@@ -244,47 +236,40 @@ impl Run {
     /// # Panics
     /// When they do not give one report each.
     #[must_use]
-    pub fn probes(&self, attempts: &[&[&str]]) -> Vec<Seen> {
-        let quoted: Vec<String> = attempts.iter().map(|words| line(&self.probe_words(words))).collect();
-        let ended = self.shell(&quoted.join("\n"));
-        let all = Seen::all(&ended);
-        assert!(
-            all.len() == attempts.len(),
-            "expected {} reports, got {}: {ended}",
-            attempts.len(),
-            all.len()
-        );
-        all
+    pub fn attempts(&self, attempts: &[Attempt]) -> Vec<Seen> {
+        self.reports(attempts.len(), &self.lines(attempts).join("\n"))
     }
 
-    /// Makes several attempts in one sandbox, none of which may work.
+    /// Makes several attempts at the same time, in one sandbox: those that nobody answers take as long as one of them.
+    ///
+    /// # Panics
+    /// When they do not give one report each.
+    #[must_use]
+    pub fn at_once(&self, attempts: &[Attempt]) -> Vec<Seen> {
+        self.reports(attempts.len(), &at_once(&self.lines(attempts)))
+    }
+
+    /// Makes several attempts by the probe in one sandbox, one after another, none of which may work.
     ///
     /// # Panics
     /// When one does; the message names it.
     pub fn nothing_works(&self, attempts: &[&[&str]]) {
-        self.contained();
-        for (attempt, seen) in attempts.iter().zip(self.probes(attempts)) {
-            assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
-        }
+        let attempts = Attempt::all(attempts, &[], &[]);
+        self.refuses(&attempts, &self.lines(&attempts).join("\n"));
     }
 
-    /// Stops a test before it does harm: what runs under `linux` must at least have PIDs and mounts of its own.
+    /// The same at the same time, by whatever way: for attempts of which none can spoil another.
     ///
     /// # Panics
-    /// When it does not.
-    pub fn contained(&self) {
-        static CONTAINED: OnceLock<()> = OnceLock::new();
-        CONTAINED.get_or_init(|| {
-            let inside = self.probe(&["identity"]);
-            for kind in ["pid", "mnt"] {
-                let outside = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
-                let here = inside.detail()["namespaces"][kind].as_str().unwrap_or_default();
-                assert!(
-                    here.starts_with(kind) && Path::new(here) != outside,
-                    "this is no sandbox at all: {inside}"
-                );
-            }
-        });
+    /// When one does; the message names it.
+    pub fn nothing_works_at_once(&self, attempts: &[Attempt]) {
+        self.refuses(attempts, &at_once(&self.lines(attempts)));
+    }
+
+    /// Runs a line of shell that would do harm outside a sandbox, and does not run it there.
+    #[must_use]
+    pub fn harm(&self, line: &str) -> Ended {
+        self.shell(&format!("{}{line}", only_inside()))
     }
 
     /// Makes several attempts in one sandbox, all of which must work.
@@ -297,26 +282,27 @@ impl Run {
         }
     }
 
-    fn probe_words(&self, arguments: &[&str]) -> Vec<OsString> {
-        let probe = Path::new(&self.workspace).join("probe").into_os_string();
-        std::iter::once(probe).chain(arguments.iter().map(OsString::from)).collect()
+    fn refuses(&self, attempts: &[Attempt], line: &str) {
+        let reports = self.reports(attempts.len(), &format!("{}{line}", only_inside()));
+        for (attempt, seen) in attempts.iter().zip(reports) {
+            assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
+        }
     }
-}
 
-/// Words as one line of shell, each in single quotes.
-fn line(words: &[OsString]) -> String {
-    let quote = |word: &OsString| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
-}
+    /// Runs a line of shell that gives so many reports.
+    fn reports(&self, many: usize, line: &str) -> Vec<Seen> {
+        let ended = self.shell(line);
+        let all = Seen::all(&ended);
+        assert!(all.len() == many, "expected {many} reports, got {}: {ended}", all.len());
+        all
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::line;
+    fn lines(&self, attempts: &[Attempt]) -> Vec<String> {
+        let probe = self.probe_path();
+        attempts.iter().map(|attempt| attempt.line(&probe)).collect()
+    }
 
-    #[test]
-    fn words_survive_a_shell() {
-        let words = ["printf", "%s|", "it's", "a b", r"\r\n", "$HOME"].map(Into::into);
-        let output = std::process::Command::new("sh").args(["-c", &line(&words)]).output().expect("a shell");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), r"it's|a b|\r\n|$HOME|");
+    fn probe_path(&self) -> PathBuf {
+        self.workspace.join("probe")
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use lockgate_conformance::{Backend, Bench, Needs, World, promised, ready};
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, promised, ready};
 use serde_json::Value;
 
 /// The records that are not a question for a name (those have one of their own) and speak of `name`.
@@ -23,21 +23,21 @@ fn one_record_a_request() {
         let run =
             bench.run(backend).allow("api.example.com").allow("files.example.com").allow("www.example.org");
         let run = run.within(&world);
-        let mut expected = vec![
-            ("api.example.com", "allowed"),
-            ("one.denied.example.net", "denied"),
-            ("two.denied.example.net", "denied"),
+        let mut rows = vec![
+            (Attempt::Proxy("http://api.example.com/once"), "api.example.com", "allowed"),
+            (Attempt::Proxy("http://one.denied.example.net/"), "one.denied.example.net", "denied"),
+            (Attempt::Tunnel("two.denied.example.net:443"), "two.denied.example.net", "denied"),
         ];
-        assert!(run.by_proxy("http://api.example.com/once").done());
-        assert!(!run.by_proxy("http://one.denied.example.net/").done());
-        assert!(!run.by_tunnel("two.denied.example.net:443").done());
         if backend == Backend::isolated() {
-            run.everything_works(&[&["tls", "files.example.com", "443", "files.example.com"]]);
-            run.nothing_works(&[&["tls", "www.example.org", "443", "three.denied.example.net"]]);
-            expected.extend([("files.example.com", "allowed"), ("www.example.org", "denied")]);
+            let files = &["tls", "files.example.com", "443", "files.example.com"];
+            let other = &["tls", "www.example.org", "443", "three.denied.example.net"];
+            rows.push((Attempt::Probe(files), "files.example.com", "allowed"));
+            rows.push((Attempt::Probe(other), "www.example.org", "denied"));
         }
+        let seen = run.attempts(&rows.iter().map(|(attempt, ..)| *attempt).collect::<Vec<_>>());
         let records = bench.every_audit_record();
-        for (name, outcome) in expected {
+        for ((_, name, outcome), seen) in rows.into_iter().zip(seen) {
+            assert_eq!(seen.done(), outcome == "allowed", "{name} under {}: {seen}", backend.name());
             let found = about(&records, name);
             assert_eq!(found.len(), 1, "{name} under {}: {records:#?}", backend.name());
             assert_eq!(found[0]["outcome"], outcome, "{name} under {}", backend.name());

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Needs, Run, World, ask_engine, control_groups, objects, processes_named,
+    Attempt, Backend, Bench, Canary, Needs, Run, World, ask_engine, control_groups, objects, processes_named,
     promised, ready, vanishes, within,
 };
 
@@ -115,19 +115,26 @@ fn only_its_name_and_its_ports_lead_to_it() {
     }
     let bench = Bench::new();
     let run = run_with(&bench, CACHE);
-    run.everything_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
-    run.nothing_works(&[
+    let closed: &[&[&str]] = &[
         &["tcp", "cache", "6380", "PING\r\nQUIT\r\n"],
         &["tcp", "cache", "22"],
         &["tcp", "127.0.0.1", "6379", "PING\r\nQUIT\r\n"],
         &["tcp", "sidecar", "6379", "PING\r\nQUIT\r\n"],
         &["tcp", "cache.example.com", "6379", "PING\r\nQUIT\r\n"],
-    ]);
+    ];
     // What looks like requests of another protocol is the companion's own to judge.
-    let spoken = run.probe(&["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\nQUIT\\r\\n"]);
-    assert!(spoken.text("received").starts_with("-ERR unknown command"), "{spoken}");
-    assert!(run.by_tunnel("cache:6379").number("status") == 200);
-    assert!(run.by_tunnel("cache:6380").number("status") == 403);
+    let open: &[&[&str]] = &[
+        &["tcp", "cache", "6379", "PING\r\nQUIT\r\n"],
+        &["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\nQUIT\\r\\n"],
+    ];
+    let seen = run.at_once(&Attempt::all(&[open, closed].concat(), &[], &["cache:6379", "cache:6380"]));
+    assert!(seen[0].done(), "{}", seen[0]);
+    assert!(seen[1].text("received").starts_with("-ERR unknown command"), "{}", seen[1]);
+    for (attempt, seen) in closed.iter().zip(&seen[2..]) {
+        assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
+    }
+    let status: Vec<_> = seen[2 + closed.len()..].iter().map(|it| it.number("status")).collect();
+    assert_eq!(status, [200, 403], "{seen:?}");
     // Another run has none of that name.
     let other = bench.run(Backend::isolated());
     other.nothing_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
@@ -142,7 +149,7 @@ fn it_has_the_commands_rules_or_its_own() {
     }
     let bench = Bench::new();
     let world = World::new(&bench);
-    world.controls(&[&["tcp", "api.example.com", "7777", "hello\n"]]);
+    world.controls(&[&["tcp-line", "api.example.com", "7777", "hello\n"]]);
     let ask = "exec 3<>/dev/tcp/api.example.com/7777 && echo hello >&3 && head -n1 <&3";
     let cache = |more| cache_that_says(&format!("bash -c {}", format_args!("'{ask}'")), more);
     let allowed = "[[egress.allow]]\nhost = \"api.example.com:7777\"\n";
@@ -155,7 +162,7 @@ fn it_has_the_commands_rules_or_its_own() {
     let run = run_with(&bench, &format!("{}{allowed}", cache("egress = {}"))).within(&world);
     let seen = run.probes(&[
         &["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"],
-        &["tcp", "api.example.com", "7777", "hello\n"],
+        &["tcp-line", "api.example.com", "7777", "hello\n"],
     ]);
     assert!(!seen[0].text("received").contains("hello\r"), "its own rules are none: {}", seen[0]);
     assert!(seen[1].done(), "{}", seen[1]);
@@ -165,7 +172,7 @@ fn it_has_the_commands_rules_or_its_own() {
     let run = run_with(&bench, &cache(own)).within(&world);
     let seen = run.probes(&[
         &["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"],
-        &["tcp", "api.example.com", "7777", "hello\n"],
+        &["tcp-line", "api.example.com", "7777", "hello\n"],
     ]);
     assert!(seen[0].text("received").contains("hello"), "{}", seen[0]);
     assert!(!seen[1].done(), "the command has its rules as well: {}", seen[1]);
@@ -339,12 +346,13 @@ fn its_address_at_an_engine_is_no_way_around_its_name() {
     let policy = format!("[egress]\ndefault = \"open-internet\"\n{}", cache_that_says("hostname -I", ""));
     let ended = run_with(&bench, &policy).shell(&format!(
         "at=$(redis-cli -h cache get said | cut -d' ' -f1 | head -n1); echo \"at $at\"; p='{}'; ask='PING\\r\\nQUIT\\r\\n'; $p tcp cache 6379 $ask; \
-         for port in 6379 6380 22; do $p tcp $at $port $ask; $p http-connect sidecar 8081 $at:$port; done; \
-         $p http-proxy sidecar 8081 http://$at:6379/; $p tcp ${{at%.*}}.3 8081 $ask; $p tcp ${{at%.*}}.224 6379 $ask",
+         for port in 6379 6380 22; do $p tcp $at $port $ask & $p http-connect sidecar 8081 $at:$port & done; \
+         $p http-proxy sidecar 8081 http://$at:6379/ & $p tcp ${{at%.*}}.3 8081 $ask & $p tcp ${{at%.*}}.224 6379 $ask & wait",
         bench.probe().display()
     ));
     let at = ended.stdout.lines().next().unwrap_or_default();
     assert!(at.starts_with("at 198.18.") || at.starts_with("at 198.19."), "{ended}");
+    assert_eq!(ended.stdout.matches("\"outcome\"").count(), 10, "not every attempt was made: {ended}");
     assert_eq!(ended.stdout.matches("PONG").count(), 1, "by its name alone: {ended}");
     assert!(!ended.stdout.contains("\"status\":200"), "{ended}");
     let records = bench.every_audit_record();
@@ -355,7 +363,7 @@ fn its_address_at_an_engine_is_no_way_around_its_name() {
 /// What a companion tries once the command has told it where it and its sidecar are: every port of the sidecar that reaches it, at
 /// the place it has on this network, a question for a name there, and both of the command's addresses.
 const ATTACK: &str = r"
-import os, socket, sys
+import os, socket, sys, threading
 base = os.popen('hostname -I').read().split()[0].rsplit('.', 1)[0]
 def connect(address, port):
     s = socket.socket(); s.settimeout(3)
@@ -367,20 +375,25 @@ def count():
         refused += error == 111; reached += error == 0
     return refused, reached
 refused, reached = count()
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)
 question = bytes.fromhex('00010100000100000000000005636163686500000100 01'.replace(' ', ''))
-said = b''
-for place in [base + '.224'] + sys.argv[1].split(','):
+def resolve(place):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)
     try:
-        s.sendto(question, (place, 53)); said += s.recv(100)
-    except OSError: pass
-for address in sys.argv[1].split(','):
-    for port in (53, 7000, 8080, 8081, 41999):
-        s, error = connect(address, port)
-        try:
-            s.sendall(b'GET /mark HTTP/1.0\r\n\r\n'); said += s.recv(1000)
-        except OSError: pass
-print('refused', refused, 'reached', reached, 'said', said)
+        s.sendto(question, (place, 53)); return s.recv(100)
+    except OSError: return b''
+def get(at):
+    s, error = connect(*at)
+    try:
+        s.sendall(b'GET /mark HTTP/1.0\r\n\r\n'); return s.recv(1000)
+    except OSError: return b''
+places = sys.argv[1].split(',')
+doors = [(place, port) for place in places for port in (53, 7000, 8080, 8081, 41999)]
+said = []
+asked = [(resolve, place) for place in [base + '.224'] + places] + [(get, door) for door in doors]
+asked = [threading.Thread(target=lambda ask, it: said.append(ask(it)), args=args) for args in asked]
+for one in asked: one.start()
+for one in asked: one.join()
+print('refused', refused, 'reached', reached, 'asked', len(said), 'said', b''.join(said))
 ";
 
 #[test]
@@ -414,7 +427,7 @@ while True:
         mark.text()
     ));
     assert_eq!(ended.stdout.matches(mark.text()).count(), 1, "the control alone: {ended}");
-    assert!(ended.code == 0 && ended.stdout.contains("refused 65535 reached 0 said"), "{ended}");
+    assert!(ended.code == 0 && ended.stdout.contains("refused 65535 reached 0 asked 13 said"), "{ended}");
     assert!(!ended.stdout.contains("200 OK"), "{ended}");
 }
 

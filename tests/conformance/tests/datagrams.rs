@@ -1,7 +1,7 @@
 //! Promise: nothing but TCP by way of the sidecar: no UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.
 //! S0.37; E05, E11.
 
-use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, ready};
 
 /// Families whose mere existence is a way out or a way into the kernel. Reading routes by netlink is ordinary.
 const REFUSED: &[&str] = &[
@@ -61,7 +61,7 @@ fn datagrams_lead_nowhere() {
     assert!(!world.reached("datagram").is_empty(), "the control's datagram was not recorded");
     world.forget();
     let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
-    run.nothing_works(&[
+    let attempts: &[&[&str]] = &[
         &["udp", "93.184.216.34", "443", "quic"],
         &["udp", "api.example.com", "443", "quic"],
         &["udp", "9.9.9.9", "5353", "mdns"],
@@ -69,6 +69,7 @@ fn datagrams_lead_nowhere() {
         &["udp", "192.168.77.10", "123", "time"],
         &["icmp", "93.184.216.34"],
         &["vsock", "2", "1024"],
-    ]);
+    ];
+    run.nothing_works_at_once(&Attempt::all(attempts, &[], &[]));
     assert!(world.reached("datagram").is_empty() && world.at("resolver").is_empty(), "{:?}", world.records());
 }

@@ -1,7 +1,7 @@
 //! Promise: without a policy nothing gets out, not even a question for a name; an empty list allows nothing.
 //! S4.2; E01, E02.
 
-use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, ready};
 
 const ATTEMPTS: &[&[&str]] = &[
     &["resolve", "api.example.com"],
@@ -20,14 +20,18 @@ fn no_policy_allows_nothing() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(ATTEMPTS);
-    bench.run(Backend::isolated()).within(&world).nothing_works(ATTEMPTS);
+    let by_proxy = ["http://api.example.com/"];
+    bench.run(Backend::isolated()).within(&world).nothing_works_at_once(&Attempt::all(
+        ATTEMPTS,
+        &by_proxy,
+        &[],
+    ));
     let empty = bench.file("outside/empty.toml", "[egress]\ndefault = \"deny\"\n");
     bench
         .run(Backend::isolated())
         .flags(["--policy", empty.to_str().unwrap()])
         .within(&world)
-        .nothing_works(ATTEMPTS);
-    assert!(!bench.run(Backend::isolated()).within(&world).by_proxy("http://api.example.com/").done());
+        .nothing_works_at_once(&Attempt::all(ATTEMPTS, &[], &[]));
     let got_out: Vec<_> =
         ["web", "resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
     assert!(got_out.is_empty(), "{got_out:?}");

@@ -1,7 +1,7 @@
 //! Promise: a host that is not allowed gets nothing: 403 that names its guard on the proxy, a fast refusal elsewhere.
 //! S0.37, S0.38, S4.66; E02, E20; both backends at the proxy.
 
-use lockgate_conformance::{Backend, Bench, Needs, Seen, World, ready};
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, Seen, World, ready};
 
 fn names_its_guard(seen: &Seen) {
     assert!(seen.number("status") == 403, "{seen}");
@@ -27,9 +27,10 @@ fn the_proxy_refuses_and_says_why() {
     world.controls(&[&["http", "www.example.org", "80", "/"]]);
     for backend in Backend::all() {
         let run = bench.run(backend).allow("api.example.com").within(&world);
-        names_its_guard(&run.by_proxy("http://www.example.org/"));
-        let tunnel = run.by_tunnel("www.example.org:443");
-        assert!(tunnel.number("status") == 403, "{tunnel}");
+        let seen = run
+            .attempts(&[Attempt::Proxy("http://www.example.org/"), Attempt::Tunnel("www.example.org:443")]);
+        names_its_guard(&seen[0]);
+        assert!(seen[1].number("status") == 403, "{}", seen[1]);
         let told = run.shell("curl -sS --max-time 10 https://www.example.org/");
         assert!(told.stderr.contains("www.example.org"), "the person was not told: {told}");
         assert!(world.at("web").is_empty(), "{} let it through: {:?}", backend.name(), world.records());

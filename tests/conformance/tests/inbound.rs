@@ -195,8 +195,13 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     assert!(not_named.iter().all(|answer| !answer.contains("inside")), "{not_named:?}");
     assert_eq!((ask("127.0.0.1", "7001"), ask("192.0.2.7", "7001")), ("refused".into(), "refused".into()));
     // Past the engine's own address, where a neighbour is not stopped: the sidecar sees who it is.
-    for port in ["17001", "8080", "8081", "41999", "53"] {
-        let answer = neighbour.ask("198.19.255.2", port);
+    let ports = ["17001", "8080", "8081", "41999", "53"];
+    let answers = std::thread::scope(|scope| {
+        let past = |port| neighbour.ask("198.19.255.2", port);
+        let asked = ports.map(|port| scope.spawn(move || (port, past(port))));
+        asked.map(|one| one.join().unwrap())
+    });
+    for (port, answer) in answers {
         assert!(!answer.contains("inside") && !answer.contains("HTTP"), "{port}: {answer}");
     }
     bench.file("workspace/stop", "");
@@ -224,8 +229,9 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
 /// address, and by this machine's.
 const STRANGER: &str = r#""$@" & for i in $(seq 600); do [ -e up ] && break; sleep 0.1; done
 { python3 -c "$CLIENT" 127.0.0.1 17001
-for to in "198.19.255.2 17001" "198.19.255.2 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
-  id=$(docker run -d debian python3 -c "$CLIENT" $to)
+all=$(for to in "198.19.255.2 17001" "198.19.255.2 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
+  docker run -d debian python3 -c "$CLIENT" $to; done)
+for id in $all; do
   for i in $(seq 100); do [ "$(docker inspect -f '{{.State.Running}}' $id)" = false ] && break; sleep 0.2; done
   docker logs $id; done; } > heard
 touch stop; wait"#;

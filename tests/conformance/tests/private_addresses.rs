@@ -1,7 +1,7 @@
 //! Promise: loopback of the host, the LAN, metadata services and names that lead there cannot be reached, not even
 //! when the name is allowed or everything public is. S0.34, S0.39, S1.38, S3.5, S4.28, S4.29, S4.60; E12, E14, E17.
 
-use lockgate_conformance::{Backend, Bench, Needs, World, ready};
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, ready};
 
 const BY_ADDRESS: &[&[&str]] = &[
     &["http", "192.168.77.10", "80", "/"],
@@ -12,6 +12,16 @@ const BY_ADDRESS: &[&[&str]] = &[
     &["http", "127.0.0.1", "8000", "/"],
     &["http", "::1", "8000", "/"],
 ];
+const URLS: &[&str] = &[
+    "http://169.254.169.254/",
+    "http://127.0.0.1:8000/",
+    "http://localhost:8000/",
+    "http://2130706433:8000/",
+];
+/// E17: the sidecar is no way to itself or to another one.
+const TARGETS: &[&str] = &["127.0.0.1:8081", "localhost:8081", "[::1]:8081", "sidecar:8081", "0.0.0.0:8081"];
+/// For the proxy of `process`.
+const OF_PROCESS: &[&str] = &["http://169.254.169.254/", "http://127.0.0.1:8000/", "http://192.168.77.10/"];
 const BY_NAME: &[&[&str]] = &[
     &["http", "private.example.com", "80", "/"],
     &["http", "meta.example.com", "80", "/"],
@@ -44,27 +54,11 @@ fn private_addresses_are_out_of_reach() {
     let open = bench.file("outside/open.toml", "[egress]\ndefault = \"open-internet\"\n");
     let open = ["--policy", open.to_str().unwrap()];
     for run in [bench.run(Backend::isolated()), bench.run(Backend::isolated()).flags(open)] {
-        let run = run.within(&world);
-        run.nothing_works(BY_ADDRESS);
-        for url in [
-            "http://169.254.169.254/",
-            "http://127.0.0.1:8000/",
-            "http://localhost:8000/",
-            "http://2130706433:8000/",
-        ] {
-            let seen = run.by_proxy(url);
-            assert!(!seen.done(), "{url}: {seen}");
-        }
-        // E17: the sidecar is no way to itself or to another one.
-        for target in ["127.0.0.1:8081", "localhost:8081", "[::1]:8081", "sidecar:8081", "0.0.0.0:8081"] {
-            let seen = run.by_tunnel(target);
-            assert!(!seen.done(), "{target}: {seen}");
-        }
+        run.within(&world).nothing_works_at_once(&Attempt::all(BY_ADDRESS, URLS, TARGETS));
         nobody_was_reached(&world, "a run");
     }
     let process = bench.run(Backend::Process).flags(open).within(&world);
-    for url in ["http://169.254.169.254/", "http://127.0.0.1:8000/", "http://192.168.77.10/"] {
-        let seen = process.by_proxy(url);
+    for (url, seen) in OF_PROCESS.iter().zip(process.at_once(&Attempt::all(&[], OF_PROCESS, &[]))) {
         assert!(!seen.done(), "{url} by the proxy of process: {seen}");
     }
     nobody_was_reached(&world, "the proxy of process");
@@ -83,13 +77,17 @@ fn names_that_lead_to_private_addresses_are_refused() {
     let named = ALLOWED.iter().fold(bench.run(Backend::isolated()), |run, name| run.allow(name));
     for run in [named, bench.run(Backend::isolated()).flags(["--policy", open.to_str().unwrap()])] {
         let run = run.within(&world);
-        run.nothing_works(BY_NAME);
         // A name that first leads somewhere public may be reached there, and never at its second address.
         let twice: Vec<[&str; 4]> = ALLOWED.iter().flat_map(|name| [["http", *name, "80", "/"]; 3]).collect();
-        let _ = run.probes(&twice.iter().map(|words| words.as_slice()).collect::<Vec<_>>());
-        for name in ALLOWED {
-            let _ = run.by_tunnel(&format!("{name}:80"));
+        let twice: Vec<&[&str]> = twice.iter().map(|words| words.as_slice()).collect();
+        let seen = run.probes(&[BY_NAME, &twice].concat());
+        for (attempt, seen) in BY_NAME.iter().zip(seen) {
+            assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
         }
+        // In another run: there it is a tunnel that asks for each of them first.
+        let targets = ALLOWED.iter().map(|name| format!("{name}:80")).collect::<Vec<_>>();
+        let targets: Vec<_> = targets.iter().map(|target| Attempt::Tunnel(target)).collect();
+        let _ = run.at_once(&targets);
         nobody_was_reached(&world, "a name");
     }
 }

@@ -20,6 +20,7 @@ const SHOWN: usize = 16 * 1024;
 pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "resolve", usage: "NAME (the system's resolver)", run: resolve },
     Probe { name: "tcp", usage: "HOST PORT [TEXT] (with \\r \\n \\0 in TEXT)", run: tcp },
+    Probe { name: "tcp-line", usage: "HOST PORT TEXT (for an answer of one line)", run: tcp_line },
     Probe { name: "udp", usage: "HOST PORT TEXT", run: udp },
 ];
 
@@ -43,6 +44,16 @@ fn resolve(arguments: &[String]) -> Option<Report> {
 }
 
 fn tcp(arguments: &[String]) -> Option<Report> {
+    exchange(arguments, |_| false)
+}
+
+/// Of one who keeps the connection open the whole answer is known when its line has ended.
+fn tcp_line(arguments: &[String]) -> Option<Report> {
+    let [_, _, _] = arguments else { return None };
+    exchange(arguments, |answer| answer.contains(&b'\n'))
+}
+
+fn exchange(arguments: &[String], enough: impl Fn(&[u8]) -> bool) -> Option<Report> {
     let (host, port, text) = match arguments {
         [host, port] => (host, port, None),
         [host, port, text] => (host, port, Some(unescape(text))),
@@ -56,7 +67,7 @@ fn tcp(arguments: &[String]) -> Option<Report> {
     let connected = milliseconds(start);
     let sent = text.as_ref().map(|text| stream.write_all(text));
     let patience = if text.is_some() { PATIENCE } else { SETTLE };
-    let (received, end) = listen(&mut stream, patience, |_| false);
+    let (received, end) = listen(&mut stream, patience, enough);
     let detail = json!({
         "peer": stream.peer_addr().ok().map(|peer| peer.to_string()), "connected_ms": connected,
         "ms": milliseconds(start), "received": String::from_utf8_lossy(&received), "end": end.word(),
