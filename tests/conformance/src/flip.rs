@@ -1,6 +1,7 @@
 //! Files that take one another's place again and again while runs start: what a start opens is not what it finds a moment later.
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,10 +28,10 @@ const PATIENCE: usize = 4;
 ///
 /// # Panics
 /// When all came in or none did: nothing was proven then.
-pub fn while_flipping(pairs: &[[&Path; 2]], mut start: impl FnMut() -> Came) {
-    // An engine looks a path up a while after us.
-    let (starts, pauses): (usize, &[u64]) =
-        if Backend::isolated().is_engine() { (24, &[30, 250, 110, 400, 170, 320]) } else { (40, &[0]) };
+pub fn while_flipping(pairs: &[[&Path; 2]], start: impl Fn() -> Came + Sync) {
+    // An engine looks a path up a while after us, and of several starts at once at another moment for each.
+    let (starts, lanes, pauses): (usize, _, &[u64]) =
+        if Backend::isolated().is_engine() { (24, 3, &[30, 250, 110, 400, 170, 320]) } else { (40, 1, &[0]) };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -41,11 +42,23 @@ pub fn while_flipping(pairs: &[[&Path; 2]], mut start: impl FnMut() -> Came) {
             }
         });
         let _until_here = Over(&over);
-        let mut seen = Vec::new();
+        let seen = Mutex::new(Vec::new());
         let is_proven = |seen: &[Came]| seen.contains(&Came::In) && seen.contains(&Came::Refused);
-        while seen.len() < starts || (seen.len() < PATIENCE * starts && !is_proven(&seen)) {
-            seen.push(start());
-        }
+        let goes_on = || {
+            let seen = seen.lock().unwrap();
+            seen.len() < starts || (seen.len() < PATIENCE * starts && !is_proven(&seen))
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..lanes {
+                scope.spawn(|| {
+                    while goes_on() {
+                        let came = start();
+                        seen.lock().unwrap().push(came);
+                    }
+                });
+            }
+        });
+        let seen = seen.into_inner().unwrap();
         let count = |what| seen.iter().filter(|came| **came == what).count();
         let (came, refused) = (count(Came::In), count(Came::Refused));
         assert!(

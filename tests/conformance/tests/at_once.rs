@@ -104,10 +104,11 @@ fn a_run_that_waits_for_its_turn_ends_when_it_is_asked_to() {
     let control = run.start(["/bin/true"]).wait();
     assert!(control.code == 0, "{control}");
     let all = take_every_turn(&bench);
-    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        let live = run.start(["/bin/touch", "began"]);
-        std::thread::sleep(Duration::from_secs(3));
-        live.signal(signal);
+    let signals = [("TERM", 143), ("INT", 130), ("HUP", 129)];
+    let waiting = signals.map(|it| (it, run.start(["/bin/touch", "began"])));
+    std::thread::sleep(Duration::from_secs(3));
+    waiting.iter().for_each(|((signal, _), live)| live.signal(signal));
+    for ((signal, code), live) in waiting {
         // From when it was started.
         let ended = live.wait_within(Duration::from_secs(5));
         assert!(ended.code == code, "{signal}: {ended}");

@@ -127,8 +127,12 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
         ("wheel", "echo app:x:4242:0::/: >> /etc/passwd", "app", "4242:4242"),
     ];
     let mut policy = String::new();
-    for (name, line, user, _) in &rows {
-        image(&format!("test-{name}"), line, &[&format!("USER {user}")]);
+    std::thread::scope(|scope| {
+        for (name, line, user, _) in &rows {
+            scope.spawn(move || image(&format!("test-{name}"), line, &[&format!("USER {user}")]));
+        }
+    });
+    for (name, ..) in &rows {
         policy += &format!(
             "[[companion]]\nname = \"{name}\"\nimage = \"test-{name}\"\nports = [7000]\ncommand = [\"python3\", \"-c\", {SAYS:?}]\n"
         );

@@ -63,27 +63,33 @@ fn nothing_is_left_after_any_end() {
     if !ready(&[Needs::Linux]) {
         return;
     }
-    for signal in ["TERM", "INT", "HUP", "KILL"] {
-        let (bench, mark) = (Bench::new(), Canary::draw());
-        let (live, id) = started(&bench, &mark, &[]);
-        assert!(!left(&bench, &mark, &id).is_empty(), "the inventory does not see a running run");
-        live.signal(signal);
-        if signal == "INT" {
-            // Ctrl-C once asks, twice kills.
-            std::thread::sleep(Duration::from_millis(300));
-            if std::path::Path::new(&format!("/proc/{}", live.id())).exists() {
-                live.signal(signal);
-            }
+    std::thread::scope(|scope| {
+        for signal in ["TERM", "INT", "HUP", "KILL"] {
+            scope.spawn(move || nothing_is_left_after(signal));
         }
-        let ended = live.wait();
-        assert!(ended.code != 0, "{signal}: {ended}");
-        assert!(vanishes(mark.text(), Backend::patience(3)), "{signal}: the command goes on");
-        if signal == "KILL" {
-            // What a killed command line could not put away goes with the next start.
-            assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
+    });
+}
+
+fn nothing_is_left_after(signal: &str) {
+    let (bench, mark) = (Bench::new(), Canary::draw());
+    let (live, id) = started(&bench, &mark, &[]);
+    assert!(!left(&bench, &mark, &id).is_empty(), "the inventory does not see a running run");
+    live.signal(signal);
+    if signal == "INT" {
+        // Ctrl-C once asks, twice kills.
+        std::thread::sleep(Duration::from_millis(300));
+        if std::path::Path::new(&format!("/proc/{}", live.id())).exists() {
+            live.signal(signal);
         }
-        nothing_left(&bench, &mark, &id, signal);
     }
+    let ended = live.wait();
+    assert!(ended.code != 0, "{signal}: {ended}");
+    assert!(vanishes(mark.text(), Backend::patience(3)), "{signal}: the command goes on");
+    if signal == "KILL" {
+        // What a killed command line could not put away goes with the next start.
+        assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
+    }
+    nothing_left(&bench, &mark, &id, signal);
 }
 
 // S4.58. S3.18: none is kept stopped for a while, so there is no age at which one goes.
@@ -121,10 +127,17 @@ fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
     assert!(live.wait().code == 124);
     nothing_left(&bench, &mark, &id, "a timeout");
 
-    for _ in 0..100 {
-        let ended = bench.run(Backend::isolated()).command(["true"]);
-        assert!(ended.code == 0, "{ended}");
-    }
+    // Four at a time: each waits longer than it works.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let ended = bench.run(Backend::isolated()).command(["true"]);
+                    assert!(ended.code == 0, "{ended}");
+                }
+            });
+        }
+    });
     let ids = bench.lockgate(&["runs", "ls", "-q"]).stdout;
     assert!(ids.lines().count() > 100, "{ids}");
     // Other tests make and remove groups at the same time.
