@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use lockgate_conformance::{Needs, program_path, ready};
 
@@ -54,30 +54,54 @@ fn hold_without_root(program: &str) {
     }
     let (user, group) = account.split_once(':').expect("two numbers");
     let at_engine = program == "podman";
-    let mut command =
-        Command::new(if at_engine { program_path("engine").unwrap() } else { "setpriv".into() });
-    if at_engine {
-        // All tests have one engine, where each has its own otherwise: what they count there must be theirs.
-        let archive = folder.path().join("images/debian.tar");
-        command.args(["--podman-of", &account, "--archive"]).arg(archive).args(["--", "setpriv"]);
-    }
-    command.args(["--reuid", user, "--regid", group, "--clear-groups", "--"]);
-    if at_engine {
-        command.args(["/bin/sh", "-c", r#"LOCKGATE_TEST_ENGINE=$DOCKER_HOST exec "$0" "$@""#]);
-    }
-    command.arg(&tests).args(["--test-threads", if at_engine { "1" } else { "2" }, "--skip", "table::"]);
-    command.current_dir("/var/tmp").stdin(Stdio::null());
-    command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove("LOCKGATE_TEST_REQUIRE");
-    for (variable, path) in ["LOCKGATE_BIN", "LOCKGATE_PROBE_BIN", "LOCKGATE_WORLD_BIN"].iter().zip(&programs)
-    {
-        command.env(variable, path);
-    }
-    let ended = command.output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success(), "{told}\n{}", String::from_utf8_lossy(&ended.stderr));
+    let start = |share: &[String]| {
+        let mut command =
+            Command::new(if at_engine { program_path("engine").unwrap() } else { "setpriv".into() });
+        if at_engine {
+            // All tests of a share have one engine, where each has its own otherwise: what they count there must be theirs.
+            let archive = folder.path().join("images/debian.tar");
+            command.args(["--podman-of", &account, "--archive"]).arg(archive).args(["--", "setpriv"]);
+        }
+        command.args(["--reuid", user, "--regid", group, "--clear-groups", "--"]);
+        if at_engine {
+            command.args(["/bin/sh", "-c", r#"LOCKGATE_TEST_ENGINE=$DOCKER_HOST exec "$0" "$@""#]);
+        }
+        command
+            .arg(&tests)
+            .args(["--test-threads", if at_engine { "1" } else { "2" }, "--exact"])
+            .args(share);
+        command.current_dir("/var/tmp").stdin(Stdio::null());
+        command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove("LOCKGATE_TEST_REQUIRE");
+        for (variable, path) in
+            ["LOCKGATE_BIN", "LOCKGATE_PROBE_BIN", "LOCKGATE_WORLD_BIN"].iter().zip(&programs)
+        {
+            command.env(variable, path);
+        }
+        command.output().unwrap()
+    };
+    let all = names_of(&tests);
+    // One test at a time at an engine, and two engines.
+    let many = if at_engine { 2 } else { 1 };
+    let share = |first| all.iter().skip(first).step_by(many).cloned().collect();
+    let shares: Vec<Vec<String>> = (0..many).map(share).collect();
+    let ended: Vec<Output> = std::thread::scope(|scope| {
+        let all: Vec<_> = shares.iter().map(|share| scope.spawn(|| start(share))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let told: String = ended.iter().map(|it| String::from_utf8_lossy(&it.stdout)).collect();
+    let errors: String = ended.iter().map(|it| String::from_utf8_lossy(&it.stderr)).collect();
+    assert!(ended.iter().all(|it| it.status.success()), "{told}\n{errors}");
     // What needs root is skipped there; the rest is not.
     let passed = told.lines().filter(|line| line.ends_with("... ok")).count();
-    assert!(passed > 50, "only {passed} tests were run: {told}");
+    assert!(passed > 50 && passed == all.len(), "only {passed} tests of {} were run: {told}", all.len());
+}
+
+/// The tests that a program has, but for those of tables.
+fn names_of(tests: &Path) -> Vec<String> {
+    let listed =
+        Command::new(tests).args(["--list", "--format", "terse", "--skip", "table::"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
 /// The latest test program of that name in the same directory.
