@@ -63,8 +63,11 @@ fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// An error: what happened and why, then what to do.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
-    // As a whole, so that what stands below each other stays so.
-    let mut text = said(error).trim_end().replace('\n', "\n  ");
+    let mut text = said(error).trim_end().to_owned();
+    if text.lines().skip(1).any(|line| !line.starts_with("  ")) {
+        // As a whole, so that what stands below each other stays so.
+        text = text.replace('\n', "\n  ");
+    }
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);

@@ -77,7 +77,10 @@ impl Service {
             return Err(wrong(format!("it has more than {MOST_VOLUMES} volumes")));
         }
         if let Some(volume) = volumes.iter().find(|volume| !is_place(volume)) {
-            return Err(wrong(format!("its volume `{}` is no absolute path", volume.escape_default())));
+            return Err(wrong(format!(
+                "its volume `{}` is no plain path below the root",
+                volume.escape_default()
+            )));
         }
         let ports = raw.exposed_ports.unwrap_or_default();
         if ports.len() > MOST_PORTS {

@@ -183,7 +183,7 @@ pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
     let mut config: RunConfig = toml::from_str(text).map_err(|e| {
         let meant = policy::did_it_mean(e.message()).map(|meant| format!("\n{meant}")).unwrap_or_default();
-        Error::ParseSettings { path: path.into(), why: format!("{}{meant}", e.to_string().trim_end()) }
+        Error::ParseSettings { path: path.into(), why: format!("{}{meant}", cut(e.to_string().trim_end())) }
     })?;
     // Whoever approves a file approves what it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -194,6 +194,16 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
         *source = folder.join(&*source).to_string_lossy().into_owned();
     }
     Ok(config)
+}
+
+/// What is wrong with a file, with no more of any line of it than one looks at.
+fn cut(text: &str) -> String {
+    const MOST: usize = 1000;
+    let short = |line: &str| match line.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    };
+    text.lines().map(short).collect::<Vec<_>>().join("\n")
 }
 
 /// `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.

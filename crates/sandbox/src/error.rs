@@ -82,6 +82,18 @@ impl Error {
     pub fn remedy(&self) -> Option<&str> {
         match self {
             Self::Refused { remedy, .. } | Self::Step { remedy, .. } => remedy.as_deref(),
+            Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
+                ENOSYS => Some(
+                    "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it is shut in \
+                     there already; or run this outside",
+                ),
+                EPERM | EACCES => Some(
+                    "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 \
+                     kernel.apparmor_restrict_unprivileged_userns=0`; `lockgate doctor` tells what is missing",
+                ),
+                ENOSPC | EUSERS => Some("allow more user namespaces: `sysctl user.max_user_namespaces`"),
+                _ => None,
+            },
             Self::Link { .. } => Some(
                 "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",
             ),
@@ -89,6 +101,16 @@ impl Error {
         }
     }
 }
+
+/// What could not be started where it was a sandbox's init.
+pub(crate) const THE_SANDBOX: &str = "the sandbox";
+
+/// Why a kernel makes no process in namespaces of its own, clone(2): a filter forbids it, so do its settings, or there are too many.
+const ENOSYS: i32 = 38;
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const ENOSPC: i32 = 28;
+const EUSERS: i32 = 87;
 
 /// How a step begins that makes the command start where it should; the path follows.
 pub(crate) const WORKING_DIRECTORY: &str = "enter the working directory";

@@ -43,7 +43,7 @@ use sys::{descriptor, privilege};
 pub use self::ahead::Ahead;
 use self::owners::Owners;
 pub use self::subordinate::within_subordinate_ids;
-use crate::error::Error;
+use crate::error::{Error, THE_SANDBOX};
 use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
@@ -93,7 +93,7 @@ pub fn start(
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
-        .map_err(|source| Error::Start { what: "the sandbox", source })?;
+        .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     let mut started = Started::of(init, control, group, Ending::Kill);
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
