@@ -57,6 +57,8 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::ReadValue { .. } => USAGE,
             runtime::Error::Record { .. }
             | runtime::Error::GoesOn { .. }
+            | runtime::Error::TakeOver { .. }
+            | runtime::Error::WrittenBy { .. }
             | runtime::Error::NothingKept { .. } => 1,
             runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(NO_SANDBOX),
             _ => NO_SANDBOX,

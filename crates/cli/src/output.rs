@@ -23,12 +23,12 @@ pub(crate) fn tell(text: &str) {
     let _ = std::io::stderr().write_all(whole.as_bytes());
 }
 
-/// Lines without what a terminal would obey, of which no later one begins at the margin.
+/// Lines without what a terminal would obey. If a later one begins at the margin, all of them are moved, so that what stands below each
+/// other stays so.
 fn indented(text: &str) -> String {
-    let mut lines = text.split('\n').map(plain);
-    let first = lines.next().unwrap_or_default();
-    let rest = lines.map(|line| if line.starts_with("  ") { line } else { format!("  {line}") });
-    std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n")
+    let lines: Vec<String> = text.split('\n').map(plain).collect();
+    let is_needed = lines.iter().skip(1).any(|line| !line.starts_with("  "));
+    lines.join(if is_needed { "\n  " } else { "\n" })
 }
 
 /// How long a terminal may take to have room: one that nobody reads has none, and a run must end there as well.
@@ -64,10 +64,6 @@ fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
 /// An error: what happened and why, then what to do.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
     let mut text = said(error).trim_end().to_owned();
-    if text.lines().skip(1).any(|line| !line.starts_with("  ")) {
-        // As a whole, so that what stands below each other stays so.
-        text = text.replace('\n', "\n  ");
-    }
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);
@@ -185,8 +181,12 @@ mod tests {
 
     #[test]
     fn nothing_somebody_else_wrote_begins_a_line_or_is_obeyed() {
-        assert_eq!(indented("a\nlockgate: \u{1b}[31mb\n  c\r"), "a\n  lockgate: \u{fffd}[31mb\n  c\u{fffd}");
+        assert_eq!(
+            indented("a\nlockgate: \u{1b}[31mb\n  c\r"),
+            "a\n  lockgate: \u{fffd}[31mb\n    c\u{fffd}"
+        );
         assert_eq!(indented("one"), "one");
+        assert_eq!(indented("one\n  two"), "one\n  two");
         let hostile = "x\u{1b}]0;t\u{7}\u{9b}5m\u{202e}\u{e0041}";
         let shown = escaped(hostile);
         assert!(!shown.chars().any(is_hidden), "{shown}");

@@ -1,9 +1,9 @@
 //! What runs wrote in workspaces that were kept apart: where that is, from before a run to when a person decides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use sandbox::Changes;
+use sandbox::{Applied, Changes};
 
 use crate::error::Error;
 use crate::record::{RunRecord, RunState, refuse_running};
@@ -48,12 +48,24 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
     changes_of(directory, run)
 }
 
-/// Refuses to take over what this machine executes or trusts, by its own name, while the command of a run can write beside it: that
-/// could put something else in its place, and would be rid of what keeps it from the old one.
+/// Takes changes over: all of them, or those at or below the named paths.
 ///
 /// # Errors
-/// When there is such a run, or the records cannot be read.
-pub fn refuse_writers(
+/// When one cannot be written; what was done before it stays done, and is no change any more. And where what this machine executes or
+/// trusts is named, while the command of a run can write beside it.
+pub fn apply_changes(
+    directory: &StateDirectory,
+    run: &RunId,
+    changes: &Changes,
+    paths: &[PathBuf],
+) -> Result<Applied, Error> {
+    refuse_writers(directory, run, changes, paths)?;
+    changes.apply(paths).map_err(|(path, source)| Error::TakeOver { path: shown(&path), source })
+}
+
+/// A command that can write beside what is taken over could put something else in its place, and would be rid of what keeps it from the
+/// old one.
+fn refuse_writers(
     directory: &StateDirectory,
     run: &RunId,
     changes: &Changes,
@@ -70,11 +82,16 @@ pub fn refuse_writers(
         // One that has none yet has shown its command nothing.
         let Ok(record) = RunRecord::read(directory, &other) else { continue };
         if record.state == RunState::Running && record.writable.iter().any(overlaps) {
-            let path = path.path.to_string_lossy().escape_debug().to_string();
+            let path = shown(&path.path);
             return Err(Error::WrittenBy { path, run: other.to_string(), workspace });
         }
     }
     Ok(())
+}
+
+/// A path that a run chose, on one line.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
 }
 
 /// Drops what a run wrote.

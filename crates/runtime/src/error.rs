@@ -57,6 +57,14 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// What a run wrote cannot be taken over.
+    #[error("take over {path}: {source}")]
+    TakeOver {
+        /// What was to be taken over.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
     /// What this machine executes or trusts is to be written while somebody's command can write beside it.
     #[error("apply `{path}`, which this machine executes or trusts: run {run} is going on and can write in {workspace}", workspace = workspace.display())]
     WrittenBy {
@@ -218,6 +226,7 @@ impl Error {
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
+            Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
             Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider, organisation } => {

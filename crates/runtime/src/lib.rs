@@ -46,7 +46,7 @@ mod word;
 
 pub use builtin::BuiltinTool;
 pub use changes::{
-    all_with_changes, changes_of, discard_changes, finished_changes_of, keeps_changes, refuse_writers,
+    all_with_changes, apply_changes, changes_of, discard_changes, finished_changes_of, keeps_changes,
 };
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;

@@ -18,6 +18,7 @@ mod image;
 mod inlet;
 mod launch;
 mod linux;
+mod opened;
 mod plan;
 mod process;
 mod protect;

@@ -5,7 +5,7 @@
 
 mod hold;
 mod links;
-pub(crate) mod placeholder;
+mod placeholder;
 mod stock;
 
 use std::ffi::OsStr;
@@ -271,6 +271,7 @@ mod tests {
             assert_eq!(is_protected(Path::new(path)), expected, "{path}");
         }
     }
+
     #[test]
     fn a_file_leads_where_git_says() {
         for name in [&b"inner"[..], b" inner ", b"in\xffner"] {

@@ -91,11 +91,7 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
         output::tell(&format!("nothing was taken over; take others with lockgate apply {run} --path PATH"));
         return Ok(1);
     }
-    runtime::refuse_writers(&state, &run, &changes, paths)?;
-    let applied = changes.apply(paths).map_err(|(path, error)| {
-        let hint = "what was done before it stays; mend that and apply again";
-        anyhow::anyhow!("failed to take over {}: {error}\n  {hint}", output::path(&path))
-    })?;
+    let applied = runtime::apply_changes(&state, &run, &changes, paths)?;
     applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     output::tell(&match applied.done.len() {
         1 => format!("1 path was taken over into {}", workspace(&state, &run)),

@@ -12,7 +12,7 @@ use super::beside::{self, Beside};
 use super::since::Linked;
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
-use crate::protect::placeholder::{self, is_own};
+use crate::opened::{is_empty, is_own};
 use crate::source;
 
 /// What an apply came to.
@@ -113,7 +113,7 @@ impl Changes {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
         // Somebody else may have put another there meanwhile, which is not given away.
-        if !is_own(&made)? || !placeholder::is_empty(&made) {
+        if !is_own(&made)? || !is_empty(&made) {
             return Err(beside::replaced());
         }
         self.give(&made)

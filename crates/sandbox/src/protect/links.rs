@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::{Row, is_placeholder, rows_there};
@@ -63,9 +63,10 @@ fn second_name(found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<PathBuf>
     }
     let skips = path.ends_with(REPOSITORIES);
     let mut looked_at = 0;
-    let mut waiting: Vec<(OwnedFd, PathBuf)> = Vec::new();
-    waiting.extend(directory(found, OsStr::new("."))?.map(|opened| (opened, path.to_path_buf())));
-    while let Some((opened, above)) = waiting.pop() {
+    // Names and not descriptors: there may be more folders beside each other than a process may have open.
+    let mut waiting = vec![PathBuf::from(".")];
+    while let Some(within) = waiting.pop() {
+        let Some(opened) = directory(found, &within)? else { continue };
         for entry in Dir::read_from(&opened)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -83,21 +84,21 @@ fn second_name(found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<PathBuf>
             };
             if FileType::from_raw_mode(stat.st_mode).is_dir() {
                 if !(skips && name == OBJECTS) {
-                    let below = directory(opened.as_fd(), name)?;
-                    waiting.extend(below.map(|below| (below, above.join(name))));
+                    waiting.push(within.join(name));
                 }
             } else if stat.st_nlink > 1 {
-                return Ok(Some(above.join(name)));
+                return Ok(Some(path.join(within.strip_prefix(".").unwrap_or(&within)).join(name)));
             }
         }
     }
     Ok(None)
 }
 
-/// A directory to be read; nothing where it is gone by now.
-fn directory(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(above, name, flags, Mode::empty()) {
+/// A directory below another, to be read; nothing where it is gone by now.
+fn directory(above: BorrowedFd<'_>, within: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(above, within, flags, Mode::empty(), resolve) {
         Ok(opened) => Ok(Some(opened)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -139,6 +140,15 @@ mod tests {
         assert_eq!(link("plain", "other"), None);
         assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
         assert!(link("plain", ".envrc").is_some());
+    }
+
+    #[test]
+    fn more_folders_than_may_be_open_are_looked_through() {
+        let why = refused(|folder| {
+            (0..3_000).for_each(|n| std::fs::create_dir(folder.join(format!(".git/hooks/{n:04}"))).unwrap());
+            std::fs::hard_link(folder.join("plain"), folder.join(".git/hooks/0000/hook")).unwrap();
+        });
+        assert!(why.is_some_and(|why| why.contains(".git/hooks/0000/hook")));
     }
 
     #[test]

@@ -8,16 +8,16 @@
 //! can write in that directory can have nothing done elsewhere.
 
 use std::ffi::OsStr;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::stock::Stock;
+use crate::opened::{is_at, is_empty, is_own};
 use crate::source;
 
 /// What holds a name.
@@ -200,21 +200,6 @@ pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Re
     rustix::fs::fchown(opened, Some(uid), Some(gid))
 }
 
-/// Whether what was opened is this process's own.
-pub(crate) fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
-    Ok(rustix::fs::fstat(opened)?.st_uid == rustix::process::geteuid().as_raw())
-}
-
-/// Whether what was opened is what a name leads to.
-pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
-    let opened = rustix::fs::fstat(opened)?;
-    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(there) => Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// What can be opened to be looked at: never a device or a pipe that would wait.
 pub(super) const LOOK: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -250,22 +235,6 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
         0 => Some(Kind::Void),
         read => (content[..read] == *DOT).then_some(Kind::Dot),
     }
-}
-
-/// Whether nothing is in a directory.
-pub(crate) fn is_empty(directory: &OwnedFd) -> bool {
-    let mut buffer = [MaybeUninit::uninit(); 512];
-    if rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0)).is_err() {
-        return false;
-    }
-    let mut entries = RawDir::new(directory, &mut buffer);
-    while let Some(entry) = entries.next() {
-        match entry {
-            Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
-            _ => return false,
-        }
-    }
-    true
 }
 
 /// Makes of a directory that was moved what holds a name.

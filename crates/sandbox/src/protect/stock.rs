@@ -21,6 +21,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, StatxFlags, renam
 use rustix::io::Errno;
 
 use super::placeholder::{self, Kind, LOOK, Place};
+use crate::opened::{is_at, is_empty};
 
 /// How many one workspace has, and how many names are tried that other runs take or use in the same moment.
 const MOST: usize = 32;
@@ -74,7 +75,7 @@ impl Stock {
                     placeholder::own(&opened, place.owner)
                         .and_then(|()| placeholder::settle(&opened))
                         .ok()?;
-                    return placeholder::is_empty(&opened).then_some(opened);
+                    return is_empty(&opened).then_some(opened);
                 }
                 Err(Errno::NOENT) => {}
                 Err(Errno::EXIST) => {
@@ -106,7 +107,7 @@ impl Stock {
         let Some(kept) = self.put(&parent, name) else { return Ok(false) };
         self.room -= 1;
         let (Some(stock), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
-        if !placeholder::is_at(directory, &kept, opened)? || !placeholder::is_empty(opened) {
+        if !is_at(directory, &kept, opened)? || !is_empty(opened) {
             renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE).map_err(|errno| {
                 let at = stock.join(&kept);
                 io::Error::other(format!("{errno}; what somebody put there is now {}", at.display()))
