@@ -50,6 +50,12 @@ pub fn is_engine_without_root() -> bool {
     given().is_some()
 }
 
+/// Whether the command is root inside, of a namespace in which that is whoever runs the engine: Docker's without root.
+#[must_use]
+pub fn makes_user_root() -> bool {
+    is_engine_without_root() && Backend::isolated() == Backend::Docker
+}
+
 /// The same if it has been started, or what leads nowhere: the machine's own is not to be found by default.
 pub(crate) fn started() -> &'static str {
     given().or(SHARED.get().map(|(host, _)| host.as_str())).unwrap_or("unix:///nonexistent/docker.sock")

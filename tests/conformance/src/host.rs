@@ -26,6 +26,8 @@ pub enum Needs {
     Engine,
     /// That such an engine, where one makes the runs, is root's: others have no companions, ports, overlays or pool.
     RootsEngine,
+    /// Room for the processes of many runs at once: at Docker's engine without root all of them count as one run's.
+    ManyRuns,
     /// A pseudo-terminal, made by `script` of util-linux.
     Terminal,
 }
@@ -100,6 +102,10 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::RootsEngine => {
             Err("an engine without root refuses by name what this test is about".to_owned())
         }
+        Needs::ManyRuns if engine::makes_user_root() => {
+            Err("at this engine the processes of all runs count as one's".to_owned())
+        }
+        Needs::ManyRuns => Ok(()),
         Needs::Engine => have(Needs::Root).and_then(|()| engine::possible()),
         Needs::Terminal => {
             succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")

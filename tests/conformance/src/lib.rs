@@ -24,7 +24,8 @@ pub use attempt::Attempt;
 pub use bench::{Backend, Bench};
 pub use canary::Canary;
 pub use engine::{
-    ask_engine, containers_of, is_engine_without_root, kill_containers, objects, say_to_container,
+    ask_engine, containers_of, is_engine_without_root, kill_containers, makes_user_root, objects,
+    say_to_container,
 };
 pub use flip::{Came, while_flipping};
 pub use host::{Needs, is_root, program_path, ready};

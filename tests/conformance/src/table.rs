@@ -13,8 +13,8 @@ pub fn table() -> String {
         "# What each backend promises\n\n\
          Each row is a sentence that holds, proven by the file of that name in `tests/conformance/tests/`. Every test has a\n\
          positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
-         promise; `process` isolates nothing and says so. What holds with `veth` is proven for `linux` and for `container`. Those of `linux`, `container` and Podman are proven once more without root\n\
-         outside. At Podman's that leaves out what it refuses by name there ([docker.md](docker.md#which-engine)), limits that need a\n\
+         promise; `process` isolates nothing and says so. What holds with `veth` is proven for `linux` and for `container`. Those of `linux`, `container`, Docker and Podman are proven once more without\n\
+         root outside. At the engines that leaves out what is refused by name there ([docker.md](docker.md#which-engine)), limits that need a\n\
          delegated control group, and what is proven by requests to the small internet, in which nobody has subordinate ids.\n\n\
          This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\n\
          | promise | linux | with `veth` | container | docker | docker, Podman | process | proven by | answers |\n|---|---|---|---|---|---|---|---|---|\n",

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Live, ask_engine, processes_named, promised, ready, vanishes, within,
+    Backend, Bench, Canary, Live, Needs, ask_engine, processes_named, promised, ready, vanishes, within,
 };
 use rustix::fs::FlockOperation;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn left() -> Vec<String> {
 
 /// Has so many runs alive at the same time, and then ends them all. Two hundred take four minutes on two processors.
 fn at_once(many: usize) {
-    if !promised("at_once") || !ready(&[]) {
+    if !promised("at_once") || !ready(&[Needs::ManyRuns]) {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());

@@ -149,7 +149,7 @@ fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
 
 #[test]
 fn two_hundred_at_once_come_and_go() {
-    if !ready(&[Needs::Linux]) {
+    if !ready(&[Needs::Linux, Needs::ManyRuns]) {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());

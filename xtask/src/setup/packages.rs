@@ -82,6 +82,7 @@ const NEEDS: &[Need] = &[
         "subordinate ids, which keep the owners of an image's files without root",
     ),
     need("docker.io", Sign::Program("dockerd"), "engines for the docker backend"),
+    need("rootlesskit", Sign::Program("rootlesskit"), "Docker's engine without root"),
     need("podman", Sign::Program("podman"), "Podman's service, for the docker backend"),
     need("runc", Sign::Program("runc"), "its containers: crun 1.8 refuses control groups of both versions"),
     need("netavark", Sign::File("/usr/lib/podman/netavark"), "its networks"),

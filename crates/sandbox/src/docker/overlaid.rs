@@ -107,6 +107,12 @@ impl Identity {
             Err(error) => Err(error),
         }
     }
+
+    /// The same where ids are others: each pair is one inside, and what that is here.
+    pub(super) fn seen_by(self, uid: (u32, u32), gid: (u32, u32)) -> Self {
+        let inside = |id, (inside, here): (u32, u32)| if id == here { inside } else { id };
+        Self { owner: (inside(self.owner.0, uid), inside(self.owner.1, gid)), ..self }
+    }
 }
 
 #[cfg(test)]
@@ -150,5 +156,16 @@ mod tests {
         std::fs::remove_dir_all(folder.path().join("like/way")).unwrap();
         let elsewhere = Asked { above: asked(folder.path(), "forged").above, ..asked(folder.path(), "like") };
         assert!(elsewhere.must_hold().is_err());
+    }
+
+    #[test]
+    fn a_folder_is_the_same_where_its_owner_has_another_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = Identity::of(folder.path()).unwrap().unwrap();
+        let (uid, gid) = here.owner;
+        let seen = here.clone().seen_by((0, uid), (0, gid));
+        assert_eq!(seen, Identity { owner: (0, 0), ..here.clone() });
+        let others = here.clone().seen_by((0, uid + 1), (0, gid + 1));
+        assert_eq!(others, here, "whoever is meant by no pair is not taken for one");
     }
 }

@@ -154,6 +154,7 @@ impl Overlay<'_> {
     /// What it must turn out to be, inside, once the engine has mounted it.
     fn asked(&self, plan: &Plan) -> io::Result<Asked> {
         let above = Identity::of(&self.above.join(WRITTEN))?.ok_or(io::ErrorKind::NotFound)?;
+        let above = above.seen_by(plan.identity.uid, plan.identity.gid);
         let covered = self.covered(plan).map(Path::to_path_buf).collect();
         Ok(Asked { place: self.place(), below: self.shown_below(), covered, above })
     }

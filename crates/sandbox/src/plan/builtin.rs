@@ -63,9 +63,8 @@ fn hindrance(spec: &RunSpec, host: &Host, additions: &Additions) -> Option<Strin
         let missing = "to write over one in memory takes Linux 6.6";
         return (!host.memory_attributes).then(|| missing.to_owned());
     }
-    let engine = additions.engine.as_ref()?;
     let written = additions.written.as_deref().unwrap_or(Path::new(""));
-    let refusal = |cache: &Cache| engine::refusal(&engine.at, [&cache.source, written]);
+    let refusal = |cache: &Cache| engine::refusal([&cache.source, written]);
     additions.caches.iter().find_map(refusal).map(|(why, _)| why)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn steps(
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
     if let (WorkspaceMode::Overlay, (workspace, Some(changes))) = (spec.workspace_mode, places)
-        && let Some((why, remedy)) = refusal(&engine.at, [workspace, changes])
+        && let Some((why, remedy)) = refusal([workspace, changes])
     {
         let what = format!("what is written in the workspace cannot be kept apart: {why}");
         return Err(Error::Refused { what, remedy: Some(remedy.into()) });

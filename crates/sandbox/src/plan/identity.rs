@@ -27,7 +27,10 @@ impl Identity {
     ) -> Result<Self, Error> {
         let backend = spec.backend;
         if let (Backend::Docker, Some(engine)) = (backend, &additions.engine) {
-            return of_engine(spec, caller, engine).map(Self::same);
+            let (uid, gid) = of_engine(spec, caller, engine)?;
+            // Root inside is whoever runs the engine, and all others there are themselves.
+            let roots = |id, own| if engine.at.makes_user_root() && id == 0 { own } else { id };
+            return Ok(Self::found((uid, roots(uid, caller.uid)), (gid, roots(gid, caller.gid))));
         }
         let of_image = additions.image.as_ref().filter(|image| image.uid != 0);
         if caller.superuser && backend != Backend::Process {

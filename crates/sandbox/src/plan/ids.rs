@@ -32,7 +32,12 @@ impl Identity {
 
     /// The same ids inside and outside.
     pub(super) fn same((uid, gid): (u32, u32)) -> Self {
-        Self { own: false, ..Self::own((uid, uid), (gid, gid)) }
+        Self::found((uid, uid), (gid, gid))
+    }
+
+    /// Somebody whom nothing is made for: each id inside, and whose it is outside.
+    pub(super) fn found(uid: (u32, u32), gid: (u32, u32)) -> Self {
+        Self { own: false, ..Self::own(uid, gid) }
     }
 
     /// An identity of which the one beside is `id`.

@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::archives;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::options::{Kind, Network};
+use crate::options::{Account, Kind, Network};
 use crate::podman;
+use crate::rootless;
 use crate::stored::Stored;
 
 /// From its start to its first answer.
@@ -48,6 +49,7 @@ impl<'a> Daemon<'a> {
         let copy = log.try_clone().map_err(Error::file(folder.at("log")))?;
         let (mut command, program, package) = match kind {
             Kind::Docker => (dockerd(folder)?, "dockerd", "docker.io"),
+            Kind::DockerOf(account) => (dockerd_of(folder, account)?, "rootlesskit", "rootlesskit"),
             Kind::Podman => {
                 let images = stored.map(Stored::images);
                 (podman::service(folder, images.as_deref())?, "podman", "podman")
@@ -85,14 +87,42 @@ impl<'a> Daemon<'a> {
 }
 
 fn dockerd(folder: &Folder) -> Result<Command, Error> {
-    let configuration = folder.at("daemon.json");
-    fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;
     let mut command = Command::new("dockerd");
-    command.env_clear().env("PATH", PATH).args(arguments(folder));
+    command.env_clear().env("PATH", PATH).args(arguments(folder)?);
+    // Of the machine's init, groups would have to be named otherwise.
+    let group = format!("--cgroup-parent=/{}", folder.group());
+    command.args([&group, "--exec-opt=native.cgroupdriver=cgroupfs"]);
     Ok(command)
 }
 
-fn arguments(folder: &Folder) -> Vec<OsString> {
+/// The same of somebody who is not root: as `dockerd-rootless.sh` starts it, in namespaces of its own, with a program that leads
+/// out of its network.
+fn dockerd_of(folder: &Folder, account: Account) -> Result<Command, Error> {
+    let state = format!("--state-dir={}", folder.at("rootlesskit").display());
+    let mut command = rootless::as_account(account, "rootlesskit");
+    command.env_clear().env("PATH", PATH);
+    rootless::give(&mut command, folder, account)?;
+    command.args([&state, "--net=slirp4netns", "--mtu=65520", "--disable-host-loopback"]).args([
+        "--port-driver=builtin",
+        "--copy-up=/etc",
+        "--copy-up=/run",
+        "--propagation=rslave",
+    ]);
+    // What is copied up is a link to the machine's, in which nothing may be made.
+    command.args([
+        "sh",
+        "-c",
+        "rm -f /run/docker /run/containerd /run/xtables.lock; exec dockerd \"$@\"",
+        "sh",
+    ]);
+    command.args(arguments(folder)?);
+    Ok(command)
+}
+
+/// What it is told, and a file that keeps it from the machine's configuration.
+fn arguments(folder: &Folder) -> Result<Vec<OsString>, Error> {
+    let configuration = folder.at("daemon.json");
+    fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;
     let of_folder = [
         ("data-root", folder.data()),
         ("exec-root", folder.state()),
@@ -100,12 +130,6 @@ fn arguments(folder: &Folder) -> Vec<OsString> {
         ("config-file", folder.at("daemon.json")),
     ];
     let of_folder = of_folder.map(|(option, path)| format!("--{option}={}", path.display()));
-    let others = [
-        format!("--host={}", folder.host()),
-        format!("--cgroup-parent=/{}", folder.group()),
-        // Of the machine's init, groups would have to be named otherwise.
-        "--exec-opt=native.cgroupdriver=cgroupfs".to_owned(),
-        "--storage-driver=overlay2".to_owned(),
-    ];
-    of_folder.into_iter().chain(others).map(OsString::from).collect()
+    let others = [format!("--host={}", folder.host()), "--storage-driver=overlay2".to_owned()];
+    Ok(of_folder.into_iter().chain(others).map(OsString::from).collect())
 }

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "read the arguments: {0}\nusage: engine [--podman | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…"
+        "read the arguments: {0}\nusage: engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] \
+         [--archive FILE]… -- CMD ARGS…"
     )]
     Arguments(String),
     #[error("use {path}")]

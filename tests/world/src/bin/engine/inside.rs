@@ -18,6 +18,7 @@ use crate::folder::Folder;
 use crate::options::{Kind, Network};
 use crate::podman;
 use crate::process::{Forked, end_all_others, fork, unshare};
+use crate::rootless;
 use crate::stored::Stored;
 
 /// Written to the pipe: the data is wanted, so the daemon is to end by itself.
@@ -67,7 +68,7 @@ pub(crate) fn run(
             let served = serve(folder, kind, stored, network, ready, &end);
             end_all_others();
             wait_for_all();
-            if kind != Kind::Docker {
+            if !kind.is_docker() {
                 podman::remove_groups(folder);
             }
             // The folder is removed as the machine sees it: here, the containers' roots are still mounted in it.
@@ -96,8 +97,8 @@ fn serve(
     rustix::stdio::dup2_stdin(&nowhere).map_err(refused)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(refused)?;
     mount_all(kind)?;
-    if let Kind::PodmanOf(_) = kind {
-        podman::open_taps(folder)?;
+    if kind.account().is_some() {
+        rootless::open_taps(folder)?;
     }
     if let Some(stored) = stored {
         // Databases are synced to the disk with each change, which on a busy machine takes seconds.
@@ -154,7 +155,7 @@ fn mount_all(kind: Kind) -> Result<(), Error> {
         .map_err(at("a tree of its own", root))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(at("proc", Path::new("/proc")))?;
-    let of_kind = if kind == Kind::Docker { &OF_THE_MACHINE[..] } else { &podman::OF_THE_MACHINE[..] };
+    let of_kind = if kind.is_docker() { &OF_THE_MACHINE[..] } else { &podman::OF_THE_MACHINE[..] };
     for folder in of_kind.iter().map(Path::new) {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
         mount_memory(folder, flags)?;

@@ -1,6 +1,6 @@
-//! `engine [--podman | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its own, Docker's, Podman's or
-//! Podman's of somebody who is not root, for as long as the command runs, which finds it by `DOCKER_HOST`. It needs root, and touches
-//! neither the machine's engine, if there is one, nor its network.
+//! `engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its
+//! own, Docker's or Podman's, root's or that of somebody who is not root, for as long as the command runs, which finds it by
+//! `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
 //!
 //! ```text
 //! engine ─┬─ command
@@ -21,6 +21,7 @@ mod options;
 mod podman;
 #[path = "../../process.rs"]
 mod process;
+mod rootless;
 mod start;
 mod stored;
 
@@ -32,7 +33,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 
 use crate::error::Error;
 use crate::folder::{Base, Folder};
-use crate::options::{Kind, Options};
+use crate::options::Options;
 use crate::start::Engine;
 use crate::stored::Stored;
 
@@ -47,9 +48,9 @@ fn run(options: Options) -> Result<u8, Error> {
     let base = Base::lock()?;
     base.sweep();
     // Files of root's are nobody's to an engine that maps ids: it takes its images in by itself.
-    let stored = match options.kind {
-        Kind::PodmanOf(_) => None,
-        _ => Some(Stored::of(&base, options.kind, &options.archives)?),
+    let stored = match options.kind.account() {
+        Some(_) => None,
+        None => Some(Stored::of(&base, options.kind, &options.archives)?),
     };
     let folder = Folder::make(&base)?;
     // Before anything forks: a copy of a descriptor holds its lock.

@@ -18,9 +18,11 @@ pub(crate) enum Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Docker,
+    /// Of somebody who is not root, and has subordinate ids.
+    DockerOf(Account),
     /// Root's.
     Podman,
-    /// Of somebody who is not root, and has subordinate ids.
+    /// As with [`Kind::DockerOf`].
     PodmanOf(Account),
 }
 
@@ -52,15 +54,13 @@ impl Options {
             match argument.to_str() {
                 Some("--") => break,
                 Some("--podman") => kind = Kind::Podman,
-                Some("--podman-of") => {
-                    match arguments.next().as_ref().and_then(|ids| Account::read(ids.to_str()?)) {
-                        Some(account) => kind = Kind::PodmanOf(account),
-                        None => {
-                            return Err(Error::Arguments(
-                                "`--podman-of` needs USER:GROUP, both numbers".to_owned(),
-                            ));
-                        }
-                    }
+                Some(of @ ("--docker-of" | "--podman-of")) => {
+                    let account = arguments.next().as_ref().and_then(|ids| Account::read(ids.to_str()?));
+                    let Some(account) = account else {
+                        return Err(Error::Arguments(format!("`{of}` needs USER:GROUP, both numbers")));
+                    };
+                    kind =
+                        if of == "--docker-of" { Kind::DockerOf(account) } else { Kind::PodmanOf(account) };
                 }
                 Some("--here") => network = Network::Here,
                 Some("--archive") => match arguments.next() {
@@ -72,6 +72,20 @@ impl Options {
         }
         let program = arguments.next().ok_or_else(|| Error::Arguments("a command is missing".to_owned()))?;
         Ok(Self { kind, network, archives, program, arguments: arguments.collect() })
+    }
+}
+
+impl Kind {
+    pub(crate) fn is_docker(self) -> bool {
+        matches!(self, Self::Docker | Self::DockerOf(_))
+    }
+
+    /// Whose it is, where that is not root.
+    pub(crate) fn account(self) -> Option<Account> {
+        match self {
+            Self::DockerOf(account) | Self::PodmanOf(account) => Some(account),
+            Self::Docker | Self::Podman => None,
+        }
     }
 }
 

@@ -2,18 +2,15 @@
 //! begins with are a store of others' that it reads.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
-
-use rustix::fs::{AtFlags, CWD, FileType, Mode, chmodat, mknodat};
-use rustix::mount::mount_bind;
 
 use crate::daemon::PATH;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::groups;
 use crate::options::Account;
+use crate::rootless;
 
 /// Folders of the machine in which it makes files, whatever it is told.
 pub(crate) const OF_THE_MACHINE: [&str; 4] = ["/run/netns", "/run/containers", "/run/libpod", "/dev/shm"];
@@ -28,38 +25,13 @@ pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command,
     Ok(command)
 }
 
-/// The same, of somebody who is not root: the folder is theirs, with what an account has elsewhere.
+/// The same, of somebody who is not root.
 pub(crate) fn service_of(folder: &Folder, account: Account) -> Result<Command, Error> {
-    let (user, group) = (account.user.to_string(), account.group.to_string());
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", &user, "--regid", &group, "--clear-groups", "--", "podman"]);
+    let mut command = rootless::as_account(account, "podman");
     keep_to(&mut command, folder, None)?;
-    for (variable, name) in [("HOME", "home"), ("XDG_RUNTIME_DIR", "run")] {
-        let path = folder.at(name);
-        fs::create_dir_all(&path).map_err(Error::file(&path))?;
-        command.env(variable, path);
-    }
-    let own = [folder.at(""), folder.files(), folder.at("scratch"), folder.at("home"), folder.at("run")];
-    for path in own {
-        chown(&path, Some(account.user), Some(account.group)).map_err(Error::file(&path))?;
-    }
+    rootless::give(&mut command, folder, account)?;
     command.args(["system", "service", "--time=0", &folder.host()]);
     Ok(command)
-}
-
-/// Everybody may have a tap of their own here, as on a machine of somebody's: without root, what leads out of a network is a program
-/// at the end of one.
-pub(crate) fn open_taps(folder: &Folder) -> Result<(), Error> {
-    let (path, device) = (folder.at("tun"), "/dev/net/tun");
-    let number = fs::metadata(device).map_err(Error::file(device))?.rdev();
-    mknodat(CWD, &path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)
-        .and_then(|()| chmodat(CWD, &path, Mode::from_raw_mode(0o666), AtFlags::empty()))
-        .map_err(|error| Error::file(&path)(error.into()))?;
-    mount_bind(&path, device).map_err(|source| Error::Mount {
-        what: "a device for taps",
-        target: device.into(),
-        source: source.into(),
-    })
 }
 
 /// Has it keep to its folder.
