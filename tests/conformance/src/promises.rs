@@ -87,6 +87,7 @@ pub const PROMISES: &[Promise] = &[
     promise("netlink_writes", WIRED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
     promise("links", LINKED, "With `wiring = \"veth\"`, a sandbox's link leads to its sidecar and nowhere else, nothing leads to it, and it goes with the run.", "S2.11 S2.12 S2.13 S2.14"),
     promise("unix_sockets", WIRED, "Unix sockets of the host, by path and by abstract name, are unreachable.", "E05"),
+    promise("engine_api", OF_ENGINE, "An engine is asked by its API alone: no program is executed for it.", "S3.15"),
     promise("engine_socket", OF_ENGINE, "A path that leads to the socket of the engine that makes a run is refused as a mount, a copy and a workspace.", "S3.10"),
     promise("sidecar_death", WIRED, "A run ends with its sidecar: closed, not open.", "E19"),
     promise("pool", OF_ENGINE, "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),

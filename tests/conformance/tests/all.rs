@@ -18,6 +18,7 @@ mod descriptors;
 mod devices;
 mod disk_limit;
 mod dns;
+mod engine_api;
 mod engine_socket;
 mod environment;
 mod exit_codes;
