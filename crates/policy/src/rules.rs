@@ -103,6 +103,16 @@ impl Policy {
         deny.chain(bound.map(|rule| ("bind", &rule.name, rule.reach.to_string())))
             .chain(self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string())))
     }
+
+    /// What becomes of all that no rule speaks of, as its effect and what it covers.
+    #[must_use]
+    pub fn rest(&self) -> (&'static str, &'static str) {
+        if self.is_open() {
+            ("allow", "everything else at public addresses")
+        } else {
+            ("deny", "everything else")
+        }
+    }
 }
 
 impl Policy {

@@ -9,6 +9,7 @@ use sandbox::{Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, are_dead, reap_dead};
+use crate::permission::permissions;
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
 use crate::report::{End, Finished, Lived, Report};
 use crate::state::StateDirectory;
@@ -65,6 +66,7 @@ impl Book {
             org: spec.organisation.as_ref().map(ToString::to_string),
             labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
             exposed: spec.policy.providers().flat_map(|it| it.exposed().iter().cloned()).collect(),
+            permissions: permissions(spec).collect(),
             notices: plan.notices.clone(),
             plan: plan.steps.iter().map(ToString::to_string).collect(),
             setup: Vec::new(),

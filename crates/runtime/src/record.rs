@@ -11,6 +11,7 @@ use policy::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::permission::Permission;
 use crate::state::{RECORD, StateDirectory, append, state};
 
 /// Where a run stands.
@@ -91,6 +92,9 @@ pub struct RunRecord {
     /// The variables in which the command held a credential itself. S0.7
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exposed: Vec<String>,
+    /// What it was allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<Permission>,
     /// What was weaker than it could have been.
     pub notices: Vec<String>,
     /// The steps by which the sandbox was made.
@@ -241,6 +245,7 @@ mod tests {
             org: None,
             labels: BTreeMap::new(),
             exposed: Vec::new(),
+            permissions: Vec::new(),
             notices: Vec::new(),
             plan: Vec::new(),
             setup: Vec::new(),

@@ -91,7 +91,7 @@ pub const PROMISES: &[Promise] = &[
     promise("engine_socket", OF_ENGINE, "A path that leads to the socket of the engine that makes a run is refused as a mount, a copy and a workspace.", "S3.10"),
     promise("sidecar_death", WIRED, "A run ends with its sidecar: closed, not open.", "E19"),
     promise("pool", OF_ENGINE, "A sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.", "S0.40 S0.41 S0.42 S0.43 S1.7 S1.15 S1.16 S1.17"),
-    promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies.", "S0.58 E20"),
+    promise("audit", EVERY, "Every request has exactly one audit record, and the chain verifies; the run's own says what it was allowed.", "S0.58 S4.69 E20"),
     promise("canary", ISOLATED, "A secret of the caller's is nowhere inside, nor in what the run leaves.", "S1.2 S3.7 C13 C14"),
     promise("exposed", ALL, "A credential is inside by value only in the variable that was named for it, and nothing that is kept or told has it.", "S0.7 S4.37 S4.45"),
 

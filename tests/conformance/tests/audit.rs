@@ -1,5 +1,5 @@
-//! Promise: every request has exactly one audit record, allowed or not, and the chain verifies.
-//! DESIGN §3, §10; S0.58; E20.
+//! Promise: every request has exactly one audit record, allowed or not, and the chain verifies; the run's own says what it was allowed.
+//! DESIGN §3, §10; S0.58, S4.69; E20.
 
 use std::fs;
 
@@ -95,4 +95,40 @@ fn the_chains_of_companions_belong_to_that_of_their_run() {
     fails("companion second: the audit does not hold: the run's audit names it, and it is not there");
     fs::write(path("second"), &texts[1]).unwrap();
     assert!(verify().code == 0, "{}", verify());
+}
+
+// S4.69
+#[test]
+fn a_runs_record_says_what_it_was_allowed() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let policy = bench.file(
+        "outside/policy.toml",
+        "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\nmethods = [\"GET\"]\n\
+         [[egress.deny]]\nhost = \"ads.example.org\"\n",
+    );
+    let run = bench.run(Backend::isolated()).allow("example.net:443").flags(["--policy".into(), policy]);
+    assert!(run.command(["true"]).code == 0);
+    let id = bench.lockgate(&["runs", "ls", "-q"]).stdout.trim().to_owned();
+    let record: Value =
+        serde_json::from_str(&bench.lockgate(&["runs", "show", "--json", &id]).stdout).unwrap();
+    let rules = record["permissions"].as_array().unwrap().iter();
+    let rules: Vec<_> =
+        rules.map(|it| ["effect", "reach"].map(|part| it[part].as_str().unwrap().to_owned())).collect();
+    let expected = [
+        ["deny", "ads.example.org, every port"],
+        ["allow", "https://api.example.com:443/v1/* [GET]"],
+        ["allow", "example.net:443"],
+        ["deny", "everything else"],
+    ];
+    assert!(rules == expected, "{rules:?}");
+    // Gone from the policy, it is in the record all the same; and a person reads it as well.
+    fs::remove_file(bench.outside().join("policy.toml")).unwrap();
+    let shown = bench.lockgate(&["runs", "show", &id]).stdout;
+    assert!(
+        shown.contains("rule       allow https://api.example.com:443/v1/* [GET] (egress.allow[0] in "),
+        "{shown}"
+    );
 }

@@ -100,10 +100,15 @@ fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
     let (live, id) = started(&bench, &mark, &[]);
-    // All that could put something away, at once.
-    let all: Vec<String> =
-        processes_named(mark.text()).iter().map(|(process, _)| process.to_string()).collect();
-    assert!(std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().is_ok());
+    // All that could put something away, before the command: whoever sees that end begins to.
+    let all = processes_named(mark.text());
+    let (ours, commands): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, line)| line.contains("--backend"));
+    assert!(!ours.is_empty() && !commands.is_empty(), "{ours:?} {commands:?}");
+    for group in [ours, commands] {
+        let ids = group.iter().map(|(process, _)| process.to_string());
+        assert!(std::process::Command::new("kill").args(["-s", "KILL"]).args(ids).status().is_ok());
+    }
     let _ = live.wait();
     // The second is Podman's word.
     let is_stopped =

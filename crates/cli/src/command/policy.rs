@@ -29,14 +29,9 @@ pub(crate) fn policy(command: Policy) -> Done {
 fn ls(spec: &Spec, form: Form) -> Done {
     let spec = settings(spec)?.spec;
     if form == Form::Json {
-        for (effect, name, reach) in spec.policy.rules() {
-            let line = serde_json::json!({"effect": effect, "rule": name.as_str(), "reach": reach});
-            output::data(&line.to_string())?;
+        for permission in runtime::permissions(&spec) {
+            output::data(&serde_json::to_string(&permission)?)?;
         }
-        let rest = if spec.policy.is_open() { "allow" } else { "deny" };
-        let line =
-            serde_json::json!({"effect": rest, "rule": "egress.default", "reach": rest_of(&spec.policy)});
-        output::data(&line.to_string())?;
         return Ok(0);
     }
     ls_rules(&spec.policy, "")?;
@@ -68,13 +63,8 @@ fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
     for (effect, name, reach) in policy.rules() {
         row(&format!("{indent}{effect}"), &reach.to_string(), name.as_str())?;
     }
-    let effect = if policy.is_open() { "allow" } else { "deny" };
-    output::data(&format!("{indent}{effect:<6} {}", rest_of(policy)))
-}
-
-/// What no rule speaks of.
-fn rest_of(policy: &Rules) -> &'static str {
-    if policy.is_open() { "everything else at public addresses" } else { "everything else" }
+    let (effect, reach) = policy.rest();
+    output::data(&format!("{indent}{effect:<6} {reach}"))
 }
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {

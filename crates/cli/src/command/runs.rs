@@ -1,7 +1,7 @@
 //! `lockgate runs`: the runs on record.
 
 use policy::{Label, Span};
-use runtime::{RunRecord, RunState, SetUpRecord, StateDirectory};
+use runtime::{Permission, RunRecord, RunState, SetUpRecord, StateDirectory};
 
 use super::audit;
 use super::run_name::find;
@@ -151,7 +151,17 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     for notice in &record.notices {
         output::data(&format!("note       {}", output::plain(notice)))?;
     }
+    for permission in &record.permissions {
+        output::data(&format!("rule       {}", output::plain(&rule(permission))))?;
+    }
     Ok(0)
+}
+
+/// What a run, or a companion of it, was allowed or denied, and by which rule.
+fn rule(permission: &Permission) -> String {
+    let Permission { companion, effect, rule, reach } = permission;
+    let whose = companion.as_ref().map(|name| format!("of {name}: ")).unwrap_or_default();
+    format!("{whose}{effect} {reach} ({rule})")
 }
 
 /// The story of a run: how its sandbox was made, each request, how it ended.
