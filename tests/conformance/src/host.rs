@@ -24,7 +24,8 @@ pub enum Needs {
     Images,
     /// A docker engine of the test's own, which only root can start.
     Engine,
-    /// That such an engine, where one makes the runs, is root's: others have no companions, ports, overlays or pool.
+    /// That such an engine, where one makes the runs, is root's: Podman's without root has no declared ports and no pool, and at Docker's
+    /// they are not tried.
     RootsEngine,
     /// Room for the processes of many runs at once: at Docker's engine without root all of them count as one run's.
     ManyRuns,
@@ -99,6 +100,9 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::World => WORLD.get_or_init(world).clone(),
         Needs::Engine if engine::given().is_some() => Ok(()),
         Needs::RootsEngine if engine::given().is_none() => Ok(()),
+        Needs::RootsEngine if engine::makes_user_root() => {
+            Err("declared ports and the pool are not tried at Docker's engine without root".to_owned())
+        }
         Needs::RootsEngine => {
             Err("an engine without root refuses by name what this test is about".to_owned())
         }

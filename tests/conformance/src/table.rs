@@ -15,7 +15,8 @@ pub fn table() -> String {
          positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
          promise; `process` isolates nothing and says so. What holds with `veth` is proven for `linux` and for `container`. Those of `linux`, `container`, Docker and Podman are proven once more without\n\
          root outside. At the engines that leaves out what is refused by name there ([docker.md](docker.md#which-engine)), limits that need a\n\
-         delegated control group, and what is proven by requests to the small internet, in which nobody has subordinate ids.\n\n\
+         delegated control group, what is proven by requests to the small internet, in which nobody has subordinate ids, and at\n\
+         Docker's declared ports, the pool, and many runs at once, whose processes count together.\n\n\
          This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\n\
          | promise | linux | with `veth` | container | docker | docker, Podman | process | proven by | answers |\n|---|---|---|---|---|---|---|---|---|\n",
     );

@@ -27,7 +27,8 @@ fn the_promises_of_podman_hold_without_root() {
     hold_without_root("podman");
 }
 
-/// The same at Docker's, where the command is root of a namespace in which that is the account. Limits are left out, and the small internet.
+/// The same at Docker's, where the command is root of a namespace in which that is the account. Left out are limits, the small internet,
+/// declared ports, the pool, and many runs at once: the processes of all of them count as one's.
 #[test]
 fn the_promises_of_docker_hold_without_root() {
     hold_without_root("docker");

@@ -102,19 +102,11 @@ fn dockerd_of(folder: &Folder, account: Account) -> Result<Command, Error> {
     let mut command = rootless::as_account(account, "rootlesskit");
     command.env_clear().env("PATH", PATH);
     rootless::give(&mut command, folder, account)?;
-    command.args([&state, "--net=slirp4netns", "--mtu=65520", "--disable-host-loopback"]).args([
-        "--port-driver=builtin",
-        "--copy-up=/etc",
-        "--copy-up=/run",
-        "--propagation=rslave",
-    ]);
+    command.args([&state, "--net=slirp4netns", "--mtu=65520", "--disable-host-loopback"]);
+    command.args(["--port-driver=builtin", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"]);
     // What is copied up is a link to the machine's, in which nothing may be made.
-    command.args([
-        "sh",
-        "-c",
-        "rm -f /run/docker /run/containerd /run/xtables.lock; exec dockerd \"$@\"",
-        "sh",
-    ]);
+    let start = "rm -f /run/docker /run/containerd /run/xtables.lock; exec dockerd \"$@\"";
+    command.args(["sh", "-c", start, "sh"]);
     command.args(arguments(folder)?);
     Ok(command)
 }
