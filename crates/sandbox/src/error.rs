@@ -130,7 +130,7 @@ pub(crate) fn remedies(step: &str) -> Option<String> {
         // An engine's own: what would help, it says itself.
         return None;
     } else if step.contains("network") {
-        "the kernel needs nf_tables with nft_redir and nf_nat: `modprobe nft_redir`"
+        "the kernel needs nf_tables with nft_tproxy, or with nft_redir and nf_nat: `modprobe nft_tproxy`"
     } else {
         return None;
     };

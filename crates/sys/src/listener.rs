@@ -24,6 +24,18 @@ pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A TCP listener on a port of both families that may accept connections to any address and any port, where a rule of the namespace
+/// hands them to it. Each has the address it was made to as its own.
+///
+/// # Errors
+/// Whatever `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` gives; the option takes `CAP_NET_ADMIN` in the namespace.
+pub fn tcp_for_any_address(port: u16) -> io::Result<OwnedFd> {
+    let socket = tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
+    // One flag of the socket's, for both families.
+    switch_on(&socket, libc::IPV6_TRANSPARENT)?;
+    Ok(socket)
+}
+
 /// A listener on a Unix socket, which is made at `path`.
 ///
 /// # Errors
@@ -53,7 +65,8 @@ pub fn udp(address: Ipv6Addr, port: u16) -> io::Result<OwnedFd> {
     let socket = open(&address, SocketType::DGRAM)?;
     sockopt::set_ipv6_freebind(&socket, true)?;
     sockopt::set_ip_freebind(&socket, true)?;
-    tell_destination(&socket)?;
+    // The kernel says with each datagram which address it was sent to.
+    switch_on(&socket, libc::IPV6_RECVPKTINFO)?;
     bind(&socket, &address)?;
     Ok(socket)
 }
@@ -71,15 +84,15 @@ fn open(address: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Asks the kernel to say, with each datagram, which address it was sent to.
-fn tell_destination(socket: &OwnedFd) -> io::Result<()> {
+/// Sets an option of IPv6's that is an int, ipv6(7).
+fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option takes an int, whose address and size are given.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_IPV6,
-            libc::IPV6_RECVPKTINFO,
+            option,
             (&raw const on).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )

@@ -10,6 +10,7 @@ pub(crate) const RTM_NEWLINK: u16 = 16;
 pub(crate) const RTM_NEWROUTE: u16 = 24;
 pub(crate) const RTA_DST: u16 = 1;
 pub(crate) const RTA_OIF: u16 = 4;
+const RTA_PREFSRC: u16 = 7;
 pub(crate) const IFF_UP: u32 = 1;
 const RT_TABLE_LOCAL: u8 = 255;
 pub(crate) const RTPROT_BOOT: u8 = 3;
@@ -29,6 +30,10 @@ pub fn every_address_local() -> Messages {
         let route = [family as u8, 0, 0, 0, RT_TABLE_LOCAL, RTPROT_BOOT, scope, RTN_LOCAL, 0, 0, 0, 0];
         batch.message(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, &route, |a| {
             a.bytes(RTA_OIF, &LOOPBACK.to_ne_bytes());
+            if family == libc::AF_INET {
+                // Otherwise a socket would have the address it connects to for its own, and programs take it for this host's.
+                a.bytes(RTA_PREFSRC, &std::net::Ipv4Addr::LOCALHOST.octets());
+            }
         });
     }
     batch.to(Protocol::Route)

@@ -1,56 +1,22 @@
-//! nftables tables, each written in one netlink transaction. In a network namespace of one's own: every TCP connection goes to
-//! one port.
-//!
-//! ```text
-//! table inet lockgate { chain out { type nat hook output priority -100
-//!     ip daddr 127.0.0.0/8 return     a program's own servers stay its own
-//!     ip6 daddr ::1 return
-//!     tcp dport 53 return             answered at every address by the DNS listener
-//!     meta l4proto tcp redirect to :PORT } }
-//! ```
-//!
-//! In the namespace of a sidecar that another host sends everything to, the chain is hooked before routing, and its rules are for
-//! what comes from that host. What stands around a link is in `wall`.
+//! nftables tables, each written in one netlink transaction. What leads all TCP of a namespace of one's own to one port is in
+//! `inside`, what stands around a link in `wall`. Here is the table of a sidecar that another host sends everything to: its rules
+//! are for what comes from that host, before it is routed.
 
+mod inside;
 mod transaction;
 mod wall;
 
 use std::io;
 
+pub use self::inside::{all_to, lead_all_to};
 use self::transaction::{
     Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table, remove,
 };
-use self::wall::DNS;
 pub use self::wall::{Wall, put_up};
-use crate::netlink::Messages;
 
 const TABLE: &str = "lockgate";
-const OUT: &str = "out";
-
-/// What redirects every TCP connection made in a namespace to `port`, but those to its own loopback and to port 53.
-#[must_use]
-pub fn redirection_to(port: u16) -> Messages {
-    let mut table = Table::begin(TABLE);
-    table.chain(OUT, Some(Chain { kind: Kind::Nat, hook: Hook::Output, priority: BEFORE_ROUTING }));
-    table.rule(OUT, |e| {
-        e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
-        e.payload(NETWORK_HEADER, 16, 1).equals(&[127]).return_from_chain();
-    });
-    table.rule(OUT, |e| {
-        let mut loopback = [0; 16];
-        loopback[15] = 1;
-        e.meta(META_NFPROTO).equals(&[libc::AF_INET6 as u8]);
-        e.payload(NETWORK_HEADER, 24, 16).equals(&loopback).return_from_chain();
-    });
-    table.rule(OUT, |e| {
-        e.meta(META_L4PROTO).equals(&[libc::IPPROTO_TCP as u8]);
-        e.payload(TRANSPORT_HEADER, 2, 2).equals(&DNS.to_be_bytes()).return_from_chain();
-    });
-    table.rule(OUT, |e| {
-        e.meta(META_L4PROTO).equals(&[libc::IPPROTO_TCP as u8]).redirect(port);
-    });
-    table.messages()
-}
+/// The port of DNS.
+const DNS: u16 = 53;
 
 /// Writes the table for a namespace that one other host sends everything to: questions for names go to port 53, all other TCP
 /// to one port, whatever address it is for. The rest of what it sends is let go of where it is for nobody here.
@@ -58,10 +24,11 @@ pub fn redirection_to(port: u16) -> Messages {
 /// # Errors
 /// When the kernel refuses, as it does without the modules for network address translation.
 pub fn redirect_from(host: std::net::Ipv4Addr, port: u16) -> io::Result<()> {
+    let chain = "in";
     let mut table = Table::begin(TABLE);
-    table.chain(OUT, Some(Chain { kind: Kind::Nat, hook: Hook::PreRouting, priority: BEFORE_ROUTING }));
+    table.chain(chain, Some(Chain { kind: Kind::Nat, hook: Hook::PreRouting, priority: BEFORE_ROUTING }));
     let mut from_host = |protocol: i32, dns: bool, to: u16| {
-        table.rule(OUT, |e| {
+        table.rule(chain, |e| {
             e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
             e.payload(NETWORK_HEADER, 12, 4).equals(&host.octets());
             e.meta(META_L4PROTO).equals(&[protocol as u8]);

@@ -70,7 +70,7 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
         Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
         Feature::Redirect => {
             network::every_address_local().send()?;
-            nftables::redirection_to(9999).send()
+            nftables::lead_all_to(9999)
         }
         Feature::Overlay => overlay(),
     }

@@ -1,10 +1,11 @@
 //! Redirected connections. Where they were going is asked of the kernel; which name that is, of our own DNS.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use policy::{Carriage, Denial, Guard, Host, Plane, Port, Scheme, View};
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 
 use super::refuse::{Spoken, refuse};
@@ -110,17 +111,20 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The address the agent dialled, before the redirect.
+/// The address the agent dialled: the connection's own, where it was handed over as it was, and what the kernel has kept of it
+/// where it was translated. Of one that was made to the listener itself nothing is kept, and nothing allows its address.
 fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
-    // A connection over IPv4 to a socket of both families has its destination with IPv4's option.
     let local = stream.local_addr()?;
-    let mapped = match local.ip() {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
-    };
-    Ok(if mapped {
-        SocketAddr::V4(rustix::net::sockopt::ip_original_dst(stream)?)
+    let own = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let kept = if own.is_ipv4() {
+        // Also of a socket of both families: IPv4's option has it.
+        rustix::net::sockopt::ip_original_dst(stream).map(SocketAddr::V4)
     } else {
-        SocketAddr::V6(rustix::net::sockopt::ipv6_original_dst(stream)?)
-    })
+        rustix::net::sockopt::ipv6_original_dst(stream).map(SocketAddr::V6)
+    };
+    match kept {
+        Ok(translated) => Ok(translated),
+        Err(Errno::NOENT | Errno::NOPROTOOPT) => Ok(own),
+        Err(errno) => Err(errno.into()),
+    }
 }

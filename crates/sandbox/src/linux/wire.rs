@@ -1,4 +1,4 @@
-//! The `redirect` wiring: inside, every address is local, all TCP goes to one port, and the sockets behind it are
+//! The `redirect` wiring: inside, every address is local, all TCP is led to one port, and the sockets behind it are
 //! served from outside. There is no link to the host's network, so if every rule were lost there would still be no
 //! way out.
 
@@ -13,27 +13,27 @@ use sys::{listener, nftables};
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
-/// What wires a network namespace.
+/// What wires a network namespace, on a kernel that has all we know to ask for.
 pub(super) fn messages() -> [Messages; 2] {
-    [network::every_address_local(), nftables::redirection_to(TRANSPARENT_PORT)]
+    [network::every_address_local(), nftables::all_to(TRANSPARENT_PORT)]
 }
 
 /// Wires this network namespace: nothing is listened to behind it yet, and nobody is there who could connect.
 pub(super) fn wire() -> io::Result<()> {
-    messages().iter().try_for_each(Messages::send)
+    network::every_address_local().send()?;
+    nftables::lead_all_to(TRANSPARENT_PORT)
 }
 
 /// Binds the listeners, inside the root, and hands them to the sidecar.
 pub(super) fn hand_out_listeners(sidecar: BorrowedFd<'_>) -> io::Result<()> {
-    let everywhere = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let listeners = ListenerSet {
-        transparent: Some(listener::tcp(everywhere(TRANSPARENT_PORT))?),
-        // The proxy and the gateway are ports of an address that is redirected like any other: none is taken from the agent.
+        transparent: Some(listener::tcp_for_any_address(TRANSPARENT_PORT)?),
+        // The proxy and the gateway are ports of an address that is led here like any other: none is taken from the agent.
         forward: None,
         gateway: None,
         gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
-        dns_tcp: Some(listener::tcp(everywhere(DNS_PORT))?),
+        dns_tcp: Some(listener::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DNS_PORT)))?),
     };
     listeners.send(sidecar)
 }

@@ -35,7 +35,8 @@ pub(super) const TRANSPORT_HEADER: u32 = 2;
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 const GOTO: u32 = -4i32 as u32;
-const RETURN: u32 = -5i32 as u32;
+/// `NFPROTO_UNSPEC`.
+const EITHER_FAMILY: u32 = 0;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
 const RANGE_PORT: u32 = 2;
 /// `NFT_CONNLIMIT_F_INV`: it is for what is beyond the number.
@@ -185,12 +186,17 @@ impl Expressions<'_, '_> {
             d.be32(1, REGISTER);
             d.be32(2, key);
         })
-        .one("bitwise", |d| {
+        .bits(&mask.to_ne_bytes())
+    }
+
+    /// Of what was read, the bits of a mask of its length: four octets at most.
+    pub(super) fn bits(&mut self, mask: &[u8]) -> &mut Self {
+        self.one("bitwise", |d| {
             d.be32(1, REGISTER);
             d.be32(2, REGISTER);
-            d.be32(3, size_of::<u32>() as u32);
-            d.nest(4, |v| v.bytes(1, &mask.to_ne_bytes()));
-            d.nest(5, |v| v.bytes(1, &[0; 4]));
+            d.be32(3, mask.len() as u32);
+            d.nest(4, |v| v.bytes(1, mask));
+            d.nest(5, |v| v.bytes(1, &[0; 4][..mask.len()]));
         })
     }
 
@@ -226,10 +232,6 @@ impl Expressions<'_, '_> {
         })
     }
 
-    pub(super) fn return_from_chain(&mut self) -> &mut Self {
-        self.verdict(RETURN, None)
-    }
-
     pub(super) fn accept(&mut self) -> &mut Self {
         self.verdict(ACCEPT, None)
     }
@@ -256,14 +258,26 @@ impl Expressions<'_, '_> {
         })
     }
 
+    /// Sends a packet to a port of this host in place of where it was going.
     pub(super) fn redirect(&mut self, port: u16) -> &mut Self {
+        self.load(port).one("redir", |d| {
+            d.be32(1, REGISTER);
+            d.be32(3, RANGE_PORT);
+        })
+    }
+
+    /// Gives a packet as it is to who listens at a port of this host, whatever address it is for.
+    pub(super) fn hand_to(&mut self, port: u16) -> &mut Self {
+        self.load(port).one("tproxy", |d| {
+            d.be32(1, EITHER_FAMILY);
+            d.be32(3, REGISTER);
+        })
+    }
+
+    fn load(&mut self, port: u16) -> &mut Self {
         self.one("immediate", |d| {
             d.be32(1, REGISTER);
             d.nest(2, |v| v.bytes(1, &port.to_be_bytes()));
-        })
-        .one("redir", |d| {
-            d.be32(1, REGISTER);
-            d.be32(3, RANGE_PORT);
         })
     }
 }

@@ -25,13 +25,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
+use super::DNS;
 use super::transaction::{
     CT_STATE, CT_STATUS, Chain, Hook, Kind, META_IIFNAME, META_L4PROTO, META_NFPROTO, META_OIFNAME,
     NETWORK_HEADER, TRANSPORT_HEADER, Table,
 };
 
-/// The port of DNS.
-pub(super) const DNS: u16 = 53;
 /// Before what others have for destination NAT: a port that an engine publishes is not for a sandbox.
 const FIRST: i32 = -110;
 const FILTER: i32 = 0;
