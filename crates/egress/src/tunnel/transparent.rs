@@ -45,7 +45,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             FORWARD_PORT => Via::Proxy,
             _ => return stream.set_zero_linger(),
         };
-        return serve_requests(gate, via, AgentStream::Tcp(stream), bytes::BytesMut::new()).await;
+        return requests(gate, via, Buffered::new(stream)).await;
     }
     let known = gate.names().borrow().name_of(destination.ip()).cloned();
     let host = known.map_or(Host::Address(destination.ip()), Host::Name);
@@ -73,8 +73,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
-            let Buffered { ahead, reader } = agent;
-            return serve_requests(gate, via, AgentStream::Tcp(reader), ahead).await;
+            return requests(gate, via, agent).await;
         }
         Carried::Nothing => {
             // Clients open connections in advance and close them unused. One record, and a denial only where the policy
@@ -95,7 +94,9 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Err(denial) => return refuse(agent, &denial, spoken).await,
     };
     match (granted.grant().carriage(), carried) {
-        (Carriage::Opened, carried) => open::open(&gate, Plane::Transparent, granted, agent, carried).await,
+        (Carriage::Opened, carried) => {
+            Box::pin(open::open(&gate, Plane::Transparent, granted, agent, carried)).await
+        }
         (_, Carried::Tls(name)) => match granted.pin(&gate).await {
             Ok(exchange) => carry::carry_tls(&gate, exchange, agent, name.as_deref()).await,
             Err(denial) => refuse(agent, &denial, spoken).await,
@@ -109,6 +110,12 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             refuse(agent, &denial, spoken).await
         }
     }
+}
+
+/// Boxed: most connections are carried, for as long as they like, and hold no room for this meanwhile.
+async fn requests(gate: Rc<Gate>, via: Via, agent: Buffered<TcpStream>) -> io::Result<()> {
+    let Buffered { ahead, reader } = agent;
+    Box::pin(serve_requests(gate, via, AgentStream::Tcp(reader), ahead)).await
 }
 
 /// The address the agent dialled: the connection's own, where it was handed over as it was, and what the kernel has kept of it

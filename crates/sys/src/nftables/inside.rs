@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! table inet lockgate { chain in { type filter hook prerouting priority mangle
-//!     meta l4proto != tcp accept
-//!     tcp flags & (syn | rst | ack) != syn accept     whoever is connected is found without us
+//!     tcp flags & (syn | rst | ack) != syn accept     whoever is connected is found without us; most packets end here
+//!     meta l4proto != tcp accept                      what of another protocol looked the same
 //!     tcp dport 53 accept                             answered at every address by the DNS listener
 //!     ip daddr 127.0.0.0/8 accept                     a program's own servers stay its own
 //!     ip6 daddr ::1 accept
@@ -44,10 +44,10 @@ pub fn all_to(port: u16) -> Messages {
     let chain = "in";
     table.chain(chain, Some(Chain { kind: Kind::Filter, hook: Hook::PreRouting, priority: MANGLE }));
     table.rule(chain, |e| {
-        e.meta(META_L4PROTO).differs(&[TCP]).accept();
+        e.payload(TRANSPORT_HEADER, FLAGS, 1).bits(&[SYN | RST | ACK]).differs(&[SYN]).accept();
     });
     table.rule(chain, |e| {
-        e.payload(TRANSPORT_HEADER, FLAGS, 1).bits(&[SYN | RST | ACK]).differs(&[SYN]).accept();
+        e.meta(META_L4PROTO).differs(&[TCP]).accept();
     });
     own(&mut table, chain);
     table.rule(chain, |e| {
