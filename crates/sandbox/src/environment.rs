@@ -41,6 +41,17 @@ const BUNDLE_VARIABLES: &[&str] = &[
 /// And of one that comes on top of their own: Node, Deno.
 const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
+/// How often package managers try again by themselves: pip for 8 s, Cargo for 11, npm for 70, though what is denied stays denied.
+/// One more time is left to each, and at once where it can be told so.
+const RETRIES: &[(&str, &str)] = &[
+    ("PIP_RETRIES", "1"),
+    ("UV_HTTP_RETRIES", "1"),
+    ("CARGO_NET_RETRY", "1"),
+    ("npm_config_fetch_retries", "1"),
+    // In milliseconds.
+    ("npm_config_fetch_retry_mintimeout", "100"),
+];
+
 /// The explicit planes, as the command is told of them. S0.16.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
@@ -81,6 +92,7 @@ pub(crate) fn build(
         }
     }
     set("PATH", search_path(caller, tools.0, image));
+    RETRIES.iter().for_each(|(name, value)| set(name, (*value).into()));
     // What the image says, before what is ours to say. Its home is not its own to say: what enters for the command lies in ours.
     let said = image.iter().flat_map(|image| &image.environment);
     for (name, value) in said.filter(|(name, _)| !["PATH", "HOME"].contains(&name.as_str())) {
