@@ -5,10 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use policy::RunId;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use sandbox::{Started, UndoLog, Unwound};
 
 use crate::error::Error;
@@ -35,8 +34,12 @@ impl Alive {
         // Locked before it has its name: one that looks for dead runs never sees it without its lock.
         let beside = directory.live().join(format!(".{run}"));
         let once = || {
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            let not_through_a_link = OFlags::NOFOLLOW.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(false).mode(0o600);
+            let file = options.custom_flags(not_through_a_link).open(&beside)?;
+            // Waits for one that has taken it for a dead run's: until it has removed it, or has been killed over that.
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
             std::fs::rename(&beside, &path)?;
             Ok(file)
         };
@@ -46,7 +49,6 @@ impl Alive {
             for _ in 0..TRIES {
                 match &made {
                     Err(error) if came_between(error) && directory.live().is_dir() => {
-                        std::thread::sleep(Duration::from_millis(1));
                         made = once();
                     }
                     _ => break,
@@ -75,8 +77,8 @@ impl Alive {
 }
 
 fn came_between(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{AlreadyExists, NotFound, WouldBlock};
-    matches!(error.kind(), NotFound | WouldBlock | AlreadyExists)
+    use std::io::ErrorKind::{Interrupted, NotFound};
+    matches!(error.kind(), NotFound | Interrupted)
 }
 
 /// A dead run that was cleaned up after.
@@ -158,4 +160,56 @@ fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
     notices.retain(|notice| !notice.starts_with(begins));
     let now = if problems.is_empty() { "it is gone now" } else { "the next run tries again" };
     notices.push(format!("{begins}: {why}; {now}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use sandbox::Caller;
+
+    use super::*;
+
+    fn directory(folder: &Path) -> StateDirectory {
+        let environment = vec![("XDG_STATE_HOME".into(), folder.into())];
+        let (home, directory) = (None, folder.into());
+        StateDirectory::of(&Caller { uid: 0, gid: 0, superuser: false, home, directory, environment })
+            .unwrap()
+    }
+
+    /// Somebody has taken a mark without its name for a dead run's, and takes its time.
+    fn beside_one_that_looks(removes: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        std::fs::create_dir_all(directory.live()).unwrap();
+        let unnamed = directory.live().join(".abcdefghjkmn");
+        let looking = File::create(&unnamed).unwrap();
+        rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                sleep(Duration::from_millis(300));
+                if removes {
+                    std::fs::remove_file(&unnamed).unwrap();
+                }
+                drop(looking);
+            });
+            let alive = Alive::mark(&directory, &run).unwrap();
+            assert!(!are_dead(&directory) && reap_dead(&directory).is_empty());
+            alive.over();
+        });
+        assert!(std::fs::read_dir(directory.live()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn a_mark_is_made_however_long_somebody_takes_it_for_a_dead_runs() {
+        beside_one_that_looks(true);
+    }
+
+    #[test]
+    fn a_mark_is_made_where_somebody_was_killed_over_it() {
+        beside_one_that_looks(false);
+    }
 }
