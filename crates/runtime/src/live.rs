@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use policy::RunId;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 use sandbox::{Started, UndoLog, Unwound};
 
 use crate::error::Error;
@@ -32,25 +32,20 @@ impl Alive {
     pub(crate) fn mark(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let path = directory.live().join(run.as_str());
         // Locked before it has its name: one that looks for dead runs never sees it without its lock.
-        let beside = directory.live().join(format!(".{run}"));
-        let once = || {
-            let not_through_a_link = OFlags::NOFOLLOW.bits().cast_signed();
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).truncate(false).mode(0o600);
-            let file = options.custom_flags(not_through_a_link).open(&beside)?;
-            // Waits for one that has taken it for a dead run's: until it has removed it, or has been killed over that.
-            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        let named = |attempt: usize| {
+            let beside = directory.live().join(format!(".{run}.{attempt}"));
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             std::fs::rename(&beside, &path)?;
             Ok(file)
         };
         let lock = in_directory(&path, || {
-            let mut made = once();
-            // Whoever looks for dead runs may have come between the file and its lock, and taken it away.
-            for _ in 0..TRIES {
+            let mut made = named(0);
+            // Whoever looks for dead runs may have come between a file and its lock. That one is left to them, however long they
+            // take over it: if they are killed, the next who looks removes it.
+            for attempt in 1..TRIES {
                 match &made {
-                    Err(error) if came_between(error) && directory.live().is_dir() => {
-                        made = once();
-                    }
+                    Err(error) if came_between(error) && directory.live().is_dir() => made = named(attempt),
                     _ => break,
                 }
             }
@@ -77,8 +72,8 @@ impl Alive {
 }
 
 fn came_between(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{Interrupted, NotFound};
-    matches!(error.kind(), NotFound | Interrupted)
+    use std::io::ErrorKind::{AlreadyExists, NotFound, WouldBlock};
+    matches!(error.kind(), NotFound | WouldBlock | AlreadyExists)
 }
 
 /// A dead run that was cleaned up after.
@@ -185,7 +180,7 @@ mod tests {
         let directory = directory(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         std::fs::create_dir_all(directory.live()).unwrap();
-        let unnamed = directory.live().join(".abcdefghjkmn");
+        let unnamed = directory.live().join(".abcdefghjkmn.0");
         let looking = File::create(&unnamed).unwrap();
         rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::thread::scope(|scope| {
@@ -200,6 +195,7 @@ mod tests {
             assert!(!are_dead(&directory) && reap_dead(&directory).is_empty());
             alive.over();
         });
+        assert!(reap_dead(&directory).is_empty());
         assert!(std::fs::read_dir(directory.live()).unwrap().next().is_none());
     }
 

@@ -1,5 +1,5 @@
 //! A kernel whose nftables cannot hand a connection over as it is: addresses are translated there, and the sidecar sees the
-//! same ones. The guest's has no `nft_tproxy` among its modules. S2.U1, S3.5
+//! same ones. The guest's has no `nft_tproxy` among its modules. S2.13, S3.5
 
 use lockgate_guest::{Caller, Parts, Scenario, boot};
 
