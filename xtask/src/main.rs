@@ -8,6 +8,7 @@ mod bench;
 mod bounded;
 mod check;
 mod fuzz;
+mod order;
 mod setup;
 mod skips;
 mod steps;
@@ -33,6 +34,8 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Which functions a start runs, written down for the linker; after a change of the compiler, or of much of a start.
+    Order,
     /// The product beside its peers, on this machine.
     Bench(bench::Options),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Check => check::run(),
         Command::Test => test::run(),
         Command::Fuzz { seconds } => fuzz::run(seconds),
+        Command::Order => order::run(),
         Command::Bench(options) => bench::run(&options),
     };
     match result {

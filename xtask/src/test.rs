@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::bounded::Bounded;
 use crate::steps::Steps;
 use crate::workspace::{Workspace, in_ci};
-use crate::{check, setup, skips};
+use crate::{check, order, setup, skips};
 
 const TEST_LIMIT: Duration = Duration::from_secs(60 * 60);
 
@@ -20,7 +20,8 @@ const REPORTS: &str = "target/nextest";
 
 /// The flags of `.cargo/config.toml`: rustdoc does not read `rustflags`, and without them an example is linked
 /// position-independent against crates that are not, and fails.
-const DOC_FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
+const DOC_FLAGS: &str =
+    "-C target-feature=+crt-static -C relocation-model=static -C symbol-mangling-version=v0";
 
 /// The command itself.
 pub(crate) fn run() -> Result<()> {
@@ -47,6 +48,7 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
     closing.absent = steps.run("setup", || setup::prepare(workspace))?;
     let lockgate =
         steps.run("build lockgate", || workspace.build("lockgate", &["--release", "-p", "lockgate-cli"]))?;
+    steps.run("order of a start's functions", || order::check(workspace, &lockgate))?;
     // With the features of the whole workspace, so that the tests' own build finds most of it done.
     let probe = steps.run("build probe", || workspace.build("probe", &["--workspace"]))?;
     let world = steps.run("build world", || workspace.build("world", &["--workspace"]))?;

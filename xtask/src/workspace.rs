@@ -56,7 +56,12 @@ impl Workspace {
 
     /// Builds with `cargo build ARGS` and hands back the absolute path of the executable called `binary`.
     pub(crate) fn build(&self, binary: &str, args: &[&str]) -> Result<PathBuf> {
-        let args = [&["build", "--message-format=json-render-diagnostics", "--bin", binary], args].concat();
+        self.build_by("build", binary, args)
+    }
+
+    /// As [`Workspace::build`], by `cargo COMMAND`: `rustc` takes arguments for the compiler.
+    pub(crate) fn build_by(&self, command: &str, binary: &str, args: &[&str]) -> Result<PathBuf> {
+        let args = [&[command, "--message-format=json-render-diagnostics", "--bin", binary], args].concat();
         let messages = self.cargo(&args, BUILD_LIMIT).stdout()?;
         executable(&messages, binary).with_context(|| format!("cargo built no executable called `{binary}`"))
     }

@@ -1,0 +1,117 @@
+//! `cargo xtask order`: which functions a start runs, written down for the linker.
+//!
+//! The functions of a start lie scattered over the whole binary, and each of its processes pays a page fault wherever it
+//! touches one. So starts are followed instruction by instruction, and what they ran is named, in that order, in a script
+//! for the linker, which puts those functions side by side. The script orders; it must never change what is linked: a name
+//! that no longer exists is passed over, and a function it does not name stays where it was.
+
+mod map;
+mod script;
+mod trace;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::bounded::Bounded;
+use crate::workspace::Workspace;
+use map::{Map, Section};
+
+/// The script, which `crates/cli/build.rs` hands to the linker.
+const SCRIPT: &str = "crates/cli/start.ld";
+/// What is followed, the commonest first: a start as it is, and one with a credential.
+const STARTS: [&[&str]; 2] =
+    [&["run", "--", "/bin/true"], &["run", "--provider", "anthropic", "--", "/bin/true"]];
+/// Below this something is wrong with what was followed, or with the map: a start runs more than a thousand.
+const FEWEST: usize = 500;
+
+/// The command itself.
+pub(crate) fn run() -> Result<()> {
+    let workspace = Workspace::locate()?;
+    let map = workspace.target.join("start.map");
+    let lockgate = linked_with_map(&workspace, &map)?;
+    let text = fs::read_to_string(&map).with_context(|| format!("failed to read {}", map.display()))?;
+    let map = Map::of(&text)?;
+    let home = workspace.target.join("start");
+    let sections = followed(&lockgate, &map, &home)?;
+    ensure!(sections.len() >= FEWEST, "a start ran {} functions only; nothing is written", sections.len());
+    fs::write(workspace.root.join(SCRIPT), script::of(&sections))
+        .with_context(|| format!("failed to write {SCRIPT}"))?;
+    eprintln!("{SCRIPT}: {} functions", sections.len());
+    Ok(())
+}
+
+/// Whether the linker found what the script names in `lockgate`. It would not complain: a start is only slower then.
+pub(crate) fn check(workspace: &Workspace, lockgate: &Path) -> Result<()> {
+    let path = workspace.root.join(SCRIPT);
+    let script = fs::read_to_string(&path).with_context(|| format!("failed to read {SCRIPT}"))?;
+    let args = ["--sections", "--wide", &lockgate.to_string_lossy()];
+    let sections = Bounded::new("readelf", &args, Duration::from_secs(30)).env("LC_ALL", "C").stdout()?;
+    let (named, found) = (script::bytes(&script).unwrap_or(u64::MAX), placed(&sections));
+    ensure!(
+        found >= named / 4 * 3,
+        "{SCRIPT} names {named} octets of functions, and {found} of the program are those: `cargo xtask order` names \
+         them anew"
+    );
+    Ok(())
+}
+
+/// The size of the script's section, of what `readelf --sections --wide` prints: name, type, address, offset, size.
+fn placed(sections: &str) -> u64 {
+    let words =
+        sections.lines().map(|line| line.split_whitespace().skip_while(|word| *word != script::SECTION));
+    words.filter_map(|mut words| u64::from_str_radix(words.nth(4)?, 16).ok()).sum()
+}
+
+/// The release build, with a map of what the linker put where.
+fn linked_with_map(workspace: &Workspace, map: &Path) -> Result<PathBuf> {
+    let arg = format!("-Clink-arg=-Wl,-Map={}", map.display());
+    let lockgate =
+        workspace.build_by("rustc", "lockgate", &["--release", "-p", "lockgate-cli", "--", &arg])?;
+    ensure!(map.is_file(), "the linker wrote no map at {}: touch crates/cli/src/main.rs", map.display());
+    Ok(lockgate)
+}
+
+/// The functions any of the starts ran, each once, in the order they were first run.
+fn followed<'a>(lockgate: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Section>> {
+    let work = home.join("work");
+    fs::create_dir_all(&work).with_context(|| format!("failed to make {}", work.display()))?;
+    give_a_key(lockgate, home)?;
+    let mut named = HashSet::new();
+    let mut sections = Vec::new();
+    for start in STARTS {
+        eprintln!("==> lockgate {}", start.join(" "));
+        let addresses = trace::follow(lockgate, start, home, &work, &map.text())?;
+        let ran = addresses.into_iter().filter_map(|address| map.at(address));
+        sections.extend(ran.filter(|section| named.insert(section.begin)));
+    }
+    Ok(sections)
+}
+
+/// A credential to start with. It is nobody's: nothing is asked of anyone with it.
+fn give_a_key(lockgate: &Path, home: &Path) -> Result<()> {
+    let key = home.join("key");
+    fs::write(&key, "sk-ant-api03-nobodys").with_context(|| format!("failed to write {}", key.display()))?;
+    let args = ["creds", "set", "anthropic", "--from-file", &key.to_string_lossy()];
+    let command = Bounded::new(&lockgate.to_string_lossy(), &args, Duration::from_secs(30));
+    VARIABLES.iter().fold(command, |command, name| command.without_env(name)).env("HOME", home).run()
+}
+
+/// Where a user's own settings would be found; what is followed has a home of its own.
+const VARIABLES: [&str; 3] = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_the_section_is_read() {
+        let printed = "  [ 8] .text.start PROGBITS 0000000000590cc0 38fcc0 1c7da0 00  AX  0   0 64\n\
+                       \x20 [ 9] .text       PROGBITS 0000000000758a80 557a80 d533d8 00  AX  0   0 64\n";
+        assert_eq!(placed(printed), 0x1c_7da0);
+        assert_eq!(placed("There are no sections in this file.\n"), 0);
+    }
+}
