@@ -138,7 +138,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
         | Step::Show(_)
         | Step::ShowUnder { .. }
         | Step::Copy(..) => plan.identity.own,
-        Step::Protect | Step::TrustAuthority(_) | Step::HandOutListeners | Step::JoinLink => true,
+        Step::Protect | Step::TrustAuthority(_) | Step::JoinLink => true,
         _ => false,
     }
 }
@@ -253,7 +253,9 @@ impl<'a> Maker<'a> {
             Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(|e| text(e.into())),
             Step::WireNetwork if self.is_wired => Ok(()),
             Step::WireNetwork => wire::wire().map_err(text),
-            Step::HandOutListeners => wire::hand_out_listeners(self.inherited.sidecar.as_fd()).map_err(text),
+            Step::HandOutListeners => {
+                wire::hand_out_listeners(&self.root, self.inherited.sidecar.as_fd()).map_err(text)
+            }
             Step::JoinLink => {
                 let laid = self.laid.take().ok_or("the parent made no link")?;
                 link::join(&self.inherited.plan.run, laid, self.inherited.sidecar.as_fd()).map_err(text)

@@ -120,6 +120,16 @@ impl Root {
         )?)
     }
 
+    /// A listener on a Unix socket at a path of the private root. Such a socket is made by its name only, so its directory
+    /// becomes this process's own until it enters the root.
+    pub(super) fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        rustix::process::fchdir(self.open(parent)?)?;
+        sys::listener::unix(Path::new(name))
+    }
+
     /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is. The caller's
     /// mask is off.
     pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {

@@ -10,6 +10,7 @@ use std::path::Path;
 use sys::network::{self, Messages};
 use sys::{listener, nftables};
 
+use super::root::Root;
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
@@ -24,14 +25,14 @@ pub(super) fn wire() -> io::Result<()> {
     nftables::lead_all_to(TRANSPARENT_PORT)
 }
 
-/// Binds the listeners, inside the root, and hands them to the sidecar.
-pub(super) fn hand_out_listeners(sidecar: BorrowedFd<'_>) -> io::Result<()> {
+/// Binds the listeners, one of them in the root, and hands them to the sidecar.
+pub(super) fn hand_out_listeners(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let listeners = ListenerSet {
         transparent: Some(listener::tcp_for_any_address(TRANSPARENT_PORT)?),
         // The proxy and the gateway are ports of an address that is led here like any other: none is taken from the agent.
         forward: None,
         gateway: None,
-        gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
+        gateway_socket: Some(root.listen(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
         dns_tcp: Some(listener::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DNS_PORT)))?),
     };

@@ -72,16 +72,17 @@ pub(super) fn show_places(
 
 /// What every sandbox ends with: its root, its network, its walls.
 pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
-    let network = match wiring {
+    steps.extend([Step::EnterRoot, Step::SetHostname]);
+    match wiring {
         Wiring::Redirect => {
-            // It needs nothing of the parent's, and is made while the parent is at its own part.
-            let at = steps.iter().position(|step| *step == Step::MakeDevices);
-            steps.insert(at.map_or(steps.len(), |at| at + 1), Step::WireNetwork);
-            Step::HandOutListeners
+            // It needs nothing of the parent's, and is made while the parent is at its own part; and the sidecar, which
+            // serves from then on, is not waited for at the end.
+            let at = steps.iter().position(|step| *step == Step::MakeDevices).map_or(0, |at| at + 1);
+            steps.splice(at..at, [Step::WireNetwork, Step::HandOutListeners]);
         }
-        Wiring::Veth => Step::JoinLink,
-    };
-    steps.extend([Step::EnterRoot, Step::SetHostname, network, Step::DropPrivileges]);
+        Wiring::Veth => steps.push(Step::JoinLink),
+    }
+    steps.push(Step::DropPrivileges);
     if host.landlock.is_some() {
         steps.push(Step::Landlock);
     }

@@ -63,12 +63,12 @@ limits: 512 processes, nothing else
 10. mount /proc
 11. make /dev
 12. redirect the network to one port
-13. show the workspace /home/me/project for reading and writing
-14. show /data at /data read-only
-15. protect what the host would execute or trust
-16. enter the private root
-17. set the host name
-18. hand the listeners to the sidecar
+13. hand the listeners to the sidecar
+14. show the workspace /home/me/project for reading and writing
+15. show /data at /data read-only
+16. protect what the host would execute or trust
+17. enter the private root
+18. set the host name
 19. drop privileges
 20. restrict files by Landlock
 21. install the system-call filter
@@ -123,11 +123,11 @@ limits: 512 processes, nothing else
  8. mount /proc
  9. make /dev
 10. redirect the network to one port
-11. show the workspace /home/me/project for reading and writing
-12. protect what the host would execute or trust
-13. enter the private root
-14. set the host name
-15. hand the listeners to the sidecar
+11. hand the listeners to the sidecar
+12. show the workspace /home/me/project for reading and writing
+13. protect what the host would execute or trust
+14. enter the private root
+15. set the host name
 16. drop privileges
 17. restrict files by Landlock
 18. install the system-call filter
@@ -154,10 +154,10 @@ fn files_and_caches_enter_before_what_the_policy_shows() {
     let config = "mount = [{ source = \"/a\", target = \"/home/agent/.config/git\", mode = \"rw\" }]
         copy = [{ source = \"/b\", target = \"/home/agent/kept\" }]";
     let text = planned_with(config, &additions).unwrap().to_string();
-    let begins = "12. redirect the network to one port
-13. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
-14. write /home/agent/.npmrc (mode 600)
-15. show the workspace";
+    let begins = "13. hand the listeners to the sidecar
+14. show /home/me at /home/agent/.npm/_cacache, with what is written kept in memory (384MiB)
+15. write /home/agent/.npmrc (mode 600)
+16. show the workspace";
     assert!(text.contains(begins), "{text}");
     for left_out in ["/home/agent/.config/git/config", "/home/agent/kept/cache"] {
         assert!(text.contains(&format!("note: `{left_out}` is not brought in")), "{text}");
@@ -371,7 +371,11 @@ proptest! {
         match spec.wiring {
             Wiring::Redirect => {
                 let (wire, hand_out) = (once(&Step::WireNetwork), once(&Step::HandOutListeners));
-                prop_assert!(wire < hand_out && enter < hand_out && hand_out < drop, "{plan}");
+                let run = all(&|step| {
+                    matches!(step, Step::Directory(path, _) | Step::OwnDirectory(path, _) if path == Path::new("/run"))
+                });
+                prop_assert!(matches!(run[..], [run] if run < wire), "{plan}");
+                prop_assert!(wire < hand_out && hand_out < enter, "{plan}");
                 prop_assert!(!plan.steps.contains(&Step::JoinLink), "{plan}");
             }
             Wiring::Veth => {
