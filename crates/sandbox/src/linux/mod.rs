@@ -110,7 +110,8 @@ pub fn start(
 /// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root, and
 /// the sidecar. All of it is handed over before the workspace is shown or anything is executed.
 ///
-/// The sidecar begins first: it takes the longest of all of them until it is ready, and the command waits for it.
+/// Where the sidecar makes an authority it begins first, for init lays that into the root. It begins last otherwise: it is
+/// ready sooner than init, and what init waits for is not made slower by a fork.
 fn meanwhile(
     plan: &Plan,
     host: &Host,
@@ -124,7 +125,10 @@ fn meanwhile(
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
     }
     subordinate::map(started.init.pid(), &plan.identity, hand)?;
-    sidecar.start()?;
+    let opens_tls = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
+    if opens_tls {
+        sidecar.start()?;
+    }
     check_sources(plan)?;
     if started.group.is_none() {
         started.group = make_group(plan, host, undo)?;
@@ -145,12 +149,11 @@ fn meanwhile(
         }
     };
     handover::give(hand, started.group.as_ref(), &trees, laid.as_ref()).map_err(handshake)?;
-    if plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_))) {
-        let authority =
-            sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
-        handover::give_authority(hand, &authority).map_err(handshake)?;
+    if !opens_tls {
+        return sidecar.start();
     }
-    Ok(())
+    let authority = sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
+    handover::give_authority(hand, &authority).map_err(handshake)
 }
 
 /// Makes the control group, its undo noted first.
