@@ -38,6 +38,8 @@ struct Asker {
 /// Serves a UDP socket until it fails.
 pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()> {
     let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+    // Its room is sixty kilobytes, and many a command asks nothing.
+    socket.readable().await?;
     let mut buffers = vec![[0u8; QUESTION]; BATCH];
     let mut headers: MultiHeaders<SockaddrIn6> =
         MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
