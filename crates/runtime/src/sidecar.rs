@@ -159,6 +159,8 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         gate.close();
         return Ok(());
     };
+    // They are taken apart as this process ends, after its last word. It could not enter them: it has neither the right nor the call.
+    let _mounts = set.mounts;
     let listeners = Listeners {
         transparent: set.transparent,
         forward: set.forward,

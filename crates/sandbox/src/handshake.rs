@@ -26,6 +26,8 @@ pub struct ListenerSet {
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
+    /// The sandbox's mounts, to be held and not served: they go with the last who has them.
+    pub mounts: Option<OwnedFd>,
 }
 
 impl ListenerSet {
@@ -41,6 +43,7 @@ impl ListenerSet {
             (b's', &self.gateway_socket),
             (b'u', &self.dns_udp),
             (b'd', &self.dns_tcp),
+            (b'm', &self.mounts),
         ];
         let present: Vec<_> =
             all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
@@ -68,6 +71,7 @@ pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSe
             b'g' => &mut set.gateway,
             b's' => &mut set.gateway_socket,
             b'u' => &mut set.dns_udp,
+            b'm' => &mut set.mounts,
             _ => &mut set.dns_tcp,
         };
         *slot = Some(fd);

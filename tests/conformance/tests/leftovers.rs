@@ -1,7 +1,9 @@
 //! Promise: nothing is left behind: after exit, timeout, cancel, and `kill -9` of the command line.
 //! DESIGN §4, §10; S3.17, S3.18; L01, L09, L11.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use lockgate_conformance::{
@@ -68,6 +70,36 @@ fn nothing_is_left_after_any_end() {
             scope.spawn(move || nothing_is_left_after(signal));
         }
     });
+}
+
+// What was mounted inside is taken apart after a run has ended, but soon.
+#[test]
+fn a_file_system_that_was_shown_can_be_unmounted_afterwards() {
+    // Only who may mount can tell, and an engine does not see what is mounted here.
+    let is_engine = matches!(Backend::isolated(), Backend::Docker | Backend::Podman);
+    if is_engine || !ready(&[Needs::Linux, Needs::Root]) {
+        return;
+    }
+    const SCRIPT: &str = r#"
+        mount -t tmpfs none "$FOLDER"
+        cd "$FOLDER"
+        "$@" sh -c 'echo >began; while [ ! -e over ]; do sleep 0.05; done' &
+        tries=0
+        while [ ! -e began ]; do tries=$((tries + 1)); [ $tries -lt 200 ]; sleep 0.05; done
+        rm began
+        cd /
+        ! umount "$FOLDER" 2>/dev/null || exit 3
+        echo >"$FOLDER/over"
+        wait $!
+        tries=0
+        until umount "$FOLDER" 2>/dev/null; do tries=$((tries + 1)); [ $tries -lt 40 ]; sleep 0.05; done"#;
+    let bench = Bench::new();
+    let words = bench.run(Backend::isolated()).words(Vec::<OsString>::new());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-euc", SCRIPT, "sh"]).args(words);
+    command.env("FOLDER", bench.workspace()).env("XDG_STATE_HOME", bench.state());
+    let output = command.output().expect("`unshare` of util-linux");
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
 fn nothing_is_left_after(signal: &str) {

@@ -7,6 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use sys::network::{self, Messages};
 use sys::{listener, nftables};
 
@@ -25,7 +26,8 @@ pub(super) fn wire() -> io::Result<()> {
     nftables::lead_all_to(TRANSPARENT_PORT)
 }
 
-/// Binds the listeners, one of them in the root, and hands them to the sidecar.
+/// Binds the listeners, one of them in the root, and hands them to the sidecar, with a hold on the mounts: the kernel takes half a
+/// millisecond to take them apart, and init, for whose end the parent may wait, does not have to.
 pub(super) fn hand_out_listeners(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let listeners = ListenerSet {
         transparent: Some(listener::tcp_for_any_address(TRANSPARENT_PORT)?),
@@ -35,6 +37,7 @@ pub(super) fn hand_out_listeners(root: &Root, sidecar: BorrowedFd<'_>) -> io::Re
         gateway_socket: Some(root.listen(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
         dns_tcp: Some(listener::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DNS_PORT)))?),
+        mounts: Some(rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
     };
     listeners.send(sidecar)
 }
