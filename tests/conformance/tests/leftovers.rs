@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use lockgate_conformance::{
@@ -81,25 +80,27 @@ fn a_file_system_that_was_shown_can_be_unmounted_afterwards() {
         return;
     }
     const SCRIPT: &str = r#"
-        mount -t tmpfs none "$FOLDER"
-        cd "$FOLDER"
-        "$@" sh -c 'echo >began; while [ ! -e over ]; do sleep 0.05; done' &
+        mount -t tmpfs none "$1"
+        cd "$1"
+        folder=$1
+        shift
+        "$@" &
         tries=0
-        while [ ! -e began ]; do tries=$((tries + 1)); [ $tries -lt 200 ]; sleep 0.05; done
-        rm began
+        until [ -e began ]; do tries=$((tries + 1)); [ $tries -lt 200 ]; sleep 0.05; done
         cd /
-        ! umount "$FOLDER" 2>/dev/null || exit 3
-        echo >"$FOLDER/over"
+        ! umount "$folder" 2>/dev/null || exit 3
+        echo >"$folder/over"
         wait $!
         tries=0
-        until umount "$FOLDER" 2>/dev/null; do tries=$((tries + 1)); [ $tries -lt 40 ]; sleep 0.05; done"#;
+        until umount "$folder" 2>/dev/null; do tries=$((tries + 1)); [ $tries -lt 40 ]; sleep 0.05; done"#;
+    const COMMAND: &str = "echo >began; until [ -e over ]; do sleep 0.05; done";
     let bench = Bench::new();
-    let words = bench.run(Backend::isolated()).words(Vec::<OsString>::new());
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-euc", SCRIPT, "sh"]).args(words);
-    command.env("FOLDER", bench.workspace()).env("XDG_STATE_HOME", bench.state());
-    let output = command.output().expect("`unshare` of util-linux");
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let folder = bench.workspace();
+    let mut behind: Vec<OsString> =
+        ["unshare", "--mount", "--propagation", "private", "sh", "-euc", SCRIPT, "sh"].map(Into::into).into();
+    behind.push(folder.into());
+    let ended = bench.run(Backend::isolated()).behind(behind).command(["sh", "-c", COMMAND]);
+    assert!(ended.code == 0, "{ended}");
 }
 
 fn nothing_is_left_after(signal: &str) {
