@@ -87,7 +87,6 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         }
         maker.carry_out(step).map_err(|cause| Failure { step: step.to_string(), cause })?;
     }
-    maker.take_over()?;
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
 }
@@ -138,7 +137,8 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
         | Step::Show(_)
         | Step::ShowUnder { .. }
         | Step::Copy(..) => plan.identity.own,
-        Step::Protect | Step::TrustAuthority(_) | Step::JoinLink => true,
+        // The control group is entered while there is still the right to, whatever is shown.
+        Step::Protect | Step::TrustAuthority(_) | Step::JoinLink | Step::DropPrivileges => true,
         _ => false,
     }
 }
