@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sys::descriptor;
 
-/// The sockets the sidecar serves: bound where the command can reach them.
+/// What init gives the sidecar: the sockets it serves, bound where the command can reach them, and what it holds.
 #[derive(Debug, Default)]
 pub struct ListenerSet {
     /// Redirected TCP connections.

@@ -25,6 +25,8 @@ const SCRIPT: &str = "crates/cli/start.ld";
 /// What is followed, the commonest first: a start as it is, and one with a credential.
 const STARTS: [&[&str]; 2] =
     [&["run", "--", "/bin/true"], &["run", "--provider", "anthropic", "--", "/bin/true"]];
+/// Where a user's own settings would be found; what is followed has a home of its own.
+const VARIABLES: [&str; 3] = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"];
 /// Below this something is wrong with what was followed, or with the map: a start runs more than a thousand.
 const FEWEST: usize = 500;
 
@@ -99,9 +101,6 @@ fn give_a_key(lockgate: &Path, home: &Path) -> Result<()> {
     let command = Bounded::new(&lockgate.to_string_lossy(), &args, Duration::from_secs(30));
     VARIABLES.iter().fold(command, |command, name| command.without_env(name)).env("HOME", home).run()
 }
-
-/// Where a user's own settings would be found; what is followed has a home of its own.
-const VARIABLES: [&str; 3] = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"];
 
 #[cfg(test)]
 mod tests {

@@ -125,6 +125,7 @@ pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Resu
         gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(names_udp),
         dns_tcp: Some(names_tcp),
+        // Nobody holds them beside init: they are taken apart as it ends.
         mounts: None,
     };
     listeners.send(sidecar)

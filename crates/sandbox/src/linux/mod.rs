@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! parent ── clone(user, pid) ──► init: maps, unshare (what was not made ahead), private root
-//!    │ meanwhile: control group,   │
-//!    │ held names, owners          │
-//!    └────────── handover ────────►│ workspace, network ── listeners ──► sidecar
-//!    ▲                             │◄───────────────── ready ───────────────┘
+//!    │ meanwhile: control group,   │ network ── listeners, mounts ──► sidecar
+//!    │ held names, owners, sidecar │                                     │
+//!    └────────── handover ────────►│ workspace, walls                    │
+//!    ▲                             │◄─────────────── ready ──────────────┘
 //!    └────────── events ───────────┤ spawn
 //!                                  └──► command
 //! ```
