@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
 use sys::{descriptor, signal};
 
-use crate::docker::network::RunNetwork;
+use crate::run_network::RunNetwork;
 
 /// How many lines one init serves.
 const MOST_LINES: usize = 64;

@@ -24,6 +24,7 @@ mod process;
 mod protect;
 mod reap;
 mod regular;
+mod run_network;
 mod seccomp;
 mod setup;
 mod source;
@@ -43,10 +44,9 @@ pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward,
-    RunNetwork, UNTAKEN, Visit, accepts, examine_engine, find_engine, frame, is_beside_sidecars,
-    is_of_sidecars, live_inside, outward, read_accounts, receive_line, refuse_hidden_sources,
-    refuse_unreachable, start as start_docker, wire_run_network,
+    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward, UNTAKEN,
+    accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, live_inside, outward,
+    read_accounts, refuse_hidden_sources, refuse_unreachable, start as start_docker, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;
@@ -67,6 +67,7 @@ pub use plan::{Plan, plan};
 pub use process::start as start_process;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
+pub use run_network::{RunNetwork, Visit, receive_line};
 pub use started::{Lines, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};

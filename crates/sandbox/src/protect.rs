@@ -1,8 +1,9 @@
 //! Protected paths: what the host would later execute or trust is read-only inside, whether it is there or not.
 //!
-//! A name that is not there is held on the host for as long as the run lasts (`hold`), by a placeholder that the last of several
-//! runs takes away (`placeholder`), and that comes from a stock where there is one (`stock`).
+//! A name that is not there is held on the host for as long as the run lasts: which ones (`hold`), one of them (`held`), by what
+//! (`placeholder`), and where that comes from and goes to (`stock`).
 
+mod held;
 mod hold;
 mod links;
 mod placeholder;
@@ -19,10 +20,10 @@ use policy::MountMode;
 use rustix::fs::{AtFlags, FileType};
 use sys::mount::{self, Depth, Flags};
 
+pub(crate) use self::held::{HeldName, release};
 pub(crate) use self::hold::hold_absent;
 use self::links::refuse_links;
 use self::placeholder::is_placeholder;
-pub(crate) use self::placeholder::{Placeholder, release};
 pub(crate) use self::stock::Stock;
 use crate::error::Error;
 use crate::source;

@@ -12,12 +12,12 @@ use sys::cgroup::{Group, Usage};
 use sys::descriptor;
 use sys::process::{Child, Exit};
 
-use crate::docker::network::Visit;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake;
 use crate::launch::Stdio;
 use crate::linux::ahead::Ahead;
+use crate::run_network::Visit;
 use crate::vigil::Vigil;
 
 /// What a sandbox's init is given from outside, beside its plan.

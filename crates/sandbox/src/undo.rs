@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
-use crate::protect::{Placeholder, Stock};
+use crate::protect::{HeldName, Stock};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct UndoLog {
     /// Where placeholders come from and go to.
     pub(crate) stock: Stock,
     /// Those that this run holds, and locks.
-    pub(crate) held: Vec<Placeholder>,
+    pub(crate) held: Vec<HeldName>,
 }
 
 /// Whose things are given back.

@@ -20,6 +20,7 @@ mod run_name;
 pub(crate) mod runs;
 pub(crate) mod sidecar;
 mod spec;
+mod url;
 pub(crate) mod version;
 
 use sandbox::Caller;

@@ -1,6 +1,6 @@
 //! `lockgate policy`: what a run may do, without running anything.
 
-use policy::{Policy as Rules, Port};
+use policy::Policy as Rules;
 
 use super::spec::settings;
 use super::{policy_check, policy_edit, policy_explain};
@@ -69,14 +69,4 @@ fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {
     output::data(&output::plain(&format!("{effect:<6} {reach:<48}  {name}")))
-}
-
-/// A URL; of a host with or without a port, the one that would be asked for.
-pub(super) fn whole(text: &str) -> String {
-    if text.contains("://") { text.to_owned() } else { format!("{}://{text}/", scheme_of(text)) }
-}
-
-fn scheme_of(text: &str) -> &'static str {
-    let port = text.rsplit_once(':').and_then(|(_, port)| Port::parse(port));
-    if port.is_some_and(|p| p.number() == 80) { "http" } else { "https" }
 }

@@ -9,8 +9,8 @@ use policy::{Guard, Method, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::hint;
-use super::policy::whole;
 use super::spec::settings;
+use super::url::whole;
 use crate::arguments::{PolicyCheck, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;

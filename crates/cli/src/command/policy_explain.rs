@@ -3,8 +3,8 @@
 use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
 use serde::Serialize;
 
-use super::policy::whole;
 use super::spec::settings;
+use super::url::whole;
 use super::{hint, policy_check};
 use crate::arguments::Spec;
 use crate::exit::{Done, Usage};

@@ -10,6 +10,7 @@ mod answer;
 mod capability;
 mod chunk;
 mod doors;
+mod early;
 mod fields;
 mod filter;
 mod forward;

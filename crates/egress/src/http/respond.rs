@@ -9,12 +9,13 @@ use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
 use super::answer::Answer;
+use super::early::Early;
 use super::filter::{Filter, Unsearchable, is_packed};
 use super::head::BodyLength;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::problem::After;
-use super::response::{ResponseBody, ResponseHead};
+use super::response::ResponseBody;
 use super::stream::AgentWriter;
 use super::upstream::{self, Arrived, Coming};
 use crate::credentials::Held;
@@ -68,33 +69,6 @@ pub(super) enum Failure {
     Broken(io::Error),
     /// A guard refuses it.
     Denied(Denial),
-}
-
-/// What the agent hears before the answer, and whether it still listens.
-pub(super) struct Early<'a, 'b> {
-    answer: &'b mut Answer<'a>,
-    needles: Option<&'b Needles>,
-}
-
-impl<'a, 'b> Early<'a, 'b> {
-    pub(super) fn of(answer: &'b mut Answer<'a>, needles: Option<&'b Needles>) -> Self {
-        Self { answer, needles }
-    }
-
-    /// Passes an answer before the answer on, searched like one.
-    pub(super) async fn pass_on(&mut self, mut head: ResponseHead) -> io::Result<()> {
-        head.fields.leave_hop();
-        if let Some(needles) = self.needles {
-            let mut length = ResponseBody::Framed(BodyLength::None);
-            Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
-        }
-        self.answer.interim(&head).await
-    }
-
-    /// Ends when the agent wants no answer any more.
-    pub(super) async fn given_up(&mut self) -> io::Error {
-        self.answer.given_up().await
-    }
 }
 
 /// Passes an answer on.

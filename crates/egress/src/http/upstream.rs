@@ -10,11 +10,11 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use policy::Scheme;
 
+use super::early::Early;
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
 use super::outgoing::{Frame, Outgoing};
-use super::respond::Early;
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
 use super::{chunk, version2};
 use crate::exchange::{Exchange, Ready};

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::container::BINARY;
-use super::network::RunNetwork;
 use crate::launch::Launch;
 use crate::plan::Plan;
+use crate::run_network::RunNetwork;
 
 /// The words by which our binary knows what it is.
 const INSIDE_ACCEPTS: &str = "engine-accepts";

@@ -13,11 +13,11 @@ use super::attached::{Attached, Ended, carry};
 use super::container;
 use super::engine::Engine;
 use super::names::sidecar_name;
-use super::network::{RunNetwork, Visit};
 use super::prepare::Own;
 use crate::event::Failure;
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
+use crate::run_network::{RunNetwork, Visit};
 
 /// The containers of a run, by name or by id: all that is to be taken away at its end.
 pub(super) type Held = RefCell<Vec<String>>;

@@ -6,11 +6,11 @@ use tokio::sync::oneshot::Receiver;
 use super::attached::Attached;
 use super::engine::Engine;
 use super::given::{Given, agent_name};
-use super::network::RunNetwork;
 use super::prepare::Own;
 use super::{container, overlay};
 use crate::event::Failure;
 use crate::plan::engine::Maker;
+use crate::run_network::RunNetwork;
 
 /// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
 pub(super) async fn start(

@@ -14,10 +14,10 @@ use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::engine::endpoint;
 use super::names::{EGRESS, LABEL_VERSION, labels, network_name};
-use super::network::RunNetwork;
 use super::{overlay, pool, published};
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
+use crate::run_network::RunNetwork;
 use crate::step::{Source, Step, Visible};
 
 /// A path that is shown once more, and how it may be used.

@@ -16,11 +16,11 @@ use futures_util::StreamExt;
 use policy::RunId;
 
 use super::names::{ALL, LABEL_RUN, network_name, of_label};
-use super::network::Visit;
 use super::podman;
 use super::said::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
 use crate::error::Error;
 use crate::plan::engine::{EngineAt, Maker};
+use crate::run_network::Visit;
 
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
 const PATIENCE: u64 = 60;

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
 use super::said::told;
-use super::{podman, pool, prepare, socket};
+use super::{podman, pool, prepare};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
 use crate::error::Error;
-use crate::plan::engine::{EngineAt, Maker};
+use crate::plan::engine::{EngineAt, Maker, socket};
 
 /// The group of all of it.
 const GROUP: &str = "backends";

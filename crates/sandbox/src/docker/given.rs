@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 
 use super::container::Protected;
 use super::inside::Shown;
-use super::network::Visit;
 use super::turn::Turns;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::EngineAt;
+use crate::run_network::Visit;
 
 /// What a keeper is given.
 pub(super) struct Given<'a> {

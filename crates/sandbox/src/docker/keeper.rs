@@ -28,7 +28,6 @@ use super::given::{Given, agent_name};
 use super::held::Asked;
 use super::inside::Brief;
 use super::names::{network_name, sidecar_name};
-use super::network::{RunNetwork, send_line};
 use super::remover::Remover;
 use super::replenish::Filler;
 use super::said::told;
@@ -41,6 +40,7 @@ use crate::inlet::tell_network;
 use crate::launch::Launch;
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
+use crate::run_network::{RunNetwork, send_line};
 use crate::started::BEHIND;
 use crate::step::{Step, Visible};
 

@@ -28,7 +28,6 @@ mod keeper;
 mod line;
 mod listed;
 mod names;
-pub(crate) mod network;
 mod networks;
 mod overlaid;
 mod overlay;
@@ -67,7 +66,6 @@ use self::given::Given;
 use self::inside::Shown;
 pub use self::inside::live_inside;
 pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
-pub use self::network::{RunNetwork, Visit, receive_line};
 pub use self::pool::UNTAKEN;
 pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
@@ -81,14 +79,13 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
-use crate::plan::engine::{EngineRun, Maker};
+use crate::plan::engine::{EngineRun, Maker, socket};
+use crate::run_network::Visit;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
 
-/// Where an engine's socket is if nobody says.
-pub(crate) const SOCKET: &str = "/var/run/docker.sock";
 /// How long an engine that is to take something away may take over its first word.
 const FIRST_WORD: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
@@ -130,23 +127,6 @@ pub fn find_engine(
         }
     });
     found.map(|found| EngineRun { turns, ..found })
-}
-
-/// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
-/// elsewhere would show something else.
-pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
-    match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
-        None => Ok(SOCKET.into()),
-        Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
-            Some(path) => Ok(path.into()),
-            None => Err(Error::Refused {
-                what: format!(
-                    "DOCKER_HOST is `{host}`, and only an engine on this machine can show a workspace"
-                ),
-                remedy: Some("name its socket: DOCKER_HOST=unix:///var/run/docker.sock".into()),
-            }),
-        },
-    }
 }
 
 /// Takes away whatever an engine has of a run. What is gone is no error.

@@ -7,11 +7,11 @@ use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
 use super::engine::{Engine, PAUSES};
 use super::names::{EGRESS, labels, network_name, own_label};
-use super::network::{NETWORKS, RunNetwork};
 use super::said::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
 use super::{podman, pool};
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
+use crate::run_network::{NETWORKS, RunNetwork};
 
 impl Engine {
     /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).

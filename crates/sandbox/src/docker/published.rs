@@ -10,10 +10,10 @@ use policy::Inbound;
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::network::RunNetwork;
 use super::said::told;
 use crate::error::Error;
 use crate::plan::engine::EngineAt;
+use crate::run_network::RunNetwork;
 
 /// What is asked for on the sidecar's container: on loopback where only this machine may connect. IPv6 is not asked for: an
 /// engine passes it on from an address of its own, so that nobody could tell who connects.

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use sys::{listener, network, nftables};
 
-use super::network::RunNetwork;
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, TRANSPARENT_PORT};
+use crate::run_network::RunNetwork;
 
 /// Wires the calling process's network, and binds what the sidecar serves.
 ///

@@ -5,6 +5,12 @@ use std::path::{Path, PathBuf};
 use policy::{Inbound, Port};
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Caller;
+use crate::error::Error;
+
+/// Where an engine's socket is if nobody says.
+pub(crate) const SOCKET: &str = "/var/run/docker.sock";
+
 /// What parts the options of a mount, or stands for something else in them: to the kernel, to an engine, to mount(8).
 const NOT_IN_OPTIONS: &[char] = &[',', ':', '\\', '"'];
 
@@ -127,6 +133,23 @@ impl EngineImage {
     pub(crate) fn account(&self) -> Option<(u32, u32)> {
         let (uid, gid) = self.ids.filter(|(uid, _)| *uid != 0)?;
         Some((uid, if gid == 0 { uid } else { gid }))
+    }
+}
+
+/// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
+/// elsewhere would show something else.
+pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
+    match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
+        None => Ok(SOCKET.into()),
+        Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
+            Some(path) => Ok(path.into()),
+            None => Err(Error::Refused {
+                what: format!(
+                    "DOCKER_HOST is `{host}`, and only an engine on this machine can show a workspace"
+                ),
+                remedy: Some("name its socket: DOCKER_HOST=unix:///var/run/docker.sock".into()),
+            }),
+        },
     }
 }
 

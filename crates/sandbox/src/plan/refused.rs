@@ -4,19 +4,19 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::Plan;
+use super::engine::{self, SOCKET};
 use crate::caller::Caller;
-use crate::docker;
 use crate::error::Error;
 
 /// Where engines usually listen, beside where the caller's own is said to.
-const USUAL: [&str; 3] = [docker::SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
+const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
 /// And below the directory of a session, where they are without root.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
 
 /// Refuses a plan that shows an engine's socket, or may show a second name of it.
 pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
-    let named = known.or_else(|| docker::socket(caller).ok());
+    let named = known.or_else(|| engine::socket(caller).ok());
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
     let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
     for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {

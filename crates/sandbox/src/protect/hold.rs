@@ -8,8 +8,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
+use super::held::{self, HeldName};
 use super::links::refuse_links;
-use super::placeholder::{self, Kind, Place, Placeholder, is_placeholder};
+use super::placeholder::{self, Kind, Place, is_placeholder};
 use super::{Row, WhenAbsent, refuse_repository_inside, rows_in, rows_there};
 use crate::error::Error;
 use crate::source;
@@ -29,7 +30,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     for row in free {
         let path = workspace.join(row.path);
         let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
-        undo.held.extend(locked.map(|(parent, opened)| Placeholder { path, parent, opened }));
+        undo.held.extend(locked.map(|(parent, opened)| HeldName { path, parent, opened }));
     }
     let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path.to_path_buf()).collect();
     Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| Error::Refused {
@@ -47,8 +48,8 @@ fn hold(
     let Some(name) = row.path.file_name() else { return Ok(None) };
     let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
     let place = Place { parent: &parent, name, kind: kind(row.when_absent), owner };
-    let held = placeholder::hold(&place, &mut undo.stock)?;
-    Ok(held.map(|opened| (parent, opened)))
+    let opened = held::hold(&place, &mut undo.stock)?;
+    Ok(opened.map(|opened| (parent, opened)))
 }
 
 fn unheld(path: &Path, errno: Errno) -> Error {

@@ -49,17 +49,17 @@ impl RunNetwork {
     }
 
     /// This machine's own address there, where the engine gives it one.
-    pub(super) fn gateway(self) -> Ipv4Addr {
+    pub(crate) fn gateway(self) -> Ipv4Addr {
         self.at(GATEWAY)
     }
 
     /// Whether an address is one of its own.
-    pub(super) fn holds(self, address: Ipv4Addr) -> bool {
+    pub(crate) fn holds(self, address: Ipv4Addr) -> bool {
         u32::from(address) & !0xff == u32::from(self.at(0))
     }
 
     /// Whether somebody can be there: neither the network itself, nor this machine, nor all of them.
-    pub(super) fn has_place(self, address: Ipv4Addr) -> bool {
+    pub(crate) fn has_place(self, address: Ipv4Addr) -> bool {
         self.holds(address) && ![self.at(0), self.gateway(), self.at(255)].contains(&address)
     }
 
@@ -124,13 +124,13 @@ pub struct Visit {
 
 impl Visit {
     /// The address of the one who visits.
-    pub(super) fn address(&self) -> Ipv4Addr {
+    pub(crate) fn address(&self) -> Ipv4Addr {
         self.network.visitor(self.turn)
     }
 }
 
 /// The keeper's side: hands over the line to a sidecar, and tells the network it is to serve.
-pub(super) fn send_line(socket: BorrowedFd<'_>, line: &OwnedFd, network: RunNetwork) -> io::Result<()> {
+pub(crate) fn send_line(socket: BorrowedFd<'_>, line: &OwnedFd, network: RunNetwork) -> io::Result<()> {
     descriptor::send(socket, &network.0.to_le_bytes(), &[line.as_fd()])
 }
 
