@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::container::BINARY;
+use super::names::BINARY;
 use crate::launch::Launch;
 use crate::plan::Plan;
 use crate::run_network::RunNetwork;

@@ -12,9 +12,9 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
-use super::container::{self, BINARY};
+use super::container;
 use super::engine::Engine;
-use super::names::{ACCOUNTS, own_label};
+use super::names::{ACCOUNTS, BINARY, own_label};
 use super::replenish::uuid;
 use super::said::{NOT_FOUND, status, told};
 use crate::error::Error;

@@ -13,8 +13,8 @@ use bollard::models::{
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::engine::endpoint;
-use super::names::{EGRESS, LABEL_VERSION, labels, network_name};
-use super::{overlay, pool, published};
+use super::names::{BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, labels, network_name};
+use super::{overlay, published};
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 use crate::run_network::RunNetwork;
@@ -23,9 +23,6 @@ use crate::step::{Source, Step, Visible};
 /// A path that is shown once more, and how it may be used.
 pub(super) type Protected = (PathBuf, MountMode);
 
-/// Where the volume with our own binary is shown, and the binary in it.
-pub(super) const OWN: &str = "/.lockgate";
-pub(super) const BINARY: &str = "/.lockgate/lockgate";
 /// Where what is copied is shown until it is.
 pub(super) const COPIES: &str = "/.lockgate-copies";
 /// Where the run's authority lies.
@@ -88,11 +85,11 @@ fn nothing_of_the_image(plan: &Plan) -> Vec<String> {
 
 /// The container of a sidecar that waits for a run: the same but for where it is, and that nobody has to take it away.
 pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
-    let labels = [(pool::LABEL, "1"), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
+    let labels = [(LABEL_POOL, "1"), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut member = any_sidecar(image, volume, labels);
     if let Some(host) = &mut member.host_config {
-        host.network_mode = Some(pool::NETWORK.into());
+        host.network_mode = Some(POOL_NETWORK.into());
         host.auto_remove = Some(true);
     }
     member
@@ -409,9 +406,9 @@ mod tests {
     fn one_that_waits_is_any_sidecar_and_nobodys() {
         let (mut waits, run) = (member("i", "v"), sidecar(&plan(), "i", "v", &[]));
         let labels = waits.labels.take().unwrap();
-        assert!(labels.contains_key(pool::LABEL) && !labels.contains_key(crate::docker::names::LABEL_RUN));
+        assert!(labels.contains_key(LABEL_POOL) && !labels.contains_key(crate::docker::names::LABEL_RUN));
         let host = waits.host_config.as_mut().unwrap();
-        assert_eq!(host.network_mode.replace(EGRESS.into()).as_deref(), Some(pool::NETWORK)); // S0.43
+        assert_eq!(host.network_mode.replace(EGRESS.into()).as_deref(), Some(POOL_NETWORK)); // S0.43
         assert_eq!(host.auto_remove.replace(false), Some(true));
         assert_eq!(waits, ContainerCreateBody { labels: None, ..run });
     }

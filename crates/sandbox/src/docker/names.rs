@@ -9,6 +9,8 @@ use crate::plan::Plan;
 /// What everything of ours at an engine is labelled with. S3.16
 pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
 pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
+/// And a member of the pool.
+pub(super) const LABEL_POOL: &str = "dev.lockgate.pool";
 /// What the name of every container of ours begins with; of one in the pool, and of one whose image is looked into. S1.7
 pub(super) const ALL: &str = "lockgate-";
 pub(super) const POOLED: &str = "lockgate-sidecar-pool-";
@@ -17,6 +19,12 @@ pub(super) const ACCOUNTS: &str = "lockgate-accounts-";
 const LABEL_THEIRS: &str = "dev.lockgate.label.";
 /// The network by which sidecars reach the outside. S0.18
 pub(crate) const EGRESS: &str = "lockgate-egress";
+/// The one in which members of the pool are until they are taken. S0.43
+pub(super) const POOL_NETWORK: &str = "lockgate-sidecar-pool";
+
+/// Where the volume with our own binary is shown, and the binary in it.
+pub(super) const OWN: &str = "/.lockgate";
+pub(super) const BINARY: &str = "/.lockgate/lockgate";
 
 /// The name of a run's network. S0.14
 pub(crate) fn network_name(run: &RunId) -> String {

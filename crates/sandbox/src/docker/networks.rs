@@ -6,9 +6,9 @@ use std::time::Duration;
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
 use super::engine::{Engine, PAUSES};
-use super::names::{EGRESS, labels, network_name, own_label};
+use super::names::{EGRESS, POOL_NETWORK, labels, network_name, own_label};
+use super::podman;
 use super::said::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
-use super::{podman, pool};
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
 use crate::run_network::{NETWORKS, RunNetwork};
@@ -77,7 +77,7 @@ impl Engine {
 
     /// The network of sidecars that wait: nothing on it reaches this machine, others, or each other.
     pub(super) async fn make_pool_network(&self) -> Result<(), String> {
-        let (name, network) = (pool::NETWORK, RunNetwork::of_pool());
+        let (name, network) = (POOL_NETWORK, RunNetwork::of_pool());
         let apart = [("enable_icc", "false")];
         self.make_once(name, || self.make_internal(name, network, &apart, own_label())).await
     }

@@ -22,16 +22,12 @@ use tokio::io::AsyncWriteExt;
 use super::attached::{Attached, next_output};
 use super::engine::{Engine, endpoint_named};
 use super::line::{Channel, Frames, frame};
-use super::names::{EGRESS, POOLED};
+use super::names::{EGRESS, LABEL_POOL, POOL_NETWORK, POOLED};
 use super::prepare::Own;
 use super::said::told;
 use crate::caller::Caller;
 use crate::error::Error;
 
-/// What a member is labelled with.
-pub(super) const LABEL: &str = "dev.lockgate.pool";
-/// Where members are until they are taken. S0.43
-pub(super) const NETWORK: &str = "lockgate-sidecar-pool";
 /// Who says how many there are to be. S0.42
 const VARIABLE: &str = "SIDECAR_POOL_SIZE";
 const DEFAULT: usize = 2;
@@ -84,7 +80,7 @@ impl Member {
 
     /// Whether no run has it yet.
     pub(super) fn is_untaken(&self) -> bool {
-        self.networks.iter().all(|name| name == NETWORK)
+        self.networks.iter().all(|name| name == POOL_NETWORK)
     }
 
     /// Whether it is of this very build.
@@ -110,7 +106,7 @@ impl Engine {
     /// All that are there.
     pub(super) async fn members(&self) -> Result<Vec<Member>, bollard::errors::Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let found = self.labelled(LABEL, POOLED).await?;
+        let found = self.labelled(LABEL_POOL, POOLED).await?;
         Ok(found.into_iter().filter_map(|summary| Member::of(summary, now)).collect())
     }
 
@@ -184,7 +180,7 @@ impl Engine {
     /// Takes a member off the network of those that wait.
     async fn leave_pool(&self, id: &str) -> Result<(), String> {
         let request = NetworkDisconnectRequest { container: id.to_owned(), force: Some(true) };
-        self.api.disconnect_network(NETWORK, request).await.map_err(|error| told(&error))
+        self.api.disconnect_network(POOL_NETWORK, request).await.map_err(|error| told(&error))
     }
 }
 
@@ -219,21 +215,21 @@ mod tests {
             age,
             networks: networks.iter().map(|name| (*name).to_owned()).collect(),
         };
-        assert!(member("sha256:1", State::RUNNING, 539, &[NETWORK]).can_be_taken(&own));
+        assert!(member("sha256:1", State::RUNNING, 539, &[POOL_NETWORK]).can_be_taken(&own));
         for other in [
-            member("sha256:2", State::RUNNING, 1, &[NETWORK]),
-            member("sha256:1", State::CREATED, 1, &[NETWORK]),
-            member("sha256:1", State::RUNNING, 541, &[NETWORK]),
-            member("sha256:1", State::RUNNING, -1, &[NETWORK]),
-            member("sha256:1", State::RUNNING, 1, &[NETWORK, EGRESS]),
+            member("sha256:2", State::RUNNING, 1, &[POOL_NETWORK]),
+            member("sha256:1", State::CREATED, 1, &[POOL_NETWORK]),
+            member("sha256:1", State::RUNNING, 541, &[POOL_NETWORK]),
+            member("sha256:1", State::RUNNING, -1, &[POOL_NETWORK]),
+            member("sha256:1", State::RUNNING, 1, &[POOL_NETWORK, EGRESS]),
             member("sha256:1", State::RUNNING, 1, &[EGRESS, "lockgate-exec-x"]),
         ] {
             assert!(!other.can_be_taken(&own));
         }
-        assert!(member("sha256:2", State::CREATED, 61, &[NETWORK]).is_left_over());
-        assert!(member("sha256:2", State::RUNNING, 661, &[NETWORK]).is_left_over());
+        assert!(member("sha256:2", State::CREATED, 61, &[POOL_NETWORK]).is_left_over());
+        assert!(member("sha256:2", State::RUNNING, 661, &[POOL_NETWORK]).is_left_over());
         // What a run has is taken away with the run.
         assert!(!member("sha256:1", State::EXITED, 9999, &[EGRESS]).is_left_over());
-        assert!(!member("sha256:1", State::CREATED, 59, &[NETWORK]).is_left_over());
+        assert!(!member("sha256:1", State::CREATED, 59, &[POOL_NETWORK]).is_left_over());
     }
 }

@@ -14,9 +14,8 @@ use bollard::query_parameters::{
 use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
 
-use super::container::BINARY;
 use super::engine::Engine;
-use super::names::LABEL_VERSION;
+use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
 use super::said::{status, told};
 use crate::plan::engine::{EngineImage, Maker};
