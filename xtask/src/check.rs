@@ -2,6 +2,7 @@
 //!
 //! A check reads and reports; it must never change a file.
 
+mod circles;
 mod code;
 mod docs;
 mod finding;
@@ -47,10 +48,11 @@ pub(crate) fn steps_of_check(workspace: &Workspace, steps: &mut Steps) -> Result
 
 fn house_rules(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
-    let findings: Vec<Finding> = [layers::check, unsafe_code::check, sizes::check, names::check, docs::check]
-        .into_iter()
-        .flat_map(|check| check(&tree))
-        .collect();
+    let findings: Vec<Finding> =
+        [layers::check, circles::check, unsafe_code::check, sizes::check, names::check, docs::check]
+            .into_iter()
+            .flat_map(|check| check(&tree))
+            .collect();
     for finding in &findings {
         eprintln!("{finding}");
     }

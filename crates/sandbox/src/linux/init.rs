@@ -17,7 +17,7 @@ use super::handover::Laid;
 use super::image::Written;
 use super::root::Root;
 use super::trust::Trust;
-use super::{Inherited, etc, handover, link, subordinate, wire};
+use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
 use crate::event::Failure;
 use crate::launch::{Launch, Stdio};
 use crate::plan::Plan;
@@ -254,7 +254,7 @@ impl<'a> Maker<'a> {
             Step::WireNetwork if self.is_wired => Ok(()),
             Step::WireNetwork => wire::wire().map_err(text),
             Step::HandOutListeners => {
-                wire::hand_out_listeners(&self.root, self.inherited.sidecar.as_fd()).map_err(text)
+                listeners::hand_out(&self.root, self.inherited.sidecar.as_fd()).map_err(text)
             }
             Step::JoinLink => {
                 let laid = self.laid.take().ok_or("the parent made no link")?;

@@ -21,6 +21,7 @@ mod init;
 mod java;
 mod layer;
 pub(crate) mod link;
+mod listeners;
 mod overlay;
 mod owners;
 mod root;

@@ -1,0 +1,193 @@
+//! Circles: no file of a crate imports one that imports it, over however many others. What two rooms need of each other belongs
+//! in a third.
+//!
+//! Only `use` at the top of a file counts, and of it what names a module: what a test imports does not. What a module imports of
+//! those inside it does not count either: it is made of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::finding::Finding;
+use super::tree::{RustFile, Tree};
+
+/// Which modules a module imports, and on which line.
+type Imports = BTreeMap<Vec<String>, BTreeMap<Vec<String>, usize>>;
+
+/// One finding for each circle of each crate.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let of_crate = |name: String| {
+        let folder = format!("crates/{name}/src/");
+        let files: BTreeMap<Vec<String>, &RustFile> = tree
+            .files
+            .iter()
+            .filter_map(|file| Some((module(file.path.strip_prefix(&folder)?)?, file)))
+            .collect();
+        circles(&files)
+    };
+    tree.packages("crates").into_iter().flat_map(of_crate).collect()
+}
+
+/// The module that a file is; nothing for the root of a crate, which only hands names on.
+fn module(path: &str) -> Option<Vec<String>> {
+    let path = Path::new(path).with_extension("");
+    let mut parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if parts.last().is_some_and(|last| last == "mod") {
+        parts.pop();
+    }
+    (!matches!(&parts[..], [] | [_] if parts.iter().all(|part| part == "lib" || part == "main")))
+        .then_some(parts)
+}
+
+fn circles(files: &BTreeMap<Vec<String>, &RustFile>) -> Vec<Finding> {
+    let mut imports: Imports =
+        files.iter().map(|(module, file)| (module.clone(), imported(module, file, files))).collect();
+    let mut found = Vec::new();
+    while let Some(ring) = imports.keys().find_map(|module| way_back(module, &imports)) {
+        let (first, next) = (&ring[0], &ring[1 % ring.len()]);
+        let line = imports[first][next];
+        let names: Vec<String> = ring.iter().map(|module| module.join("::")).collect();
+        let what = format!("`{}` imports itself in a circle: {}", names[0], names.join(" -> "));
+        found.push(Finding::new(
+            &files[first].path,
+            line,
+            what,
+            "give what they need of each other a file of its own",
+        ));
+        // Each circle is told once, by whoever comes first in it.
+        let first = first.clone();
+        imports.remove(&first);
+        for modules in imports.values_mut() {
+            modules.remove(&first);
+        }
+    }
+    found
+}
+
+/// The shortest way from a module back to itself.
+fn way_back(start: &[String], imports: &Imports) -> Option<Vec<Vec<String>>> {
+    let mut seen = BTreeSet::new();
+    let mut ways = std::collections::VecDeque::from([vec![start.to_vec()]]);
+    while let Some(way) = ways.pop_front() {
+        for next in imports.get(way.last()?).into_iter().flat_map(BTreeMap::keys) {
+            if next == start {
+                return Some(way);
+            }
+            if seen.insert(next.clone()) {
+                ways.push_back([way.clone(), vec![next.clone()]].concat());
+            }
+        }
+    }
+    None
+}
+
+fn imported(
+    module: &[String],
+    file: &RustFile,
+    files: &BTreeMap<Vec<String>, &RustFile>,
+) -> BTreeMap<Vec<String>, usize> {
+    let mut found = BTreeMap::new();
+    let mut offset = 0;
+    for (number, line) in file.code.code.split('\n').enumerate() {
+        let rest = line
+            .find("use ")
+            .filter(|at| line[..*at].is_empty() || line.starts_with("pub ") || line.starts_with("pub("));
+        if let Some(at) = rest {
+            let statement = &file.code.code[offset + at + 4..];
+            let statement = &statement[..statement.find(';').unwrap_or(0)];
+            for path in expanded(statement) {
+                let target = absolute(module, &path).and_then(|path| longest(&path, files));
+                if let Some(target) = target.filter(|target| !target.starts_with(module)) {
+                    found.entry(target).or_insert(number + 1);
+                }
+            }
+        }
+        offset += line.len() + 1;
+    }
+    found
+}
+
+/// The paths of one `use`, its braces written out.
+fn expanded(statement: &str) -> Vec<String> {
+    let statement = statement.trim();
+    let Some((before, after)) = statement.split_once('{') else {
+        return vec![statement.split(" as ").next().unwrap_or_default().trim().to_owned()];
+    };
+    let mut depth = 0;
+    let inside = after.rsplit_once('}').map_or(after, |(inside, _)| inside);
+    let parts = inside.split(|letter: char| {
+        depth += match letter {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        letter == ',' && depth == 0
+    });
+    let whole = |part: &str| expanded(part).into_iter().map(|part| format!("{before}{part}"));
+    parts.filter(|part| !part.trim().is_empty()).flat_map(whole).collect()
+}
+
+/// A path of this crate from its root; nothing for another crate's.
+fn absolute(module: &[String], path: &str) -> Option<Vec<String>> {
+    let mut parts = path.split("::").map(str::trim);
+    let mut from = match parts.next()? {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module[..module.len().checked_sub(1)?].to_vec(),
+        _ => return None,
+    };
+    for part in parts {
+        match part {
+            "super" => drop(from.pop()?),
+            "self" => {}
+            part => from.push(part.to_owned()),
+        }
+    }
+    Some(from)
+}
+
+/// The file in which a path ends.
+fn longest(path: &[String], files: &BTreeMap<Vec<String>, &RustFile>) -> Option<Vec<String>> {
+    (1..=path.len()).rev().map(|end| path[..end].to_vec()).find(|module| files.contains_key(module))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::made::tree;
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let manifest = ("crates/a/Cargo.toml", "");
+        let (_folder, tree) = tree(&[&[manifest], files].concat());
+        check(&tree)
+            .into_iter()
+            .map(|finding| format!("{}:{} {}", finding.path, finding.line, finding.what))
+            .collect()
+    }
+
+    #[test]
+    fn a_circle_is_told_once_with_all_that_are_in_it() {
+        let files = [
+            ("crates/a/src/lib.rs", "mod b;\nmod c;\npub use b::B;"),
+            ("crates/a/src/b/mod.rs", "//! b\nmod d;\n\nuse std::io;\nuse crate::{\n    c::{self, C},\n};\n"),
+            ("crates/a/src/c.rs", "use crate::b::d::D as E;"),
+            ("crates/a/src/b/d.rs", "pub(crate) use super::B;"),
+        ];
+        let told = ["crates/a/src/b/mod.rs:5 `b` imports itself in a circle: b -> c -> b::d"];
+        assert_eq!(found(&files), told);
+    }
+
+    #[test]
+    fn what_is_no_circle_is_none() {
+        let files = [
+            ("crates/a/src/lib.rs", "use crate::b::B;"),
+            (
+                "crates/a/src/b.rs",
+                "use crate::c::C;\n// use crate::b::B;\nmod tests {\n    use crate::d::D;\n}",
+            ),
+            ("crates/a/src/c.rs", "use std::{fs, io};\nuse b::B;\nuse self::inner::X;\nmod inner {}"),
+            ("crates/a/src/d.rs", "use crate::b::B;"),
+            ("crates/a/src/b/e.rs", "use super::B;"),
+        ];
+        assert_eq!(found(&files), Vec::<String>::new());
+    }
+}
