@@ -244,7 +244,7 @@ pub(crate) enum Runs {
         #[arg(long)]
         json: bool,
         /// Only identifiers
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
         /// Only runs with this label; of several, with all of them
         #[arg(long = "label", value_name = "NAME=VALUE")]

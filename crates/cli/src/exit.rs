@@ -4,12 +4,15 @@ use std::process::ExitCode;
 
 use crate::output;
 
-/// The sandbox could not be made.
-const NO_SANDBOX: u8 = 125;
+/// We failed, and nobody's wish or verdict: the sandbox could not be made, or something of ours could not be read or written.
+const FAILED: u8 = 125;
 /// A signal ended it, whose number is added.
 const SIGNALLED: i32 = 128;
 /// The flags or the policy are wrong.
 const USAGE: u8 = 2;
+
+/// The answer is no, or there is nothing.
+const NOTHING: u8 = 1;
 
 /// What a command returns: its exit code, or why it could not be carried out.
 pub(crate) type Done = Result<u8, anyhow::Error>;
@@ -54,33 +57,40 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::Expose { .. }
             | runtime::Error::OrganisationBesidePlatform { .. }
             | runtime::Error::Value { .. }
-            | runtime::Error::ReadValue { .. } => USAGE,
+            | runtime::Error::ReadValue { .. }
+            | runtime::Error::Sandbox(sandbox::Error::Unknown { .. }) => USAGE,
             runtime::Error::Record { .. }
             | runtime::Error::GoesOn { .. }
             | runtime::Error::TakeOver { .. }
             | runtime::Error::WrittenBy { .. }
-            | runtime::Error::NothingKept { .. } => 1,
-            runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(NO_SANDBOX),
-            _ => NO_SANDBOX,
+            | runtime::Error::NothingKept { .. } => NOTHING,
+            runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(FAILED),
+            _ => FAILED,
         };
         return (code, error.remedy());
     }
     if let Some(usage) = error.downcast_ref::<Usage>() {
-        return (USAGE, usage.hint.clone());
+        return (usage.code, usage.hint.clone());
     }
-    (1, None)
+    (FAILED, None)
 }
 
-/// A flag whose value is wrong.
+/// What was asked cannot be done as it was said.
 #[derive(Debug)]
 pub(crate) struct Usage {
+    code: u8,
     what: String,
     hint: Option<String>,
 }
 
 impl Usage {
     pub(crate) fn error(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Self { what: what.into(), hint: Some(hint.into()) })
+        anyhow::Error::new(Self { code: USAGE, what: what.into(), hint: Some(hint.into()) })
+    }
+
+    /// It was said as it should be, and there is nothing to do it with.
+    pub(crate) fn nothing(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: Some(hint.into()) })
     }
 }
 

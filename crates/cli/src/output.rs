@@ -140,7 +140,9 @@ fn is_hidden(c: char) -> bool {
 
 /// A line of data, for people or for programs.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{}", escaped(line))
+    writeln!(std::io::stdout(), "{}", escaped(line)).map_err(|error| {
+        std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
+    })
 }
 
 /// Text of which a terminal obeys nothing: what is hidden is written as JSON writes it, to which it means the same.

@@ -172,12 +172,17 @@ fn not_a_host(text: &str, why: &str) -> PatternError {
         "a whole address goes into `url`"
     } else if text.contains('*') {
         "a wildcard is a whole first label, `*.` for one label or `**.` for many"
-    } else if text.contains('/') {
-        "an address range is not a host; name each host, or use `url` for a path"
+    } else if let Some((_, rest)) = text.split_once('/') {
+        match rest.chars().all(|c| c.is_ascii_digit()) {
+            true => "an address range is not a host; name each host",
+            false => "a path goes with a whole address, as in https://HOST/PATH/*",
+        }
+    } else if !text.is_ascii() {
+        "write its ASCII form (`xn--…`)"
     } else {
         why
     };
-    PatternError::NotAHost { text: text.escape_default().to_string(), why: hint.into() }
+    PatternError::NotAHost { text: text.escape_debug().to_string(), why: hint.into() }
 }
 
 impl fmt::Display for HostPattern {

@@ -99,8 +99,8 @@ impl Reach {
         let bad = |why: &str| at.error("url", format!("`{url}`: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("write it as https://host/path/*"))?;
         let scheme = match scheme {
-            "https" => Scheme::Https,
-            "http" => Scheme::Http,
+            _ if scheme.eq_ignore_ascii_case("https") => Scheme::Https,
+            _ if scheme.eq_ignore_ascii_case("http") => Scheme::Http,
             _ => return Err(bad("the scheme must be http or https")),
         };
         let slash = rest.find('/').unwrap_or(rest.len());

@@ -89,6 +89,9 @@ impl DenyRule {
                 methods: config.methods.as_deref(),
             },
         )?;
+        if config.reason.as_ref().is_some_and(|reason| reason.contains(char::is_control)) {
+            return Err(at.error("reason", "it is one line, without control characters"));
+        }
         Ok(Self { name, reach, reason: config.reason.clone() })
     }
 }

@@ -302,7 +302,7 @@ fn syntax(why: &str) -> Denial {
 
 /// A hostile text in a form that is safe to print: escaped, and at most 80 characters of it.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().take(80).flat_map(char::escape_default).collect()
+    text.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

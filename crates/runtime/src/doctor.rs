@@ -6,6 +6,7 @@ use sandbox::{Caller, Check, Verdict};
 
 use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
+use crate::run::refuse_unfit;
 use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory};
 
@@ -21,6 +22,7 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     checks.extend(sandbox::examine_subordinate_ids(caller));
     checks.extend(sandbox::examine_engine(caller));
     checks.push(settings(caller));
+    checks.push(workspace(caller));
     checks.push(store(caller));
     checks.push(certificates(caller));
     checks.push(clock());
@@ -28,22 +30,45 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-/// What a run here would read of its settings. A project's file is the project's: without it a run works.
+/// What a run here would read of its settings.
 fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
-    let read = |no_project| {
-        let request = SettingsRequest { no_project, ..SettingsRequest::default() };
-        StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, &state))
-    };
-    let lacks =
-        |verdict, error: Error| Check::lacks("settings", what, verdict, error.to_string(), error.remedy());
-    match read(false) {
+    match loaded(caller, false) {
         Ok(Settings { project, .. }) => {
             let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
             Check::works("settings", what, found)
         }
-        Err(error) if read(true).is_ok() => lacks(Verdict::Weaker, error),
-        Err(error) => lacks(Verdict::Missing, error),
+        Err(error) => {
+            // A project's file is the project's: without it a run works.
+            let without = loaded(caller, true).is_ok().then(|| "--no-project leaves it out".to_owned());
+            let remedy: Vec<String> = error.remedy().into_iter().chain(without).collect();
+            let remedy = (!remedy.is_empty()).then(|| remedy.join("; "));
+            Check::lacks("settings", what, Verdict::Missing, said(&error), remedy)
+        }
+    }
+}
+
+/// Whether a run here may have this folder for its workspace.
+fn workspace(caller: &Caller) -> Check {
+    let what = "this folder as a workspace";
+    let spec = loaded(caller, false).or_else(|_| loaded(caller, true)).map(|settings| settings.spec);
+    let state = StateDirectory::of(caller);
+    match spec.and_then(|spec| refuse_unfit(spec, caller, &state?)) {
+        Ok(()) => Check::works("settings", what, caller.directory.display().to_string()),
+        Err(error) => Check::lacks("settings", what, Verdict::Missing, said(&error), error.remedy()),
+    }
+}
+
+fn loaded(caller: &Caller, no_project: bool) -> Result<Settings, Error> {
+    let request = SettingsRequest { no_project, ..SettingsRequest::default() };
+    StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, &state))
+}
+
+/// An error in a sentence.
+fn said(error: &Error) -> String {
+    match error {
+        Error::Settings(error) => error.to_string(),
+        error => format!("failed to {error}"),
     }
 }
 
@@ -59,13 +84,9 @@ fn store(caller: &Caller) -> Check {
     });
     match tried {
         Ok(state) => Check::works("store", "run records and audit key", state.runs().display().to_string()),
-        Err(error) => Check::lacks(
-            "store",
-            "run records and audit key",
-            Verdict::Missing,
-            error.to_string(),
-            error.remedy(),
-        ),
+        Err(error) => {
+            Check::lacks("store", "run records and audit key", Verdict::Missing, said(&error), error.remedy())
+        }
     }
 }
 

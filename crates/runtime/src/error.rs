@@ -28,7 +28,7 @@ pub enum Error {
     #[error(transparent)]
     Settings(#[from] policy::ConfigError),
     /// The state directory cannot be used.
-    #[error("write {path}: {source}")]
+    #[error("use {path}: {source}")]
     State {
         /// The file or directory.
         path: PathBuf,
@@ -98,6 +98,14 @@ pub enum Error {
         organisation: OrganisationName,
         /// The variable that names the platform.
         platform: &'static str,
+    },
+    /// A platform is named by half.
+    #[error("ask a platform for credentials: {set} is set, and {lacks} is not")]
+    HalfPlatform {
+        /// The variable that is there.
+        set: &'static str,
+        /// The one that is not.
+        lacks: &'static str,
     },
     /// A credential cannot be given to the command by value.
     #[error("expose `{variable}`: {why}")]
@@ -248,6 +256,9 @@ impl Error {
             )),
             Self::OrganisationBesidePlatform { platform, .. } => {
                 Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
+            }
+            Self::HalfPlatform { set, lacks } => {
+                Some(format!("set {lacks} as well, or unset {set} to use a vault of this machine"))
             }
             Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
             Self::NothingKept { .. } => {

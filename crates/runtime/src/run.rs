@@ -116,6 +116,28 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     finished
 }
 
+/// Refuses a folder that no run may have for its workspace, as far as that is known without making one.
+///
+/// # Errors
+/// When it would be refused.
+pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirectory) -> Result<(), Error> {
+    // As the backend that takes nothing else along would have it.
+    let spec = RunSpec { backend: Backend::Linux, image: None, tools: Vec::new(), ..spec };
+    let (run, host) = (new_run_id()?, Host::detect());
+    let additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
+    let kept_apart = spec.workspace_mode == WorkspaceMode::Overlay;
+    let additions = match kept_apart {
+        true => {
+            let [changes, written] = state.mounted(&run)?;
+            Additions { changes: Some(changes), written: Some(written), ..additions }
+        }
+        false => additions,
+    };
+    let plan = sandbox::plan(&spec, &run, caller, &host, &additions)?;
+    refuse_own_state(&plan, state, caller)?;
+    refuse_home(&plan, caller)
+}
+
 /// What a run begins with: what was asked, what its sidecar is given for credentials, and who answers it.
 struct Supplied<'a> {
     spec: &'a RunSpec,

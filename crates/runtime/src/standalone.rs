@@ -314,8 +314,12 @@ fn provide(
     let secret =
         |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(|v| Secret::from_text(v.to_owned()));
     let mut place = Place { address: None, configure_once: secret(CONFIGURE) };
-    if let (Some(token), Some(address)) = (secret(TOKEN), caller.variable(PLATFORM)) {
-        place.address = Some((address.to_owned(), token));
+    match (secret(TOKEN), caller.variable(PLATFORM).filter(|address| !address.is_empty())) {
+        (Some(token), Some(address)) => place.address = Some((address.to_owned(), token)),
+        (None, None) => {}
+        // Credentials would come out of another vault than whoever set it believes.
+        (Some(_), None) => return Err(Error::HalfPlatform { set: TOKEN, lacks: PLATFORM }),
+        (None, Some(_)) => return Err(Error::HalfPlatform { set: PLATFORM, lacks: TOKEN }),
     }
     if place.address.is_some() || place.configure_once.is_some() {
         if let Some(organisation) = organisation.cloned() {

@@ -14,6 +14,14 @@ pub enum Error {
         /// What would help.
         remedy: Option<String>,
     },
+    /// Something was asked for by a name that nothing has.
+    #[error("plan the run: {what}")]
+    Unknown {
+        /// What there is not.
+        what: String,
+        /// What there is.
+        remedy: String,
+    },
     /// A path of the host that should enter the sandbox cannot.
     #[error("use `{path}` of the host: {why}")]
     Source {
@@ -82,6 +90,7 @@ impl Error {
     pub fn remedy(&self) -> Option<&str> {
         match self {
             Self::Refused { remedy, .. } | Self::Step { remedy, .. } => remedy.as_deref(),
+            Self::Unknown { remedy, .. } => Some(remedy),
             Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
                 ENOSYS => Some(
                     "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it is shut in \

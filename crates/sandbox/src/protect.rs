@@ -106,12 +106,12 @@ fn lies_in(path: &Path, row: &Path) -> bool {
 pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
     match open.iter().find(|path| !rows().any(|row| row.path == *path)) {
         None => Ok(()),
-        Some(unknown) => Err(Error::Refused {
+        Some(unknown) => Err(Error::Unknown {
             what: format!("`{}` is not a protected path, so it cannot be opened", unknown.display()),
-            remedy: Some(format!(
+            remedy: format!(
                 "the protected paths are {}",
                 rows().map(|row| row.path.display().to_string()).collect::<Vec<_>>().join(", ")
-            )),
+            ),
         }),
     }
 }

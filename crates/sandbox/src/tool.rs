@@ -56,13 +56,13 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
     let tools = table()?.tool;
     let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
-        return Err(Error::Refused {
-            what: format!("there is no tool `{name}`"),
-            remedy: Some(format!(
+        return Err(Error::Unknown {
+            what: format!("there is no tool `{}`", name.escape_debug()),
+            remedy: format!(
                 "{}the tools are {}; anything else can be mounted with --mount",
                 policy::did_you_mean(name, known.iter().copied()),
                 known.join(", ")
-            )),
+            ),
         });
     };
     let roots: Vec<PathBuf> = tool.paths.iter().map(|p| caller.resolve(p)).filter(|p| p.exists()).collect();

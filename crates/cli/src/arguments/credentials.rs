@@ -35,7 +35,7 @@ pub(crate) enum Creds {
         #[arg(long)]
         json: bool,
         /// Only the providers' names
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
         #[command(flatten)]
         whose: Whose,

@@ -47,7 +47,7 @@ Examples:
         #[arg(long)]
         json: bool,
         /// Only identifiers
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
     },
     /// Remove images by name, and what nothing else needs of them

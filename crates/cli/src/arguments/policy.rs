@@ -16,7 +16,7 @@ pub(crate) enum Policy {
     },
     /// Add a host to lockgate.toml
     Allow {
-        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        /// HOST, HOST:PORT, or a URL; with `*` at its end all that begins so
         #[arg(required = true)]
         targets: Vec<String>,
         #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) enum Policy {
     },
     /// Deny a host in lockgate.toml, whatever else allows it
     Deny {
-        /// HOST, HOST:PORT or a URL prefix ending in `*`
+        /// HOST, HOST:PORT, or a URL; with `*` at its end all that begins so
         #[arg(required = true)]
         targets: Vec<String>,
         /// Told to whoever hits it

@@ -171,6 +171,11 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     let mut chains: Vec<(String, PathBuf)> = Vec::new();
     if Path::new(run).is_file() {
         chains.push((String::new(), run.into()));
+    } else if run.contains('/') || Path::new(run).extension().is_some() {
+        return Err(Usage::error(
+            format!("there is no file `{}`", output::plain(run)),
+            "name a run, or the path of an audit file",
+        ));
     } else {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
@@ -279,7 +284,9 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
             format!("still open, or cut; the last {tail} records are chained but not yet signed")
         }
     };
-    let found = format!("{whose}holds: {} records, {} signatures, {end}", report.records, report.signatures);
+    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (records, signatures) = (many(report.records, "record"), many(report.signatures, "signature"));
+    let found = format!("{whose}holds: {records}, {signatures}, {end}");
     Ok(output::data(&found)?)
 }
 

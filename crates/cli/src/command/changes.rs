@@ -140,11 +140,11 @@ fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
         return Ok(all.swap_remove(at).0);
     }
     Err(match all.first() {
-        None => Usage::error(
+        None => Usage::nothing(
             "no run's changes are kept apart",
             "lockgate run --workspace-mode overlay -- CMD keeps them apart",
         ),
-        Some((run, workspace)) => Usage::error(
+        Some((run, workspace)) => Usage::nothing(
             "no changes of a run in this folder are kept apart",
             format!("{run} has some of {}: name it", output::path(workspace)),
         ),

@@ -1,6 +1,8 @@
 //! `lockgate creds` and `lockgate keys`: credentials of the person's own vault, and of those of organisations. Values go in and never
 //! come out again.
 
+use std::collections::BTreeSet;
+
 use policy::{OrganisationName, ProviderId};
 use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
 
@@ -102,14 +104,22 @@ fn show(provider: &str, form: Form, whose: Whose) -> Done {
 
 fn rm(providers: &[String], whose: Whose) -> Done {
     let vault = vault(whose)?;
-    for provider in providers {
-        let provider = named(provider)?;
-        if !vault.remove(&provider)? {
-            return Err(Usage::error(
-                format!("there is no credential for `{provider}`"),
-                format!("lockgate creds ls{}", OrganisationName::flag(vault.organisation())),
-            ));
-        }
+    let providers: BTreeSet<ProviderId> =
+        providers.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+    // All of them before the first: a name that is written wrong removes nothing.
+    let Listing { entries, failed } = vault.list()?;
+    let known = |id: &str| {
+        entries.iter().any(|entry| entry.id == id) || failed.iter().any(|(failed, _)| failed == id)
+    };
+    if let Some(unknown) = providers.iter().find(|provider| !known(provider.as_str())) {
+        return Err(Usage::error(
+            format!("there is no credential for `{unknown}`"),
+            format!("lockgate creds ls{}", OrganisationName::flag(vault.organisation())),
+        ));
+    }
+    for provider in &providers {
+        vault.remove(provider)?;
+        output::tell(&format!("removed {provider}"));
     }
     Ok(0)
 }

@@ -25,6 +25,7 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             groups.push(check.group);
         }
     }
+    let width = checks.iter().map(|check| check.what.chars().count()).max().unwrap_or_default();
     for group in groups {
         output::data(group)?;
         for check in checks.iter().filter(|c| c.group == group) {
@@ -35,7 +36,7 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             };
             // What is wrong with a project's file may have lines of it.
             let below = |text: &str| text.replace('\n', "\n      ");
-            output::data(&format!("  {mark} {:<34} {}", check.what, below(&check.detail)))?;
+            output::data(&format!("  {mark} {:<width$}  {}", check.what, below(&check.detail)))?;
             if let Some(remedy) = &check.remedy {
                 output::data(&format!("      {}", below(remedy)))?;
             }

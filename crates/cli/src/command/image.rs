@@ -47,7 +47,8 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
                 Some(path) => {
                     let text = std::fs::read(&path)
                         .map_err(|source| runtime::Error::ReadSettings { path: path.clone(), source })?;
-                    Command::parse(&text).map_err(runtime::Error::from)?
+                    Command::parse(&text)
+                        .map_err(|error| runtime::Error::ParseSettings { path, why: error.to_string() })?
                 }
                 None => Command::default(),
             };

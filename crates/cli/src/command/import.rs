@@ -25,6 +25,7 @@ type Found<'a> = BTreeMap<(Option<OrganisationName>, ProviderId), Place<'a>>;
 /// of that, each to the vaults it names, or only what is for the organisation that was asked for.
 pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationName>) -> Done {
     let caller = super::caller()?;
+    refuse_unknown(names)?;
     let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let system = if is_wanted(SystemKeys::VARIABLE) { SystemKeys::of(&caller)? } else { None };
     let mut found = Found::new();
@@ -55,6 +56,23 @@ pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationNam
     }
     output::tell("the variables themselves are still set in your shell");
     Ok(0)
+}
+
+/// Refuses a variable that is no provider's: it would be taken for one that is not set.
+fn refuse_unknown(names: &[String]) -> Result<(), anyhow::Error> {
+    let known: Vec<String> =
+        policy::provider_variables()?.into_iter().flat_map(|(_, variables)| variables).collect();
+    let is_known = |name: &&String| *name == SystemKeys::VARIABLE || known.contains(name);
+    match names.iter().find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(unknown) => Err(Usage::error(
+            format!("`{}` is the variable of no built-in provider", output::plain(unknown)),
+            format!(
+                "{}lockgate creds set PROVIDER --from-env NAME takes any other",
+                policy::did_you_mean(unknown, known.iter().map(String::as_str))
+            ),
+        )),
+    }
 }
 
 /// Adds those of the platform's list that are asked for, and says how many are not.

@@ -81,6 +81,11 @@ fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
     }
 }
 
+/// What is wrong with a row, and where in it: each is read by itself, so to its reader it is always line 1.
+fn without_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
 /// A gate whose resolver has one answer, or the system's.
 pub(super) fn gate(
     policy: &Policy,
@@ -149,7 +154,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
     match unreadable {
         None => Ok(0),
         Some((number, error)) => Err(Usage::error(
-            format!("stdin, line {number}: {error}"),
+            format!("stdin, line {number}: {}", without_line(&error)),
             "a row is {\"id\": …, \"target\": \"…\", \"resolves\": [\"ADDRESS\", …]}, the last where the system is not to be asked",
         )),
     }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use policy::{Layers, Origin, RunConfig};
@@ -18,6 +18,8 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 const FILE: &str = "lockgate.toml";
+/// The mode of an empty folder by which a run holds that name. See docs/sandbox.md.
+const HOLDING_MODE: u32 = 0o500;
 const BLANK: &str = "\
 # What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.
 # Nothing may leave until a rule allows it: `lockgate policy allow HOST`.
@@ -32,6 +34,8 @@ struct PolicyText {
     path: PathBuf,
     /// What it is called for people.
     name: String,
+    /// Whether it is there.
+    is_there: bool,
     /// What stands there; empty if there is no file.
     text: String,
     /// Whose approval it needs. A file that the person names by itself needs none.
@@ -59,7 +63,9 @@ impl PolicyText {
             let _ = runtime::reap_dead(&StateDirectory::of(&caller)?);
         }
         if path.is_dir() {
-            let is_held = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+            let holds_a_place = std::fs::metadata(&path).is_ok_and(|it| it.mode() & 0o777 == HOLDING_MODE);
+            let is_held =
+                holds_a_place && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
             return Err(match is_held {
                 true => Usage::error(
                     format!("{name} is an empty folder: a run that goes on there holds its place"),
@@ -70,7 +76,8 @@ impl PolicyText {
                 }
             });
         }
-        let text = runtime::read_policy_if_there(&path)?.unwrap_or_default();
+        let found = runtime::read_policy_if_there(&path)?;
+        let (is_there, text) = (found.is_some(), found.unwrap_or_default());
         let approval = match file.policy {
             Some(_) => None,
             None => {
@@ -80,7 +87,7 @@ impl PolicyText {
                 Some(Approval { state, given })
             }
         };
-        Ok(Self { caller, path, name, text, approval })
+        Ok(Self { caller, path, name, is_there, text, approval })
     }
 
     fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
@@ -99,9 +106,15 @@ impl PolicyText {
     /// Writes the new content, once it compiles.
     fn write(&self, text: &str) -> Result<(), anyhow::Error> {
         Settings::of_file(&self.name, self.parse(text)?, &self.caller)?;
-        put(&self.path, text)?;
+        let before = put(&self.path, text)?;
         match &self.approval {
-            Some(Approval { state, given: true }) => runtime::approve(state, &self.path, text)?,
+            Some(Approval { state, given: true }) => {
+                if let Err(error) = runtime::approve(state, &self.path, text) {
+                    // A file that nobody approved would have every run here refused.
+                    let _ = put_back(&self.path, before.as_deref());
+                    return Err(error.into());
+                }
+            }
             Some(_) => output::tell(&format!(
                 "{} holds more than you have approved; read it, then `lockgate policy approve`",
                 self.name
@@ -120,8 +133,8 @@ fn fill(file: &File, content: &[u8]) -> std::io::Result<()> {
 }
 
 /// Writes the file in its place. Somebody who made the folder may have made a link of its name, to a file elsewhere that
-/// only its owner may write: it is refused, and so is what is no file at all.
-fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
+/// only its owner may write: it is refused, and so is what is no file at all. Returns what stood there.
+fn put(path: &Path, text: &str) -> Result<Option<String>, anyhow::Error> {
     let refused =
         |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
     let before = runtime::read_policy_if_there(path)?;
@@ -137,13 +150,17 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     }
     if let Err(error) = fill(&file, text.as_bytes()) {
         // The disk is full, say. What stood there needs no more room than it had.
-        let _ = match &before {
-            Some(before) => fill(&file, before.as_bytes()),
-            None => std::fs::remove_file(path),
-        };
+        let _ = put_back(path, before.as_deref());
         return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
     }
-    Ok(())
+    Ok(before)
+}
+
+/// Has a file say again what it said before, or not be there.
+fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
+    let Some(before) = before else { return std::fs::remove_file(path) };
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), before.as_bytes())
 }
 
 /// Whether a file asks for nothing that needs an approval.
@@ -207,6 +224,10 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         file.write(&document.to_string())?;
         output::tell(&format!("{name}: {list} {}", added.join(", ")));
     }
+    for exact in added.iter().filter(|target| list == "allow" && names_the_root(target)) {
+        let all = exact.trim_end_matches('/');
+        output::tell(&format!("note: that is `/` of it and nothing below; {all}/* is all of it"));
+    }
     let denied = document.get("egress").and_then(|egress| egress.get("deny")).filter(|_| list == "allow");
     for target in targets {
         let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
@@ -215,6 +236,12 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         }
     }
     Ok(0)
+}
+
+/// Whether a target is a URL of a host and nothing more, which allows its first page alone.
+fn names_the_root(target: &str) -> bool {
+    let rest = target.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| !rest.trim_end_matches('/').contains('/'))
 }
 
 /// The rules of a list, whether they are blocks of their own or stand in brackets.
@@ -285,7 +312,7 @@ fn rule(target: &str, reason: Option<&str>) -> Table {
 pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let file = PolicyText::open(&PolicyFile { policy: None, workspace })?;
     let name = &file.name;
-    let approval = file.approval.as_ref().filter(|_| !file.text.is_empty());
+    let approval = file.approval.as_ref().filter(|_| file.is_there);
     let Some(Approval { state, .. }) = approval else {
         return Err(Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"));
     };

@@ -12,6 +12,9 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
     {
         return Ok(run);
     }
+    if name.is_empty() {
+        return Err(Usage::error("no run is named: its identifier is empty", "lockgate runs ls names them"));
+    }
     let all = RunRecord::list(state)?;
     let found: Vec<&RunRecord> = match name {
         "latest" => all.first().into_iter().collect(),

@@ -1,6 +1,6 @@
 //! `lockgate runs`: the runs on record.
 
-use policy::{Label, Span};
+use policy::{Label, RunId, Span};
 use runtime::{Permission, RunRecord, RunState, SetUpRecord, StateDirectory};
 
 use super::audit;
@@ -21,21 +21,31 @@ pub(crate) fn runs(command: Runs) -> Done {
         }
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run } => logs(&state, &run),
-        Runs::Rm { runs, force } => {
-            for run in runs {
-                let run = find(&state, &run)?;
-                if !force && runtime::keeps_changes(&state, &run) {
-                    return Err(Usage::error(
-                        format!("run {run} keeps apart what it wrote, and that would go with it"),
-                        format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
-                    ));
-                }
-                RunRecord::remove(&state, &run)?;
-            }
-            Ok(0)
-        }
+        Runs::Rm { runs, force } => remove(&state, &runs, force),
         Runs::Prune { older } => prune(&state, older),
     }
+}
+
+/// Removes runs, all that were named or none of them.
+fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
+    let mut runs: Vec<RunId> = Vec::new();
+    for name in names {
+        let run = find(state, name)?;
+        if !force && runtime::keeps_changes(state, &run) {
+            return Err(Usage::error(
+                format!("run {run} keeps apart what it wrote, and that would go with it"),
+                format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
+            ));
+        }
+        if !runs.contains(&run) {
+            runs.push(run);
+        }
+    }
+    for run in runs {
+        RunRecord::remove(state, &run)?;
+        output::tell(&format!("removed run {run}"));
+    }
+    Ok(0)
 }
 
 /// Removes what nobody asks for any more, and says what. S3.18

@@ -69,6 +69,9 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         config.labels.insert(name.into(), value.into());
     }
     for line in &spec.setup {
+        if line.trim().is_empty() {
+            return Err(Usage::error("--setup names no command", "as in --setup 'npm ci'"));
+        }
         let command = ["/bin/sh", "-c", line].map(String::from).to_vec();
         config.setup.push(SetupConfig { command, ..SetupConfig::default() });
     }

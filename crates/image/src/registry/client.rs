@@ -108,10 +108,10 @@ impl<'a> Client<'a> {
         let (asked, mut ask) = (&ask.url, ask.clone());
         for _ in 0..=MOST_REDIRECTS {
             let mut answer = self.send(&ask).await.map_err(|source| match source.kind() {
-                // What cannot be read, a certificate that is not the registry's, a proxy that refuses: so the next time.
-                io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => {
-                    Stopped::Refused(failed(&ask.url, source))
-                }
+                // What cannot be read, a certificate that is not the registry's, a proxy that refuses, nobody there: so the next time.
+                io::ErrorKind::InvalidData
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ConnectionRefused => Stopped::Refused(failed(&ask.url, source)),
                 _ => Stopped::Broken(failed(&ask.url, source)),
             })?;
             if !answer.status.is_redirection() {

@@ -105,7 +105,8 @@ pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
     if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let meant = policy::did_you_mean(name, known.iter().copied());
         let remedy = format!("{meant}the built-in tools are {}", known.join(", "));
-        return Err(refused(format!("there is no built-in tool `{}`", name.escape_debug()), Some(remedy)));
+        let what = format!("there is no built-in tool `{}`", name.escape_debug());
+        return Err(Error::Sandbox(sandbox::Error::Unknown { what, remedy }));
     }
     Ok(table.tool.into_iter().filter(|tool| names.contains(&tool.name)).collect())
 }

@@ -1,0 +1,139 @@
+//! What a person gets wrong: a name that nothing has, a disk that takes no more, a folder that is no workspace. Each has one message and
+//! the exit code that docs/policy.md promises, and nothing is done by half. S4.66
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+
+const NEEDS: &[Need] = &[];
+
+/// A shell of the caller's in the workspace, with the product as `$L`.
+fn shell(site: &Site, script: &str) -> Ended {
+    let mut command: Command = site.world().command("/bin/sh");
+    command.args(["-c", script]).current_dir(site.workspace());
+    command.env("L", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+/// What a script ends with, and that what it says is one message: it says `words`, and nothing of how the program is made.
+fn told(site: &Site, script: &str, code: i32, words: &[&str]) {
+    let ended = shell(site, script);
+    assert_eq!(ended.code, code, "`{script}`: {ended}");
+    for word in words {
+        assert!(ended.stderr.contains(word), "`{script}` does not say {word}: {ended}");
+    }
+    assert!(!ended.stderr.contains("panicked") && !ended.stderr.contains("Err("), "`{script}`: {ended}");
+    let messages = ended.stderr.lines().filter(|line| line.starts_with("lockgate: ")).count();
+    assert!(code == 0 || messages <= 1, "`{script}` says several things: {ended}");
+}
+
+#[test]
+fn a_name_that_nothing_has_is_a_wrong_command_line() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    told(&site, "$L run --tool rustupp -- true", 2, &["there is no tool `rustupp`", "did you mean `rustup`"]);
+    told(&site, "$L run --builtin-tool nope -- true", 2, &["no built-in tool `nope`", "claude"]);
+    told(&site, "$L run --open nope -- true", 2, &["`nope` is not a protected path", ".envrc"]);
+    told(&site, "$L run --setup '' -- true", 2, &["--setup names no command"]);
+    told(&site, "$L runs show ''", 2, &["its identifier is empty"]);
+    told(&site, "$L audit verify ./none.jsonl", 2, &["there is no file `./none.jsonl`"]);
+    told(
+        &site,
+        "$L creds import-env GITHUB_TOKENS",
+        2,
+        &["no built-in provider", "did you mean `GITHUB_TOKEN`"],
+    );
+    told(&site, "$L creds ls --quiet --json", 2, &["--json"]);
+    // The control: with the names right, a run.
+    told(&site, "$L run --open .envrc --setup 'echo set up' -- true", 0, &["set up"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_no_verdict() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let check = "$L policy check --allow 93.184.216.34 http://93.184.216.34/";
+    told(&site, check, 0, &[]);
+    for wanted in [check, "$L doctor", "$L version", "$L policy schema"] {
+        told(
+            &site,
+            &format!("{wanted} > /dev/full"),
+            125,
+            &["failed to write to standard output", "No space left"],
+        );
+    }
+    // Whoever reads no more has seen enough.
+    told(&site, "$L policy schema | head -n 1 > /dev/null", 0, &[]);
+}
+
+#[test]
+fn of_several_names_all_are_removed_or_none() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for provider in ["github", "openai"] {
+        told(&site, &format!("echo value | $L creds set {provider} --stdin"), 0, &["stored"]);
+    }
+    told(&site, "$L creds rm github nope", 2, &["no credential for `nope`"]);
+    told(&site, "$L creds ls -q | grep -qx github", 0, &[]);
+    told(&site, "$L creds rm github github", 0, &["removed github"]);
+    told(&site, "$L creds rm openai", 0, &["removed openai"]);
+    told(&site, "test -z \"$($L creds ls)\"", 0, &[]);
+    told(&site, "$L run -- true && $L run -- true", 0, &[]);
+    told(&site, "$L runs rm latest nope", 2, &["there is no run `nope`"]);
+    told(&site, "test $($L runs ls -q | wc -l) -eq 2", 0, &[]);
+    told(&site, "$L runs rm latest latest", 0, &["removed run"]);
+    told(&site, "test $($L runs ls -q | wc -l) -eq 1", 0, &[]);
+}
+
+#[test]
+fn a_policy_that_cannot_be_approved_is_not_written() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let project = site.workspace().join("lockgate.toml");
+    // What takes no file, also of root's.
+    told(&site, "XDG_STATE_HOME=/proc/none $L policy allow www.example.org", 125, &["/proc/none"]);
+    assert!(!project.exists());
+    told(&site, "$L policy allow www.example.org", 0, &["allow www.example.org"]);
+    let before = fs::read_to_string(&project).expect("the policy");
+    told(&site, "XDG_STATE_HOME=/proc/none $L policy approve < /dev/null", 125, &["/proc/none"]);
+    assert_eq!(fs::read_to_string(&project).expect("the policy"), before);
+    told(&site, "$L run -- true", 0, &[]);
+    // A URL without a path is its first page.
+    told(
+        &site,
+        "$L policy allow HTTPS://pages.example.org",
+        0,
+        &["HTTPS://pages.example.org/* is all of it"],
+    );
+    told(&site, "$L policy allow www.example.org/v1", 2, &["https://HOST/PATH/*"]);
+    told(&site, "$L policy allow bücher.example", 2, &["`bücher.example`", "ASCII form"]);
+    told(&site, "$L policy deny --reason \"$(printf 'a\\nb')\" x.example", 2, &["one line"]);
+    fs::remove_file(&project).expect("the policy goes");
+    fs::create_dir(&project).expect("a folder of one's own");
+    told(&site, "$L policy init", 2, &["is a folder", "move it away"]);
+    fs::remove_dir(&project).expect("the folder goes");
+    fs::write(&project, "").expect("an empty file");
+    told(&site, "$L policy approve < /dev/null", 0, &["approved"]);
+}
+
+#[test]
+fn the_doctor_says_what_a_run_in_this_folder_would() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    told(&site, "$L doctor > ../healthy", 0, &[]);
+    let project = site.workspace().join("lockgate.toml");
+    fs::write(&project, "nonsense").expect("a broken policy");
+    told(&site, "$L doctor > ../broken", 1, &[]);
+    told(&site, "grep -q 'does not work here' ../broken && grep -q no-project ../broken", 0, &[]);
+    told(&site, "$L run -- true", 2, &["lockgate.toml"]);
+    fs::remove_file(&project).expect("the policy goes");
+    told(&site, "cd / && $L doctor > /dev/null", 1, &[]);
+    told(&site, "cd / && $L run -- true", 125, &["/"]);
+}
+
+#[test]
+fn half_of_a_platform_is_none() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    fs::write(site.workspace().join("p.toml"), "").expect("a policy");
+    let sidecar = "timeout 5 $L sidecar --policy p.toml --forward 127.0.0.1:18981";
+    told(&site, &format!("RUN_TOKEN=x {sidecar}"), 125, &["RUN_TOKEN is set", "PLATFORM_API_URL is not"]);
+    let alone = format!("PLATFORM_API_URL=http://127.0.0.1:1 {sidecar}");
+    told(&site, &alone, 125, &["PLATFORM_API_URL is set", "RUN_TOKEN is not"]);
+}
