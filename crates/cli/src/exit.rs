@@ -92,6 +92,11 @@ impl Usage {
     pub(crate) fn nothing(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: Some(hint.into()) })
     }
+
+    /// The answer to what was asked is no.
+    pub(crate) fn no(what: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: None })
+    }
 }
 
 impl std::fmt::Display for Usage {

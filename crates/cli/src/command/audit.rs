@@ -179,7 +179,7 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     } else {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
-            return Err(anyhow::anyhow!("there is no audit to verify: run {run} {why}"));
+            return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
         }
         refuse_others(&state.audit(&run), &run)?;
         chains.push((String::new(), state.audit(&run)));
@@ -241,11 +241,11 @@ fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> R
 fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
     let first = open(path)?.lines().next().transpose()?.unwrap_or_default();
     let entry: Entry = serde_json::from_str(&first)
-        .map_err(|error| anyhow::anyhow!("the audit does not hold: {}: {error}", path.display()))?;
+        .map_err(|error| Usage::no(format!("the audit does not hold: {}: {error}", path.display())))?;
     if entry.run == run.as_str() {
         Ok(())
     } else {
-        Err(anyhow::anyhow!("the audit does not hold: {} is of run {}", path.display(), entry.run))
+        Err(Usage::no(format!("the audit does not hold: {} is of run {}", path.display(), entry.run)))
     }
 }
 
@@ -254,7 +254,7 @@ fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::E
     if form == Form::Json {
         output::data(&serde_json::json!({"holds": false, "why": why}).to_string())?;
     }
-    Ok(anyhow::anyhow!("{whose}the audit does not hold: {why}"))
+    Ok(Usage::no(format!("{whose}the audit does not hold: {why}")))
 }
 
 /// The record of the run that is meant, if it is one that is on record.
