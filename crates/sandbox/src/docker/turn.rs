@@ -101,7 +101,8 @@ impl Turns {
         let once = || rustix::fs::open(&self.folder, flags, Mode::empty());
         let folder = match once() {
             Err(Errno::NOENT) => {
-                DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+                // Not what is above it: a state directory that was removed is not made again by whoever outlives its runs.
+                DirBuilder::new().mode(0o700).create(&self.folder)?;
                 once()?
             }
             opened => opened?,
@@ -163,7 +164,7 @@ mod tests {
     /// Turns at an engine, in a folder that is not there yet.
     fn turns() -> (tempfile::TempDir, Turns) {
         let directory = tempfile::tempdir().unwrap();
-        let turns = Turns::of(&directory.path().join("state/turns"), Path::new("/run/docker.sock"));
+        let turns = Turns::of(&directory.path().join("turns"), Path::new("/run/docker.sock"));
         (directory, turns)
     }
 
