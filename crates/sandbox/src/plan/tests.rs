@@ -257,12 +257,12 @@ fn what_cannot_be_held_or_shown_is_refused() {
         "limits.memory = \"1GiB\"",
         "workspace = \"/home/me\"",
         "workspace = \"/\"",
-        "tools = [\"nonesuch\"]",
         "image = \"x\"",
         "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
     ] {
         assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");
     }
+    assert!(matches!(planned("tools = [\"nonesuch\"]"), Err(Error::Unknown { .. })));
     assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
 }
 
