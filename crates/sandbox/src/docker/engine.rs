@@ -121,7 +121,7 @@ impl Engine {
         }
         let options = Some(CreateContainerOptionsBuilder::default().name(name).build());
         let mut made = self.api.create_container(options.clone(), body.clone()).await;
-        if made.as_ref().is_err_and(podman::is_volume_made_meanwhile) {
+        if made.as_ref().is_err_and(podman::is_in_passing) {
             made = self.api.create_container(options, body).await;
         }
         made.map(drop).map_err(|e| told(&e))

@@ -175,9 +175,13 @@ pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
     limits.push(ResourcesUlimits { name: Some("nproc".into()), soft: Some(most), hard: Some(most) });
 }
 
-/// Whether a container was not made because somebody else made its volume in the same moment. Asked again, Podman finds that one.
-pub(super) fn is_volume_made_meanwhile(error: &bollard::errors::Error) -> bool {
-    status(error) == Some(INTERNAL) && told(error).ends_with("volume already exists")
+/// Whether a container was not made for a reason that is gone when Podman is asked again: somebody else made its volume in the same
+/// moment, or the table of subordinate ids, which it reads each time, was not to be had and it cannot say why.
+pub(super) fn is_in_passing(error: &bollard::errors::Error) -> bool {
+    const NO_IDS: &str = "keep-id requires additional UIDs or GIDs";
+    let told = told(error);
+    let unsaid = told.contains(NO_IDS) && told.ends_with("%!w(<nil>)");
+    status(error) == Some(INTERNAL) && (unsaid || told.ends_with("volume already exists"))
 }
 
 /// The options of a file system in memory, with its size in blocks.
@@ -267,13 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_somebody_else_made_is_known_by_its_word() {
+    fn what_passes_is_known_by_its_word() {
         let answered = |status_code, message: &str| {
             let message = message.to_owned();
-            is_volume_made_meanwhile(&bollard::errors::Error::DockerResponseServerError {
-                status_code,
-                message,
-            })
+            is_in_passing(&bollard::errors::Error::DockerResponseServerError { status_code, message })
         };
         // Both as Podman 4.3.1 says them, by the moment in which it notices.
         assert!(answered(
@@ -284,6 +285,9 @@ mod tests {
             500,
             r#"container create: creating named volume "vv5": adding volume to state: name vv5 is in use: volume already exists"#
         ));
+        let ids = "container create: keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid to function correctly:";
+        assert!(answered(500, &format!("{ids} %!w(<nil>)")));
+        assert!(!answered(500, &format!("{ids} open /etc/subuid: permission denied")));
         assert!(!answered(409, "volume already exists"));
         assert!(!answered(
             500,
