@@ -1,14 +1,14 @@
 //! The way out: the planes a request comes in by, the one pipeline it goes through, and the record it leaves.
 //!
 //! ```text
-//! forward ┐
-//! transparent ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► splice
-//! dns (names) ┘      │         ▲                                                            │
-//!                    └─ opened ┘ its requests ask anew                    <Ready> ◄─inject──┘ ─► upstream
+//! forward, gateway     ┐
+//! transparent, inbound ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► splice
+//! dns (names)          ┘      │         ▲                                                            │
+//!                             └─ opened ┘ its requests ask anew                    <Ready> ◄─inject──┘ ─► upstream
 //! ```
 //! Each stage consumes the one before; a denial leaves at any of them.
 //! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
-//! It must never import the sandbox, and nothing in it dials an address that [`Exchange`] has not pinned.
+//! It must never import the sandbox, and no address of the agent's choosing is dialled that an exchange has not pinned.
 
 mod audit;
 mod check;

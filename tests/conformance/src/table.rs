@@ -17,7 +17,8 @@ pub fn table() -> String {
          root outside. At the engines that leaves out what is refused by name there ([docker.md](docker.md#which-engine)), limits that need a\n\
          delegated control group, what is proven by requests to the small internet, in which nobody has subordinate ids, and at\n\
          Docker's declared ports, the pool, and many runs at once, whose processes count together.\n\n\
-         This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\n\
+         This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\
+         The last column numbers the requirements and threats that the tests were written from; that list is no part of this repository.\n\n\
          | promise | linux | with `veth` | container | docker | docker, Podman | process | proven by | answers |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for promise in PROMISES {
