@@ -72,7 +72,8 @@ pub(crate) async fn serve_requests(
         let asked = answer::Asked::by(&head.method);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, asked };
         let body = Incoming::Version1 { reader: &mut agent, framing };
-        match handle(&gate, &via, Request { head, body }, answer).await? {
+        // With room of its own: a connection that waits for its next request keeps none for it.
+        match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {
             After::KeepAlive => {}
             After::Close => {
                 writer.shutdown().await?;

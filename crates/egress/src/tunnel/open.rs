@@ -65,6 +65,8 @@ pub(super) async fn open(
             Box::pin(serve_requests(Rc::clone(gate), via(Scheme::Https), stream, bytes::BytesMut::new()))
                 .await
         }
-        Accepted::Version2(stream) => serve_streams(Rc::clone(gate), via(Scheme::Https), stream).await,
+        Accepted::Version2(stream) => {
+            Box::pin(serve_streams(Rc::clone(gate), via(Scheme::Https), stream)).await
+        }
     }
 }
