@@ -18,6 +18,8 @@ pub(crate) use credentials::{Creds, Keys, ValueFlags, Whose};
 pub(crate) use image::Image;
 pub(crate) use spec::Spec;
 
+use crate::output;
+
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
 #[command(name = "lockgate", version, arg_required_else_help = true, max_term_width = 110)]
@@ -62,10 +64,30 @@ impl RunAlone {
             Ok(Self { command: OnlyRun::Run(run) }) => run,
             Err(mut error) => {
                 point_to_dashes(&mut error);
-                error.format(&mut described).exit()
+                let error = error.format(&mut described);
+                if error.use_stderr() && asks_for_json() {
+                    output::report(&as_json(&error));
+                    std::process::exit(error.exit_code());
+                }
+                error.exit()
             }
         }
     }
+}
+
+/// Whether what comes of a run is to be told as JSON, as far as a command line that cannot be read says so.
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// What is wrong with a command line, as a run that could not be made is told.
+fn as_json(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let what: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    let what = what.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    serde_json::json!({"exit_code": error.exit_code(), "error": what, "hint": "lockgate run --help"})
+        .to_string()
 }
 
 /// A command without `--` before it is the slip that everybody makes once.

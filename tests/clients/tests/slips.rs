@@ -50,6 +50,25 @@ fn a_name_that_nothing_has_is_a_wrong_command_line() {
 }
 
 #[test]
+fn a_program_is_told_as_json_what_is_wrong() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for wrong in
+        ["--pids x -- true", "--nonsense -- true", "true", "--memory x -- true", "--tool nope -- true"]
+    {
+        let ended = shell(&site, &format!("$L run --json {wrong}"));
+        assert_eq!(ended.code, 2, "`{wrong}`: {ended}");
+        let told: serde_json::Value = serde_json::from_str(ended.stderr.trim()).expect("one object");
+        assert!(
+            told["exit_code"] == 2 && told["error"].as_str().is_some_and(|why| !why.is_empty()),
+            "{told}"
+        );
+    }
+    // Not where it is the command's own word.
+    let ended = shell(&site, "$L run --pids x -- echo --json");
+    assert!(ended.code == 2 && ended.stderr.starts_with("error: "), "{ended}");
+}
+
+#[test]
 fn what_cannot_be_written_is_no_verdict() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let check = "$L policy check --allow 93.184.216.34 http://93.184.216.34/";
