@@ -1,7 +1,8 @@
 //! The life of a run: the one room that knows both the sandbox and the sidecar, and ties their ends together.
 //!
 //! ```text
-//! settings ─► plan ─► sidecar (waits) ─► sandbox ─ listeners ─► sidecar ─ ready ─► command ─► outcome ─► record
+//! settings ─► plan ─┬─► init ─ listeners ─┐
+//!                   └─► sidecar ◄─────────┴─ ready ─► command ─► outcome ─► record
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 

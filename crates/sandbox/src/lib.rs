@@ -1,7 +1,8 @@
 //! The place a command runs in: a pure plan, the init that carries it out, the backends, and the undo of it all.
 //!
 //! This is the agent's side of the house. It cannot name a secret: it does not know the crates that hold one. Its seam
-//! to the other side is a handful of bound sockets, handed over before the command starts.
+//! to the other side is a handful of bound sockets, handed over before the command starts; at an engine, lines of frames; for companions,
+//! an inlet that hands sockets out while the run goes on.
 
 mod apart;
 mod caller;
