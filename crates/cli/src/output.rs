@@ -74,22 +74,9 @@ pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
 /// An error in a sentence.
 pub(crate) fn said(error: &anyhow::Error) -> String {
     match error.downcast_ref::<runtime::Error>() {
-        Some(runtime::Error::Settings(error)) => error.to_string(),
-        Some(error) => format!("failed to {error}{}", causes(error)),
+        Some(error) => error.sentence(),
         None => format!("{error:#}"),
     }
-}
-
-/// What is behind an error, and not in its own words.
-fn causes(error: &runtime::Error) -> String {
-    let runtime::Error::Vault(error) = error else { return String::new() };
-    let mut text = String::new();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }
 
 /// How data is written.

@@ -43,7 +43,7 @@ fn settings(caller: &Caller) -> Check {
             let without = loaded(caller, true).is_ok().then(|| "--no-project leaves it out".to_owned());
             let remedy: Vec<String> = error.remedy().into_iter().chain(without).collect();
             let remedy = (!remedy.is_empty()).then(|| remedy.join("; "));
-            Check::lacks("settings", what, Verdict::Missing, said(&error), remedy)
+            Check::lacks("settings", what, Verdict::Missing, error.sentence(), remedy)
         }
     }
 }
@@ -55,21 +55,13 @@ fn workspace(caller: &Caller) -> Check {
     let state = StateDirectory::of(caller);
     match spec.and_then(|spec| refuse_unfit(spec, caller, &state?)) {
         Ok(()) => Check::works("settings", what, caller.directory.display().to_string()),
-        Err(error) => Check::lacks("settings", what, Verdict::Missing, said(&error), error.remedy()),
+        Err(error) => Check::lacks("settings", what, Verdict::Missing, error.sentence(), error.remedy()),
     }
 }
 
 fn loaded(caller: &Caller, no_project: bool) -> Result<Settings, Error> {
     let request = SettingsRequest { no_project, ..SettingsRequest::default() };
     StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, &state))
-}
-
-/// An error in a sentence.
-fn said(error: &Error) -> String {
-    match error {
-        Error::Settings(error) => error.to_string(),
-        error => format!("failed to {error}"),
-    }
 }
 
 fn store(caller: &Caller) -> Check {
@@ -84,9 +76,13 @@ fn store(caller: &Caller) -> Check {
     });
     match tried {
         Ok(state) => Check::works("store", "run records and audit key", state.runs().display().to_string()),
-        Err(error) => {
-            Check::lacks("store", "run records and audit key", Verdict::Missing, said(&error), error.remedy())
-        }
+        Err(error) => Check::lacks(
+            "store",
+            "run records and audit key",
+            Verdict::Missing,
+            error.sentence(),
+            error.remedy(),
+        ),
     }
 }
 

@@ -219,6 +219,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// What went wrong, in a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Settings(error) => error.to_string(),
+            Self::Vault(error) => format!("failed to {error}{}", causes(error)),
+            error => format!("failed to {error}"),
+        }
+    }
+
     /// What the person can do about it, where we know.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
@@ -279,6 +289,11 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What is behind an error, and not in its own words.
+fn causes(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |cause| cause.source()).map(|cause| format!(": {cause}")).collect()
 }
 
 /// Whether what failed is that there is no room.

@@ -47,7 +47,7 @@ pub(crate) fn prepare(
     let one = |companion: &Companion| {
         let named = |error: Error| Error::Companion {
             name: companion.name.to_string(),
-            why: error.to_string(),
+            why: error.sentence(),
             remedy: error.remedy(),
         };
         ready(spec, companion, run, caller, state, host).map_err(named)
