@@ -19,9 +19,23 @@ const PUBLIC: &str = "audit.pub";
 pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
     let path = directory.keys().join(PRIVATE);
     match read_key(&path)? {
-        Some(document) if is_document(&document) => Ok(Secret::new(document)),
+        Some(document) if is_document(&document) => {
+            let document = Secret::new(document);
+            tell_public(directory, &document);
+            Ok(document)
+        }
         Some(_) => Err(damaged(path)),
         None => make(directory),
+    }
+}
+
+/// Writes the public half where it is missing: whoever made the key was killed before.
+fn tell_public(directory: &StateDirectory, document: &Secret) {
+    let path = directory.keys().join(PUBLIC);
+    if !path.exists()
+        && let Ok(key) = SigningKey::from_pkcs8(document)
+    {
+        let _ = replace(&path, format!("{}\n", key.public()).as_bytes());
     }
 }
 

@@ -16,10 +16,13 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use policy::{Hostname, OrganisationName, RunId};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -234,22 +237,45 @@ pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 /// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was
 /// this one.
 pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    // Written without a name, then given it, and the name made to last as well: of whoever is killed meanwhile nothing is left.
+    let made = match rustix::fs::open(
+        parent,
+        OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    ) {
+        Ok(file) => {
+            let mut file = File::from(file);
+            let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+            file.write_all(content)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| Ok(rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?))
+        }
+        // Not every file system has files without a name.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => make_beside(path, content),
+        Err(errno) => Err(errno.into()),
+    };
+    match made.and_then(|()| File::open(parent)?.sync_all()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(state(path, source)),
+    }
+}
+
+/// The same by a file beside it.
+fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("new.{}", rustix::process::getpid().as_raw_nonzero()));
-    // Written beside, then linked into place, and the name made to last as well.
+    // One that is there is of a process that had this number and was killed.
+    let _ = std::fs::remove_file(&beside);
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&beside)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::hard_link(&beside, path))
-        .and_then(|()| path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()));
+        .and_then(|()| std::fs::hard_link(&beside, path));
     let _ = std::fs::remove_file(&beside);
-    match made {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(source) => Err(state(path, source)),
-    }
+    made
 }
 
 /// Replaces a file as a whole: readers see the old content or the new.

@@ -13,6 +13,12 @@ pub(crate) fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
     Ok(rustix::fs::fstat(opened)?.st_uid == rustix::process::geteuid().as_raw())
 }
 
+/// Whether two descriptors are of one file.
+pub(crate) fn is_same(one: impl AsFd, other: impl AsFd) -> rustix::io::Result<bool> {
+    let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
 /// Whether what was opened is what a name leads to.
 pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
     let opened = rustix::fs::fstat(opened)?;

@@ -8,8 +8,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::{UnshareFlags, futex};
 use rustix::time::Timespec;
@@ -21,7 +23,9 @@ use crate::process::Namespaces;
 
 /// How long a holder lives at most, and how long it may take over its namespaces.
 const LONGEST_LIFE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
-const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether one that says nothing is still there.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The stack of a holder, in words of the alignment that it needs: 32 KiB, for a few calls of the system and one answer.
 const STACK: usize = 2048;
 
@@ -83,11 +87,13 @@ impl Held {
         if state.load(Ordering::Acquire) == MAKING {
             placement::anywhere(self.pid);
         }
+        let until = Instant::now() + PATIENCE;
         loop {
             match state.load(Ordering::Acquire) {
                 MADE => return Ok(()),
-                MAKING => match futex::wait(state, futex::Flags::PRIVATE, MAKING, Some(&PATIENCE)) {
-                    Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                MAKING => match futex::wait(state, futex::Flags::PRIVATE, MAKING, Some(&LOOK)) {
+                    Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(Errno::TIMEDOUT) if self.is_there() && Instant::now() < until => {}
                     Err(errno) => return Err(errno.into()),
                 },
                 error => {
@@ -96,6 +102,12 @@ impl Held {
                 }
             }
         }
+    }
+
+    /// Whether the child has not ended.
+    fn is_there(&self) -> bool {
+        let looked = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), looked), Ok(None))
     }
 
     /// Names the child, for whoever enters its namespaces.
@@ -126,7 +138,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.let_go();
-        while let Err(rustix::io::Errno::INTR) =
+        while let Err(Errno::INTR) =
             rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}
     }

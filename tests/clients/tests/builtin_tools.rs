@@ -344,7 +344,7 @@ fn an_unknown_tool_and_a_backend_without_files_are_refused() {
     let Some(site) = Site::for_test(&[]) else { return };
     let home = home(&site, &[]);
     let unknown = script(&site.run().flags(["--builtin-tool", "nonesuch"]), &home, "true");
-    assert!(unknown.code == 125 && unknown.stderr.contains("claude, codex, pi, git"), "{unknown}");
+    assert!(unknown.code == 2 && unknown.stderr.contains("claude, codex, pi, git"), "{unknown}");
     let process = site.run().flags(["--builtin-tool", "git", "--backend", "process"]);
     let process = script(&process, &home, "true");
     assert!(process.code == 125 && process.stderr.contains("`builtin_tools`"), "{process}");

@@ -186,7 +186,7 @@ pub fn start(
         return Err(Error::Start { what: "the keeper", source });
     };
     let vigil = match plan.steps.contains(&Step::Protect) {
-        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?),
+        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?.vigil),
         false => None,
     };
     let notices = Vec::new();

@@ -10,11 +10,12 @@ use sys::descriptor;
 
 use super::block::Block;
 
-/// The messages: the ids are mapped; init's network; doors of the group; one tree; the host's address on a link, which follows its
+/// The messages: the ids are mapped; init's network; doors of the group; the workspace in which names are held; one tree; the host's address on a link, which follows its
 /// letter; nothing more of these comes; and last the certificate of the run's authority, after its letter.
 const MAPPED: &[u8] = b"m";
 const NETWORK: &[u8] = b"n";
 const DOORS: &[u8] = b"d";
+const HELD: &[u8] = b"h";
 const TREE: &[u8] = b"t";
 const AUTHORITY: u8 = b'a';
 const LINK: u8 = b'l';
@@ -52,12 +53,16 @@ pub(super) struct Laid {
 pub(super) fn give(
     hand: &OwnedFd,
     group: Option<&Group>,
+    held: Option<BorrowedFd<'_>>,
     trees: &[OwnedFd],
     laid: Option<&Laid>,
 ) -> io::Result<()> {
     let doors = group.map(Group::doors).unwrap_or_default();
     if !doors.is_empty() {
         descriptor::send(hand, DOORS, &doors)?;
+    }
+    if let Some(workspace) = held {
+        descriptor::send(hand, HELD, &[workspace])?;
     }
     for tree in trees {
         descriptor::send(hand, TREE, &[tree.as_fd()])?;
@@ -96,6 +101,8 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<()> {
 pub(super) struct Handed {
     /// The group's doors; empty where init was born in it, or there is none.
     pub(super) doors: Vec<OwnedFd>,
+    /// The workspace in which names are held, where any are.
+    pub(super) held: Option<OwnedFd>,
     /// The trees, in the order of the steps that show them.
     pub(super) trees: Vec<OwnedFd>,
     /// The host's end of the link, where there is one.
@@ -110,6 +117,7 @@ pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
         let (message, descriptors) = descriptor::receive(hand, &mut buffer)?;
         match message {
             DOORS => handed.doors = descriptors,
+            HELD => handed.held = descriptors.into_iter().next(),
             TREE => handed.trees.extend(descriptors),
             [LINK, host @ ..] => handed.laid = Some(laid(host, descriptors)?),
             END => return Ok(handed),

@@ -20,6 +20,7 @@ use super::trust::Trust;
 use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
 use crate::event::Failure;
 use crate::launch::{Launch, Stdio};
+use crate::opened::is_same;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
@@ -77,6 +78,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         notices: alone.into_iter().collect(),
         terminal: None,
         trust: None,
+        held: None,
         laid: None,
         is_wired: !left.have_a_network(),
         taken_over: false,
@@ -166,6 +168,8 @@ struct Maker<'a> {
     terminal: Option<OwnedFd>,
     /// Whom the host trusts, where that is read ahead.
     trust: Option<Trust<'a>>,
+    /// The workspace in which the parent holds names, until what is shown was compared with it.
+    held: Option<OwnedFd>,
     /// The host's end of the link, where there is one.
     laid: Option<Laid>,
     /// Whether the network was made, and redirected, ahead.
@@ -183,11 +187,12 @@ impl<'a> Maker<'a> {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
             // Only now, so that the sandbox's own group is the root it sees.
             process::unshare(Namespaces::CGROUP)?;
-            Ok((handed.trees, handed.laid))
+            Ok((handed.held, handed.trees, handed.laid))
         });
-        let (trees, laid) =
+        let (held, trees, laid) =
             handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
         self.root.receive(trees);
+        self.held = held;
         self.laid = laid;
         Ok(())
     }
@@ -246,6 +251,12 @@ impl<'a> Maker<'a> {
             Step::Copy(_, target) => self.root.copy(target).map_err(text),
             Step::Protect => {
                 let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;
+                let held = self.held.take().ok_or("nobody holds its names")?;
+                if !is_same(&workspace, &held).map_err(|e| text(e.into()))? {
+                    return Err(
+                        "another folder was put in its place while the run began; start it again".into()
+                    );
+                }
                 protect::protect(workspace.as_fd(), &self.inherited.plan.open)
                     .map_err(|(path, error)| format!("{}: {error}", path.display()))
             }

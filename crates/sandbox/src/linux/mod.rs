@@ -134,8 +134,11 @@ fn meanwhile(
     if started.group.is_none() {
         started.group = make_group(plan, host, undo)?;
     }
+    let mut held = None;
     if plan.steps.contains(&Step::Protect) {
-        started.vigil = Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?);
+        let hold = protect::hold_absent(&plan.workspace, &plan.open, undo)?;
+        started.vigil = Some(hold.vigil);
+        held = Some(hold.workspace);
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };
@@ -149,7 +152,8 @@ fn meanwhile(
             Some(laid)
         }
     };
-    handover::give(hand, started.group.as_ref(), &trees, laid.as_ref()).map_err(handshake)?;
+    let held = held.as_ref().map(|workspace| workspace.as_fd());
+    handover::give(hand, started.group.as_ref(), held, &trees, laid.as_ref()).map_err(handshake)?;
     if !opens_tls {
         return sidecar.start();
     }

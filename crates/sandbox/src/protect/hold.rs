@@ -17,8 +17,17 @@ use crate::source;
 use crate::undo::{Undo, UndoLog};
 use crate::vigil::Vigil;
 
-/// Holds every absent name that must not appear, and tells when what is protected is replaced. The log keeps what holds them.
-pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Vigil, Error> {
+/// A workspace in which every name is held that must not appear.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// Tells when what is protected is replaced.
+    pub(crate) vigil: Vigil,
+    /// The folder as it was opened: whatever is shown must be this one.
+    pub(crate) workspace: Arc<OwnedFd>,
+}
+
+/// Holds every absent name that must not appear. The log keeps what holds them.
+pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Hold, Error> {
     let root = Arc::new(source::open(workspace)?);
     refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
@@ -33,10 +42,15 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         undo.held.extend(locked.map(|(parent, opened)| HeldName { path, parent, opened }));
     }
     let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path.to_path_buf()).collect();
-    Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| Error::Refused {
-        what: format!("what is protected in {} cannot be watched: {error}", workspace.display()),
-        remedy: Some("switch fs.dir-notify-enable on, or use --workspace-mode overlay".into()),
-    })
+    let vigil = Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| {
+        let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+            true => "raise the limit of open files: `ulimit -n`",
+            false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
+        };
+        let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
+        Error::Refused { what, remedy: Some(remedy.into()) }
+    })?;
+    Ok(Hold { vigil, workspace: root })
 }
 
 fn hold(

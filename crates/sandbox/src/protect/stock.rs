@@ -108,10 +108,15 @@ impl Stock {
         self.room -= 1;
         let (Some(stock), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
         if !is_at(directory, &kept, opened)? || !is_empty(opened) {
-            renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE).map_err(|errno| {
-                let at = stock.join(&kept);
-                io::Error::other(format!("{errno}; what somebody put there is now {}", at.display()))
-            })?;
+            match renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE) {
+                // A run that begins here took it meanwhile, and looked at it as well.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => {
+                    let at = stock.join(&kept);
+                    let why = format!("{errno}; what somebody put there is now {}", at.display());
+                    return Err(io::Error::other(why));
+                }
+            }
         }
         Ok(true)
     }
