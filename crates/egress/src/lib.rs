@@ -8,7 +8,8 @@
 //! ```
 //! Each stage consumes the one before; a denial leaves at any of them.
 //! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
-//! It must never import the sandbox, and no address of the agent's choosing is dialled that an exchange has not pinned.
+//! It must never import the sandbox. No address of the agent's choosing is dialled that an exchange has not pinned; a platform and
+//! declared proxies are dialled where they were configured.
 
 mod audit;
 mod check;
