@@ -293,3 +293,28 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
 pub(crate) fn state(path: &Path, source: io::Error) -> Error {
     Error::State { path: path.into(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_nothing_stays_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.pk8");
+        assert!(make_once(&path, b"first").unwrap());
+        assert!(!make_once(&path, b"second").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        // Where a file needs a name, one that a killed process of this number left is in nobody's way.
+        let other = folder.path().join("vault.key");
+        let beside = other.with_extension(format!("new.{}", std::process::id()));
+        std::fs::write(&beside, "half").unwrap();
+        make_beside(&other, b"whole").unwrap();
+        assert_eq!((std::fs::read(&other).unwrap(), beside.exists()), (b"whole".to_vec(), false));
+        assert_eq!(make_beside(&other, b"again").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+}
