@@ -7,7 +7,7 @@ use credential::Secret;
 use egress::SigningKey;
 
 use crate::error::Error;
-use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, replace, state};
+use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, state};
 
 const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
@@ -29,14 +29,18 @@ pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
     }
 }
 
-/// Writes the public half where it is missing: whoever made the key was killed before.
+/// Writes the public half where it is missing: whoever made the key was killed before. Several may at the same time.
 fn tell_public(directory: &StateDirectory, document: &Secret) {
     let path = directory.keys().join(PUBLIC);
     if !path.exists()
         && let Ok(key) = SigningKey::from_pkcs8(document)
     {
-        let _ = replace(&path, format!("{}\n", key.public()).as_bytes());
+        let _ = make_once(&path, line(&key).as_bytes());
     }
+}
+
+fn line(key: &SigningKey) -> String {
+    format!("{}\n", key.public())
 }
 
 /// Whether it has the outline of one: a DER sequence as long as it says. All else tells who signs with it.
@@ -67,7 +71,12 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     if !make_once(&path, document.expose())? {
         return audit_key_there(directory);
     }
-    replace(&directory.keys().join(PUBLIC), format!("{}\n", key.public()).as_bytes())?;
+    // One that is there is another key's; and whoever finds none writes the same.
+    let public = directory.keys().join(PUBLIC);
+    match std::fs::remove_file(&public) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(state(&public, error)),
+        _ => make_once(&public, line(&key).as_bytes())?,
+    };
     Ok(document)
 }
 
