@@ -170,7 +170,8 @@ fn is_reference(value: &str) -> bool {
     let inner =
         value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).or_else(|| value.strip_prefix('$'));
     inner.is_some_and(|name| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        let named = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        !name.is_empty() && named && !telling::is_telling(name)
     })
 }
 

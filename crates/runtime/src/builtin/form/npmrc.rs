@@ -56,7 +56,10 @@ fn judged(name: &str, value: &str, judge: &mut Judge<'_>) -> Option<String> {
 /// What stands under the address of a registry.
 fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Judge<'_>) -> Option<String> {
     let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-    let reference = whole.is_some_and(|inner| inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+    // A token in braces is one all the same.
+    let reference = whole.is_some_and(|inner| {
+        inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !telling::is_telling(inner)
+    });
     let url = format!("https://{place}");
     if telling::is_telling(&url) {
         judge.leave_out(name);
@@ -114,6 +117,16 @@ mod tests {
 
     use super::super::Form;
     use super::super::tried::tried;
+
+    #[test]
+    fn a_token_in_braces_names_no_variable() {
+        let token = "ghp_q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js6Q";
+        for (inner, enters) in [("NPM_TOKEN", true), ("npm_config_token", true), (token, false)] {
+            let text = format!("//third.example/:_authToken=${{{inner}}}\nsave-exact\n");
+            let (anew, _) = tried(Form::Npmrc, "", &text).unwrap();
+            assert_eq!(anew.contains(inner), enters, "{anew}");
+        }
+    }
 
     #[test]
     fn settings_stay_and_credentials_go() {
