@@ -14,7 +14,7 @@ use crate::engine;
 use crate::host::{binary, is_root};
 use crate::image;
 use crate::inventory::files_under;
-use crate::program::{Ended, run};
+use crate::program::{Ended, copy_program, run};
 use crate::run::Run;
 use crate::seen::Seen;
 
@@ -145,7 +145,7 @@ impl Bench {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("its mode");
         }
         let probe = binary("probe").expect("`ready` was asked first");
-        fs::copy(probe, bench.workspace().join("probe")).expect("a copy of the probe");
+        copy_program(&probe, &bench.workspace().join("probe"));
         bench
     }
 

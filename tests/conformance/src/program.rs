@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -142,6 +143,16 @@ impl Drop for Live {
 #[must_use]
 pub fn run(command: &mut Command) -> Ended {
     Live::start(command).wait()
+}
+
+/// Copies a program that will be executed. What this process writes, a child that another thread starts meanwhile has open
+/// for writing until it executes, and for so long it cannot be executed ("text file busy"); so another process copies.
+///
+/// # Panics
+/// When it cannot be copied.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("--").args([from, to]).status().expect("cp was started");
+    assert!(copied.success(), "{} was not copied to {}: {copied}", from.display(), to.display());
 }
 
 fn code(status: std::process::ExitStatus) -> i32 {
