@@ -110,6 +110,9 @@ impl<'a> Judge<'a> {
     }
 
     fn fate(&mut self, path: &[&str], name: &str, key: &str, value: &str) -> Fate {
+        if telling::is_telling(key) {
+            return self.leave_out(name);
+        }
         if value.is_empty() || is_reference(value) {
             self.has_credential |= !value.is_empty() && telling::is_sensitive(key);
             return Fate::Keep;
@@ -131,9 +134,6 @@ impl<'a> Judge<'a> {
         if sensitive && !plain {
             self.lacks(name, self.bound.remedy_of_variable(key));
             return Fate::LeaveOut;
-        }
-        if telling::is_telling(key) {
-            return self.leave_out(name);
         }
         let bound = self.bound;
         match userinfo::replaced(value, &|url| bound.at(url)) {
