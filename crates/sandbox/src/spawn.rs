@@ -1,6 +1,6 @@
 //! From the command as it was given to a running process: the search along `PATH`, arguments, environment, streams.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -45,19 +45,18 @@ fn find(launch: &Launch) -> io::Result<PathBuf> {
     for directory in search.split(':').filter(|d| !d.is_empty()) {
         let file = Path::new(directory).join(name);
         match is_program(&file) {
-            Ok(true) => return Ok(file),
-            Ok(false) => refused = Some(io::Error::from(rustix::io::Errno::ACCESS)),
-            Err(_) => {}
+            Some(true) => return Ok(file),
+            Some(false) => refused = Some(io::Error::from(rustix::io::Errno::ACCESS)),
+            None => {}
         }
     }
     Err(refused.unwrap_or_else(|| rustix::io::Errno::NOENT.into()))
 }
 
-/// Whether a file of that name is there, and may be executed.
-fn is_program(file: &Path) -> io::Result<bool> {
-    let regular = std::fs::metadata(file)?.is_file();
-    let path: &OsStr = file.as_os_str();
-    Ok(regular && rustix::fs::access(path, Access::EXEC_OK).is_ok())
+/// Whether a file may be executed; a folder of that name is none, as it is none to a shell.
+fn is_program(file: &Path) -> Option<bool> {
+    let is_file = std::fs::metadata(file).is_ok_and(|about| about.is_file());
+    is_file.then(|| rustix::fs::access(file, Access::EXEC_OK).is_ok())
 }
 
 /// A terminal for the command, and the name of its side.
