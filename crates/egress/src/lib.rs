@@ -44,7 +44,7 @@ pub use files::Files;
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};
-pub use notice::{Notice, Summary, Told, tell_authority};
+pub use notice::{Notice, Summary, Told, tell_authority, tell_failure};
 pub use own::own_addresses;
 pub use resolve::Answers;
 pub use serve::{Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_socket, bind_udp, serve};

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use policy::{Denial, Plane};
 use rustix::net::SendFlags;
@@ -56,6 +56,13 @@ pub enum Told {
     Denied(Notice),
     /// The last word.
     Summary(Summary),
+    /// The last word of a sidecar that ends because it cannot go on.
+    Failed {
+        /// Why; it reads on after "failed to".
+        why: String,
+        /// What the person can do about it, where that is known.
+        remedy: Option<String>,
+    },
 }
 
 impl Told {
@@ -74,6 +81,12 @@ pub fn tell_authority(socket: BorrowedFd<'_>, authority: &RunAuthority) -> io::R
     let message = serde_json::to_vec(&Told::Authority(authority.certificate_pem().to_owned()))?;
     rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// Tells why a sidecar ends that was not told to. Nobody else hears it.
+pub fn tell_failure(socket: BorrowedFd<'_>, why: &str, remedy: Option<&str>) {
+    let told = Told::Failed { why: clipped(why), remedy: remedy.map(clipped) };
+    send(socket, &told, SendFlags::DONTWAIT);
 }
 
 /// Where denials are told.
@@ -113,7 +126,7 @@ impl Notices {
     }
 }
 
-fn send(socket: &OwnedFd, told: &Told, flags: SendFlags) {
+fn send(socket: impl AsFd, told: &Told, flags: SendFlags) {
     if let Ok(message) = serde_json::to_vec(told) {
         // Nobody may be listening any more; the audit has it all the same.
         let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);

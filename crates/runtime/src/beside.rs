@@ -97,6 +97,7 @@ impl Beside<'_> {
                 Wiring::Veth => NameRange::of_ipv4(),
             },
             audit: append(&self.audit)?,
+            audit_path: Some(self.audit.clone()),
             key: audit_key(self.state)?,
             link,
             notices,

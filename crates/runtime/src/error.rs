@@ -178,11 +178,13 @@ pub enum Error {
         /// What, by its path in the workspace.
         path: PathBuf,
     },
-    /// The sidecar could not begin to serve.
+    /// The sidecar could not begin to serve, or go on.
     #[error("{why}")]
     SidecarFailed {
         /// What failed, in the sidecar's own words.
         why: String,
+        /// What would help, where it knows that.
+        remedy: Option<String>,
     },
     /// A companion could not be made, or was not healthy in time.
     #[error("have companion `{name}`: {why}")]
@@ -240,7 +242,7 @@ impl Error {
             ),
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy().map(str::to_owned),
-            Self::Companion { remedy, .. } => remedy.clone(),
+            Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),

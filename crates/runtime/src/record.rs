@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_failure_is_kept_on_one_line_and_bounded() {
-        let why = |why: &str| failure(&Error::SidecarFailed { why: why.into() });
+        let why = |why: &str| failure(&Error::SidecarFailed { why: why.into(), remedy: None });
         assert_eq!(why("open a\nb\x1b[2J\n"), "open a b\u{fffd}[2J");
         let long = why(&"ä".repeat(5000));
         assert!(long.chars().count() == LONGEST_FAILURE + 1 && long.ends_with('…'), "{}", long.len());

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use credential::{Placeholder, Secret};
 use egress::{
@@ -14,6 +15,7 @@ use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
+use crate::state::state;
 
 /// What a run's sidecar is given.
 pub(crate) struct Errand {
@@ -27,6 +29,8 @@ pub(crate) struct Errand {
     /// The addresses that stand for names.
     pub(crate) names: NameRange,
     pub(crate) audit: File,
+    /// Where that is, for a person; none where its lines go to another machine.
+    pub(crate) audit_path: Option<PathBuf>,
     pub(crate) key: Secret,
     /// The socket on which listeners come, and whose end is the run's end.
     pub(crate) link: OwnedFd,
@@ -112,7 +116,18 @@ pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
     keep.extend(errand.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
     keep.extend(errand.inbound.iter().flat_map(InboundPorts::descriptors));
     keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
-    sandbox::start_sidecar(&keep, || i32::from(serve(errand).is_err()))
+    sandbox::start_sidecar(&keep, || ended(serve(errand), errand.notices.as_fd()))
+}
+
+/// The exit code of a process that serves a run. Why it could not go on is told, for only the run's own process speaks to the person.
+pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            egress::tell_failure(notices, &error.to_string(), error.remedy().as_deref());
+            1
+        }
+    }
 }
 
 /// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
@@ -151,6 +166,10 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
         companions,
         machine: errand.machine.clone(),
+    })
+    .map_err(|error| match (error, &errand.audit_path) {
+        (GateError::Audit(source), Some(path)) => state(path, source),
+        (error, _) => error.into(),
     })?;
     gate.name_companions(&errand.chains);
     let Some(set) =

@@ -126,7 +126,7 @@ fn attend(
         if ready[1] || ready[2] {
             match hear(link) {
                 Word::Ready => hear_of(Heard::Listening),
-                Word::Failed(why) => return Err(Error::SidecarFailed { why }),
+                Word::Failed(why) => return Err(Error::SidecarFailed { why, remedy: None }),
                 Word::None => return Err(Error::SidecarLost),
             }
         }

@@ -79,6 +79,8 @@ struct State {
     timed_out: bool,
     started: bool,
     sidecar_gone: bool,
+    /// Why the sidecar cannot go on, where it said so.
+    failed: Option<Error>,
     /// The sidecar's last word, if it came before the sandbox's.
     summary: Option<Summary>,
     /// What the sandbox used, where only it can tell.
@@ -109,15 +111,25 @@ impl Watch<'_> {
             timed_out: false,
             started: false,
             sidecar_gone: false,
+            failed: None,
             summary: None,
             used: None,
             held: Vec::new(),
         };
-        let end = self.watch(&mut state);
+        let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         // Gives the person's terminal back, before there is more to say.
         state.relay = None;
         self.tell_held(&mut state);
         end.map(|end| Seen { end, summary: state.summary, used: state.used })
+    }
+
+    /// Why a run failed: what a sidecar told of its own end, before what others saw of it. It was told before that end.
+    fn cause(&mut self, error: Error, state: &mut State) -> Error {
+        if matches!(error, Error::Unprotected { .. }) {
+            return error;
+        }
+        self.take_notices(state);
+        state.failed.take().unwrap_or(error)
     }
 
     fn watch(&mut self, state: &mut State) -> Result<End, Error> {
@@ -304,6 +316,9 @@ impl Watch<'_> {
                 Some(Told::Denied(notice)) if state.is_full_screen() => state.hold(notice),
                 Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
                 Some(Told::Summary(found)) => state.summary = Some(found),
+                Some(Told::Failed { why, remedy }) => {
+                    state.failed = Some(Error::SidecarFailed { why, remedy });
+                }
                 Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
                 None => {}
             }

@@ -22,6 +22,7 @@ pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
     match Told::parse(&buffer[..length]) {
         Some(Told::Authority(pem)) => Ok(pem.into_bytes()),
+        Some(Told::Failed { why, .. }) => Err(io::Error::other(format!("it failed to {why}"))),
         _ => Err(io::Error::other("it told something else than its authority")),
     }
 }
@@ -38,7 +39,7 @@ pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'
             Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
                 Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
                 Some(Told::Summary(summary)) => return Some(summary),
-                Some(Told::Authority(_)) | None => {}
+                Some(Told::Authority(_) | Told::Failed { .. }) | None => {}
             },
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             _ => return None,

@@ -85,6 +85,33 @@ fn what_cannot_be_written_is_no_verdict() {
     told(&site, "$L policy schema | head -n 1 > /dev/null", 0, &[]);
 }
 
+/// Where there is room for the run's record and none for its audit, it is the sidecar that finds out.
+#[test]
+fn of_a_full_state_directory_it_is_said_which_file_does_not_fit() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let mut refused = Vec::new();
+    for kibibytes in (0..=20).step_by(4) {
+        let script = format!(
+            "mount -t tmpfs -o size=64k none $XDG_STATE_HOME && $L run -- true && cd $XDG_STATE_HOME && \
+             {{ head -c 65536 /dev/zero > filled 2> /dev/null; truncate -s -{kibibytes}K filled; }} && \
+             cd - > /dev/null && $L run -- true"
+        );
+        let ended = shell(&site, &format!("exec unshare --mount /bin/sh -c '{script}'"));
+        if ended.code == 0 {
+            assert!(ended.stderr.is_empty(), "{kibibytes} KiB were left: {ended}");
+            continue;
+        }
+        let said: Vec<&str> = ended.stderr.lines().collect();
+        let about_room = "No space left on device (os error 28)";
+        let [first, remedy] = said[..] else { panic!("{kibibytes} KiB were left: {ended}") };
+        assert!(ended.code == 125 && first.contains(about_room), "{kibibytes} KiB were left: {ended}");
+        assert!(remedy.contains("free some space"), "{kibibytes} KiB were left: {ended}");
+        refused.extend(["/runs/", "/audit/"].into_iter().filter(|part| first.contains(part)));
+    }
+    refused.dedup();
+    assert_eq!(refused, ["/runs/", "/audit/"], "with more room another file is the one that does not fit");
+}
+
 #[test]
 fn of_several_names_all_are_removed_or_none() {
     let Some(site) = Site::for_test(NEEDS) else { return };

@@ -41,8 +41,8 @@ pub(crate) struct Audit {
     unsigned: u64,
     summary: Summary,
     written: u64,
-    /// The first write that failed: from then on nothing is allowed, see [`Audit::is_broken`].
-    broken: bool,
+    /// Why a record was lost, the first time: from then on nothing is allowed, see [`Audit::is_broken`].
+    broken: Option<io::Error>,
 }
 
 impl Audit {
@@ -58,11 +58,14 @@ impl Audit {
             unsigned: SIGN_EVERY_RECORDS,
             summary: Summary::default(),
             written: 0,
-            broken: false,
+            broken: None,
         };
         let open = audit.blank();
         audit.append(&mut Entry { plane: GATE.into(), action: "open".into(), ..open });
-        if audit.broken { Err(io::Error::other("the first record could not be written")) } else { Ok(audit) }
+        match audit.broken.take() {
+            Some(error) => Err(error),
+            None => Ok(audit),
+        }
     }
 
     /// A record that begins now.
@@ -79,14 +82,16 @@ impl Audit {
 
     /// Writes what was added.
     pub(super) fn write(&mut self) {
-        if let Some((sheet, _)) = &mut self.sink {
-            self.broken |= sheet.write().is_err();
+        if let Some((sheet, _)) = &mut self.sink
+            && let Err(error) = sheet.write()
+        {
+            self.broken.get_or_insert(error);
         }
     }
 
     /// Whether records are being lost. A sidecar that cannot record does not allow.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken || self.written > MOST_WRITTEN
+        self.broken.is_some() || self.written > MOST_WRITTEN
     }
 
     /// What the exchanges so far came to.
@@ -118,9 +123,9 @@ impl Audit {
         let made = serde_json::to_writer(&mut *lines, entry);
         self.run = std::mem::take(&mut entry.run);
         self.prev = std::mem::take(&mut entry.prev);
-        if made.is_err() {
+        if let Err(error) = made {
             lines.truncate(start);
-            self.broken = true;
+            self.broken.get_or_insert(error.into());
             return;
         }
         let hash = digest(&lines[start..]);
@@ -139,8 +144,9 @@ impl Audit {
         self.next += 1;
         self.prev = hash;
         let waits = entry.plane != GATE && entry.outcome != "denied";
-        let written = if waits { sheet.add() } else { sheet.write() };
-        self.broken |= written.is_err();
+        if let Err(error) = if waits { sheet.add() } else { sheet.write() } {
+            self.broken.get_or_insert(error);
+        }
     }
 
     /// Names a companion of the run, and where its own chain begins.

@@ -151,7 +151,11 @@ impl Running {
                     report(Report::Denied(&notice));
                 }
                 Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
-                _ => {}
+                Some(Told::Failed { why, .. }) => {
+                    let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
+                    report(Report::Notice(&told));
+                }
+                Some(Told::Summary(_)) | None => {}
             }
         }
     }

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use super::porter::{Porter, PortsHere};
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE};
 use crate::error::{Error, plumbing};
-use crate::sidecar::Errand;
+use crate::sidecar::{self, Errand};
 
 /// The largest bundle of certification authorities that is sent.
 const LARGEST_BUNDLE: u64 = 512 << 10;
@@ -44,7 +44,7 @@ pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
     let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
     keep.extend(errand.purse.descriptors());
     keep.extend(carried.ports_here.iter().flat_map(PortsHere::descriptors));
-    sandbox::start_sidecar(&keep, || i32::from(live(carried).is_err()))
+    sandbox::start_sidecar(&keep, || sidecar::ended(live(carried), errand.notices.as_fd()))
 }
 
 fn live(carried: &Carried) -> Result<(), Error> {
@@ -130,6 +130,14 @@ struct Carrier<'a> {
     is_over: bool,
 }
 
+/// Adds to the audit. Where that is, belongs to why it cannot be done.
+fn record(errand: &Errand, lines: &[u8]) -> io::Result<()> {
+    (&errand.audit).write_all(lines).map_err(|source| match &errand.audit_path {
+        Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
+        None => source,
+    })
+}
+
 impl Carrier<'_> {
     fn run(mut self) -> io::Result<()> {
         let (mut heard, mut spoke) = (Instant::now(), Instant::now());
@@ -195,7 +203,7 @@ impl Carrier<'_> {
                     let _ = rustix::net::send(&self.errand.notices, payload, SendFlags::NOSIGNAL);
                 }
                 // What cannot be recorded is not allowed: without its line the sidecar ends.
-                Channel::Record => (&self.errand.audit).write_all(payload)?,
+                Channel::Record => record(self.errand, payload)?,
                 Channel::Platform => {
                     if let Some(platform) = self.platform {
                         send_all(platform, payload)?;

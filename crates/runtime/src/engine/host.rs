@@ -187,6 +187,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         other_bundle: Some(trusted),
         names: NameRange::after(network.sidecar(), network.names()),
         audit: records_inside.into(),
+        audit_path: None,
         key: Secret::new(key.to_vec()),
         link: link_inside,
         notices: notices_inside,
