@@ -128,7 +128,7 @@ impl Notices {
 
 fn send(socket: impl AsFd, told: &Told, flags: SendFlags) {
     if let Ok(message) = serde_json::to_vec(told) {
-        // Nobody may be listening any more; the audit has it all the same.
+        // Nobody may be listening any more; what was asked for is in the audit all the same.
         let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);
     }
 }

@@ -130,14 +130,6 @@ struct Carrier<'a> {
     is_over: bool,
 }
 
-/// Adds to the audit. Where that is, belongs to why it cannot be done.
-fn record(errand: &Errand, lines: &[u8]) -> io::Result<()> {
-    (&errand.audit).write_all(lines).map_err(|source| match &errand.audit_path {
-        Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
-        None => source,
-    })
-}
-
 impl Carrier<'_> {
     fn run(mut self) -> io::Result<()> {
         let (mut heard, mut spoke) = (Instant::now(), Instant::now());
@@ -245,6 +237,14 @@ impl Carrier<'_> {
     fn say(&mut self, channel: Channel, payload: &[u8]) -> io::Result<()> {
         self.line.write_all(&Zeroizing::new(frame(channel, payload)))
     }
+}
+
+/// Adds to the audit. Where that is, belongs to why it cannot be done.
+fn record(errand: &Errand, lines: &[u8]) -> io::Result<()> {
+    (&errand.audit).write_all(lines).map_err(|source| match &errand.audit_path {
+        Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
+        None => source,
+    })
 }
 
 pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
