@@ -1,16 +1,16 @@
-//! Octets both ways. A buffer is borrowed only while there is something to read, so an idle connection holds none;
-//! a busy one is handed to the kernel, which moves the octets through a pipe without showing them to us.
+//! Octets both ways. A buffer is borrowed only while there is something to read, so an idle connection holds none.
+//!
+//! They are copied, and not moved by `splice(2)` through a pipe: that spares us little (the kernel's way through TCP is what costs), and
+//! whoever receives such pages pays more to read them.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::pipe::{PipeFlags, SpliceFlags};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
@@ -21,12 +21,8 @@ use crate::upstream::Dialled;
 
 /// The size of the shared buffer.
 const BUFFER: usize = 64 * 1024;
-/// How many full buffers in a row make a connection busy.
-const BUSY: u32 = 4;
 /// How long the other side of a connection may rest when one has ended: it would hold its place for nobody.
 const HALF_CLOSED: Duration = Duration::from_secs(600);
-/// How much a pipe may hold.
-const PIPE: usize = 1 << 20;
 
 thread_local! {
     /// One buffer for all connections: it is never held across a wait.
@@ -168,14 +164,7 @@ async fn one_way(
     moved: &Cell<Instant>,
     ended: &Cell<bool>,
 ) -> io::Result<()> {
-    let mut full = 0;
     loop {
-        if full >= BUSY {
-            full = 0;
-            if splice_while_busy(from.as_ref(), to, count, moved).await? == 0 {
-                break;
-            }
-        }
         let (read, left) = poll_fn(|context| {
             SHARED.with_borrow_mut(|buffer| read_and_write(Pin::new(&mut from), to, buffer, context))
         })
@@ -183,7 +172,6 @@ async fn one_way(
         if read == 0 {
             break;
         }
-        full = if read == BUFFER { full + 1 } else { 0 };
         write_left(to, &left).await?;
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
@@ -233,51 +221,6 @@ async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Moves octets by `splice(2)` until the source ends; how many were moved last, 0 at the end.
-async fn splice_while_busy(
-    from: &TcpStream,
-    to: &TcpStream,
-    count: &Cell<u64>,
-    moved: &Cell<Instant>,
-) -> io::Result<usize> {
-    let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let room = rustix::pipe::fcntl_setpipe_size(&into, PIPE).unwrap_or(BUFFER);
-    loop {
-        let read = splice_when(from, Interest::READABLE, || splice(from, &into, room)).await?;
-        if read == 0 {
-            return Ok(0);
-        }
-        let mut left = read;
-        while left > 0 {
-            left -= splice_when(to, Interest::WRITABLE, || splice_out(&out, to, left)).await?;
-        }
-        count.set(count.get() + read as u64);
-        moved.set(Instant::now());
-    }
-}
-
-fn splice(from: &TcpStream, into: &OwnedFd, room: usize) -> io::Result<usize> {
-    Ok(rustix::pipe::splice(from, None, into, None, room, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
-}
-
-fn splice_out(out: &OwnedFd, to: &TcpStream, left: usize) -> io::Result<usize> {
-    Ok(rustix::pipe::splice(out, None, to, None, left, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?)
-}
-
-async fn splice_when(
-    socket: &TcpStream,
-    interest: Interest,
-    mut step: impl FnMut() -> io::Result<usize>,
-) -> io::Result<usize> {
-    loop {
-        socket.ready(interest).await?;
-        match socket.try_io(interest, &mut step) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            done => return done,
-        }
-    }
 }
 
 #[cfg(test)]
