@@ -127,9 +127,16 @@ fn is_hidden(c: char) -> bool {
 
 /// A line of data, for people or for programs.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{}", escaped(line)).map_err(|error| {
-        std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
-    })
+    writeln!(std::io::stdout(), "{}", escaped(line)).map_err(unwritten)
+}
+
+/// A text as it is, for a program that reads it.
+pub(crate) fn text(octets: &[u8]) -> std::io::Result<()> {
+    std::io::stdout().write_all(octets).map_err(unwritten)
+}
+
+fn unwritten(error: std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
 }
 
 /// Text of which a terminal obeys nothing: what is hidden is written as JSON writes it, to which it means the same.

@@ -91,7 +91,9 @@ impl Credentials {
             Some((PlatformPlace::Address(address), token)) => Some(Platform::at(&address, token)?),
         };
         let values: Vec<Secret> = exposed.iter().map(|(_, value)| value.clone()).collect();
-        let veil = Needles::of(&values);
+        // In the name of a host its letters are small.
+        let small = values.iter().map(|value| Secret::new(value.expose().to_ascii_lowercase()));
+        let veil = Needles::of(&values.iter().cloned().chain(small).collect::<Vec<_>>());
         Ok(Self {
             platform: RefCell::new(platform.map(Rc::new)),
             generation,
@@ -288,6 +290,19 @@ mod tests {
             all.set(format!("f_{number}").parse().unwrap(), Value::new(Secret::from_text(value)).unwrap());
         }
         all
+    }
+
+    #[test]
+    fn what_is_exposed_is_masked_in_small_letters_too() {
+        let exposed = ("one".parse().unwrap(), Secret::from_text("AbCdEf0123456789".into()));
+        let credentials = Credentials::new(Wallet { exposed: vec![exposed], ..Wallet::default() }).unwrap();
+        for text in ["http://abcdef0123456789.example.com/", "http://example.com/AbCdEf0123456789"] {
+            let veiled = credentials.veiled(text.into());
+            assert!(
+                !veiled.to_ascii_lowercase().contains("abcdef") && veiled.contains("example.com"),
+                "{veiled}"
+            );
+        }
     }
 
     #[test]

@@ -47,7 +47,10 @@ pub use llm::{AnswerEnd, ModelUse, use_of_answer};
 pub use notice::{Notice, Summary, Told, tell_authority, tell_failure};
 pub use own::own_addresses;
 pub use resolve::Answers;
-pub use serve::{Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_socket, bind_udp, serve};
+pub use serve::{
+    Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
+    unbind_socket,
+};
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};

@@ -107,18 +107,39 @@ pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
     Ok(listener.into())
 }
 
-/// Binds a listener on a Unix socket for a sidecar that has no sandbox of ours. What is left there from before is taken
+/// Binds a listener on a Unix socket for a sidecar that has no sandbox of ours. A socket that is left there from before is taken
 /// away if nobody serves it.
 ///
 /// # Errors
-/// When the path cannot be bound.
+/// When the path cannot be bound, as where something else has it.
 pub fn bind_socket(path: &std::path::Path) -> Result<OwnedFd, GateError> {
     use std::os::unix::net::{UnixListener, UnixStream};
     let bind = |source| GateError::Bind { address: path.display().to_string(), source };
-    if UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+    let is_left = UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+    if is_left && is_socket(path) {
         std::fs::remove_file(path).map_err(bind)?;
     }
     UnixListener::bind(path).map(OwnedFd::from).map_err(bind)
+}
+
+/// Takes a socket away that was bound here. Something else that has its name by now stays.
+pub fn unbind_socket(path: &std::path::Path) {
+    if is_socket(path) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket())
+}
+
+/// Where a listener is bound: the port that was found for it, where none was named.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn bound(listener: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(rustix::net::getsockname(listener)?.try_into()?)
 }
 
 /// Binds a datagram socket for DNS. Its answers come from the address it is bound to.

@@ -7,6 +7,7 @@ use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
+use crate::path::EncodedSlash;
 use crate::pattern::is_reserved;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
@@ -363,9 +364,12 @@ fn short_hint(guard: Guard, asked: &Asked) -> String {
             let port =
                 if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
             let url = format!("{scheme}://{}{port}{path}", asked.host);
-            match url.ends_with('*') {
-                true => "a rule that ends in `*` is a prefix: none can name this path alone".into(),
-                false => format!("lockgate policy allow {}", shell_word(&url)),
+            match path.check_cannot_climb(EncodedSlash::Allow) {
+                Err(_) => "no rule can name this path: ask for it as it is meant, in plain letters".into(),
+                Ok(()) if url.ends_with('*') => {
+                    "a rule that ends in `*` is a prefix: none can name this path alone".into()
+                }
+                Ok(()) => format!("lockgate policy allow {}", shell_word(&url)),
             }
         }
         _ => allow_hint(asked),

@@ -61,6 +61,13 @@ impl Path {
         collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
     }
 
+    /// Whether a `/` appears in it by decoding, and nothing that could climb: a rule that says so may name it.
+    #[must_use]
+    pub fn has_encoded_slash(&self) -> bool {
+        self.check_cannot_climb(EncodedSlash::Refuse).is_err()
+            && self.check_cannot_climb(EncodedSlash::Allow).is_ok()
+    }
+
     /// Refuses a path that could mean another place to some reader: dot segments at any level of decoding (also
     /// before a `;` parameter), separators that appear by decoding, control octets, and text that is not UTF-8.
     pub(crate) fn check_cannot_climb(&self, encoded_slash: EncodedSlash) -> Result<(), Denial> {

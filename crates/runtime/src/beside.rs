@@ -17,7 +17,8 @@ use crate::word::first_word;
 
 /// What the sidecar's questions are answered from.
 pub(crate) struct Desk {
-    pub(crate) sources: Sources,
+    /// Nothing where no credential is declared.
+    pub(crate) sources: Option<Sources>,
     pub(crate) history: History,
 }
 

@@ -63,8 +63,10 @@ pub use policy_file::read_policy_if_there;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};
-pub use settings::{Settings, SettingsRequest, approve, is_approved, project_above, project_file};
-pub use standalone::{Heard, Standalone, serve_standalone};
+pub use settings::{
+    Settings, SettingsRequest, approve, is_approved, project_above, project_file, turn_to_approve,
+};
+pub use standalone::{Heard, Places, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use system_keys::{SystemKey, SystemKeys};
 pub use value_source::ValueSource;

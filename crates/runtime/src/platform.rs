@@ -28,18 +28,18 @@ pub(crate) struct Platform {
     socket: OwnedFd,
     token: Secret,
     providers: Vec<ProviderId>,
-    /// What credentials come from, opened at the first question.
-    sources: Sources,
+    /// What credentials come from, opened at the first question; nothing where none is declared.
+    sources: Option<Sources>,
     vault: Option<Vault>,
     history: History,
-    /// The last history that was told, to which query and when: reading it takes time that credentials wait for.
-    told: Option<(Instant, String, Vec<u8>)>,
+    /// The runs that were read last, and when: reading them takes time that credentials wait for.
+    runs: Option<(Instant, Vec<RunRecord>)>,
     read: Vec<u8>,
     /// Why credentials could not be given, and whether that was told.
     faults: Vec<(String, bool)>,
 }
 
-/// For how long a history is told again as it was.
+/// For how long runs are told as they were read.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// What may be told of earlier runs: those of the same workspace.
@@ -49,20 +49,28 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// The latest runs, without what they ran: `limit` in the query, 10 if not said, 50 at most.
-    fn tell(&self, query: &str) -> Vec<u8> {
-        let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse::<usize>().ok());
+    /// The latest runs, as many as are told at most.
+    fn read(&self) -> Vec<RunRecord> {
         let records = RunRecord::list(&self.directory).unwrap_or_default();
-        let here = records.iter().filter(|record| record.workspace == self.workspace);
-        let told = here.take(limit.unwrap_or(10).min(50)).map(|record| {
-            serde_json::json!({
-                "id": record.id, "status": record.state, "startedAt": record.started, "endedAt": record.ended,
-                "exitCode": record.outcome.as_ref().map(|outcome| outcome.exit_code),
-            })
-        });
-        let data: Vec<serde_json::Value> = told.collect();
-        serde_json::to_vec(&serde_json::json!({"object": "list", "data": data})).unwrap_or_default()
+        records.into_iter().filter(|record| record.workspace == self.workspace).take(MOST_TOLD).collect()
     }
+}
+
+/// How many runs are told at most, and if it is not said how many.
+const MOST_TOLD: usize = 50;
+const TOLD: usize = 10;
+
+/// The first of some runs, without what they ran: as many as `limit` in the query says.
+fn told(runs: &[RunRecord], query: &str) -> Vec<u8> {
+    let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse::<usize>().ok());
+    let told = runs.iter().take(limit.unwrap_or(TOLD)).map(|record| {
+        serde_json::json!({
+            "id": record.id, "status": record.state, "startedAt": record.started, "endedAt": record.ended,
+            "exitCode": record.outcome.as_ref().map(|outcome| outcome.exit_code),
+        })
+    });
+    let data: Vec<serde_json::Value> = told.collect();
+    serde_json::to_vec(&serde_json::json!({"object": "list", "data": data})).unwrap_or_default()
 }
 
 /// What credentials come from.
@@ -104,7 +112,7 @@ enum Answer {
 impl Platform {
     /// Makes the pair: this side, and what the sidecar gets.
     pub(crate) fn pair(
-        sources: Sources,
+        sources: Option<Sources>,
         policy: &Policy,
         history: History,
     ) -> Result<(Self, (OwnedFd, Secret)), Error> {
@@ -126,7 +134,7 @@ impl Platform {
             sources,
             vault: None,
             history,
-            told: None,
+            runs: None,
             read: Vec::new(),
             faults: Vec::new(),
         };
@@ -181,28 +189,19 @@ impl Platform {
     }
 
     fn tell_history(&mut self, query: &str) -> Answer {
-        let known = self.told.as_ref().filter(|(at, asked, _)| at.elapsed() < FRESH && asked == query);
-        let told = match known {
-            Some((_, _, told)) => told.clone(),
-            // Another query within the second waits for the next one, as anyone who asks too often does.
-            None if self.told.as_ref().is_some_and(|(at, ..)| at.elapsed() < FRESH) => {
-                return Answer::Status(429);
-            }
-            None => {
-                let told = self.history.tell(query);
-                self.told = Some((Instant::now(), query.to_owned(), told.clone()));
-                told
-            }
-        };
-        Answer::Fields(Zeroizing::new(told))
+        if self.runs.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
+            self.runs = Some((Instant::now(), self.history.read()));
+        }
+        let runs = self.runs.as_ref().map(|(_, runs)| runs.as_slice()).unwrap_or_default();
+        Answer::Fields(Zeroizing::new(told(runs, query)))
     }
 
     /// Only what the run declared is given out (C15).
     fn credential(&mut self, id: &str) -> Answer {
-        if !self.providers.iter().any(|declared| declared.as_str() == id) {
+        let is_declared = self.providers.iter().any(|declared| declared.as_str() == id);
+        let Some(Sources { proxy, proxies, .. }) = self.sources.as_ref().filter(|_| is_declared) else {
             return Answer::Status(403);
-        }
-        let Sources { proxy, proxies, .. } = &self.sources;
+        };
         let found = if ProviderId::is_own(id) {
             let proxys =
                 proxy.as_ref().filter(|_| id == proxy_url::CREDENTIAL).and_then(proxy_url::credential);
@@ -257,8 +256,8 @@ impl Platform {
     }
 
     fn vault(&mut self) -> Result<&Vault, Error> {
-        if self.vault.is_none() {
-            self.vault = Some(self.sources.vault.open()?);
+        if let (None, Some(sources)) = (&self.vault, &self.sources) {
+            self.vault = Some(sources.vault.open()?);
         }
         self.vault.as_ref().ok_or(Error::SidecarLost)
     }

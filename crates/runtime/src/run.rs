@@ -58,7 +58,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
-    let exposed = desk.as_ref().map(|desk| Exposed::take(&spec, &desk.sources.vault)).transpose()?;
+    let sources = desk.sources.as_ref();
+    let exposed = sources.map(|sources| Exposed::take(&spec, &sources.vault)).transpose()?;
     builtin::bring(&mut spec, &caller, &purse.placeholders, &mut additions)?;
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {
@@ -144,7 +145,7 @@ struct Supplied<'a> {
     command: &'a [OsString],
     caller: &'a Caller,
     purse: Purse,
-    desk: Option<Desk>,
+    desk: Desk,
     /// What the command is given by value.
     exposed: Exposed,
     proxy: Option<(String, String)>,
@@ -160,13 +161,14 @@ fn provide(
     spec: &RunSpec,
     caller: &mut Caller,
     state: &StateDirectory,
-) -> Result<(Purse, Option<Desk>, Additions), Error> {
+) -> Result<(Purse, Desk, Additions), Error> {
     let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
     let mut purse = Purse::default();
+    let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
         Sources::forget(caller);
-        return Ok((purse, None, additions));
+        return Ok((purse, Desk { sources: None, history }, additions));
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
         if provider.llm().is_some() {
@@ -180,8 +182,7 @@ fn provide(
     let sources = Sources::prepare(caller, state, organisation)?;
     purse.generation = Some(Vault::generation_file(&state.vault(organisation))?);
     purse.organisation = organisation.cloned();
-    let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
-    Ok((purse, Some(Desk { sources, history }), additions))
+    Ok((purse, Desk { sources: Some(sources), history }, additions))
 }
 
 /// The folder the command works in.
@@ -251,7 +252,7 @@ fn live(
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let given = Given {
         purse,
-        desk,
+        desk: Some(desk),
         link: link_inside,
         notices: notices_inside,
         peers: peers(plan)?,

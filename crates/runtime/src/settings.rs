@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::policy_file::{read_policy, read_policy_if_there};
-use crate::state::{StateDirectory, make_directory, replace};
+use crate::state::{StateDirectory, append, make_directory, replace, state as at};
 use crate::{proxy_url, system_proxies};
 
 /// The machine's managed policy.
@@ -247,6 +247,19 @@ pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
 pub fn approve(state: &StateDirectory, path: &Path, text: &str) -> Result<(), Error> {
     make_directory(&state.approved())?;
     replace(&approval(state, path), format!("{}\n", egress::digest(text.as_bytes())).as_bytes())
+}
+
+/// Waits until nobody else changes a policy and approves it: what is read then still stands there when it is written. The turn
+/// is over when the file that is returned is closed.
+///
+/// # Errors
+/// When there is no place for it in the state directory.
+pub fn turn_to_approve(state: &StateDirectory) -> Result<std::fs::File, Error> {
+    let path = state.approved().join(".turn");
+    let file = append(&path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|errno| at(&path, errno.into()))?;
+    Ok(file)
 }
 
 fn approval(state: &StateDirectory, path: &Path) -> PathBuf {

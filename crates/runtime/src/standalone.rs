@@ -56,11 +56,22 @@ pub struct Standalone {
     pub run: RunId,
 }
 
+/// Where a sidecar listens: the ports that were found, where none was named.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// The explicit proxy.
+    pub forward: SocketAddr,
+    /// The gateway.
+    pub gateway: Option<SocketAddr>,
+    /// DNS.
+    pub dns: Option<SocketAddr>,
+}
+
 /// What is heard of a sidecar while it serves.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard<'a> {
     /// Every socket is served.
-    Listening,
+    Listening(Places),
     /// A credential could not be given to it, and why.
     Fault(&'a str),
 }
@@ -80,18 +91,18 @@ pub fn serve_standalone(
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
     let socket = sidecar.gateway_socket.clone();
-    let listeners = bind(&sidecar)?;
+    let (listeners, places) = bind(&sidecar)?;
     let (purse, place, platform) = provide(&sidecar, caller, directory)?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let inside = Inside { sidecar, listeners, purse, place, bundle, link: link_inside };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let served = attend(&child, &link, stop, platform, &mut hear_of);
+    let served = attend(&child, &link, stop, platform, places, &mut hear_of);
     drop(link);
     child.end();
     if let Some(path) = socket {
-        let _ = std::fs::remove_file(path);
+        egress::unbind_socket(&path);
     }
     served
 }
@@ -102,6 +113,7 @@ fn attend(
     link: &OwnedFd,
     stop: &Signals,
     mut platform: Option<Platform>,
+    places: Places,
     hear_of: &mut dyn FnMut(Heard<'_>),
 ) -> Result<(), Error> {
     loop {
@@ -125,7 +137,7 @@ fn attend(
         }
         if ready[1] || ready[2] {
             match hear(link) {
-                Word::Ready => hear_of(Heard::Listening),
+                Word::Ready => hear_of(Heard::Listening(places)),
                 Word::Failed(why) => return Err(Error::SidecarFailed { why, remedy: None }),
                 Word::None => return Err(Error::SidecarLost),
             }
@@ -172,19 +184,27 @@ fn hear(link: &OwnedFd) -> Word {
 }
 
 /// Sockets are bound before anything is shut in, so that an address that is taken is an error by name.
-fn bind(sidecar: &Standalone) -> Result<Listeners, Error> {
-    let mut listeners = Listeners { forward: Some(egress::bind(sidecar.forward)?), ..Listeners::default() };
+fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
+    let at = |listener: &OwnedFd| egress::bound(listener).map_err(plumbing("tell where a socket is bound"));
+    let forward = egress::bind(sidecar.forward)?;
+    let mut places = Places { forward: at(&forward)?, gateway: None, dns: None };
+    let mut listeners = Listeners { forward: Some(forward), ..Listeners::default() };
     if let Some(address) = sidecar.gateway {
-        listeners.gateway = Some(egress::bind(address)?);
+        let gateway = egress::bind(address)?;
+        places.gateway = Some(at(&gateway)?);
+        listeners.gateway = Some(gateway);
     }
     if let Some(path) = &sidecar.gateway_socket {
         listeners.gateway_socket = Some(egress::bind_socket(path)?);
     }
     if let Some(address) = sidecar.dns {
-        listeners.dns_tcp = Some(egress::bind(address)?);
+        let tcp = egress::bind(address)?;
+        let address = at(&tcp)?;
+        places.dns = Some(address);
+        listeners.dns_tcp = Some(tcp);
         listeners.dns_udp = Some(egress::bind_udp(address)?);
     }
-    Ok(listeners)
+    Ok((listeners, places))
 }
 
 /// What the sidecar says once it serves; anything else it says is why it does not.
@@ -333,7 +353,7 @@ fn provide(
     purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
     purse.organisation = organisation.cloned();
     let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
-    let (platform, theirs) = Platform::pair(sources, policy, history)?;
+    let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
     purse.platform = Some(theirs);
     Ok((purse, place, Some(platform)))
 }

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use credential::Secret;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use credential::{Secret, Value};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
 use crate::error::Error;
 use crate::own_secrets::OWN_SECRETS;
@@ -31,8 +31,20 @@ pub enum ValueSource {
 }
 
 impl ValueSource {
+    /// What is read there, as a value that can be stored.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none; the error says where it was to come from.
+    pub fn value(&self) -> Result<Value, Error> {
+        let from = || match self {
+            Self::Variable(name) => format!("{name}: "),
+            _ => String::new(),
+        };
+        Value::given(self.read()?).map_err(|error| Error::Value { why: format!("{}{error}", from()) })
+    }
+
     /// Reads the value, without the line end after it.
-    pub(crate) fn read(&self) -> Result<Secret, Error> {
+    fn read(&self) -> Result<Secret, Error> {
         let fail = |source: io::Error| Error::ReadValue { from: self.to_string(), source };
         let mut value = match self {
             Self::Prompt(what) => prompt(what).map_err(fail)?,
@@ -84,12 +96,18 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     silent.local_modes.insert(LocalModes::ECHONL);
+    // Whoever stops this and goes on has the terminal of their shell by then, which shows what is typed.
+    silent.special_codes[SpecialCodeIndex::VSUSP] = 0;
     tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
     let asked = write!(io::stderr(), "{what}: ").and_then(|()| io::stderr().flush());
     let mut line = Vec::new();
     let read = asked.and_then(|()| stdin.lock().take(LARGEST).read_until(b'\n', &mut line));
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
-    read.map(|_| line)
+    read?;
+    match line.iter().any(|octet| octet.is_ascii_control() && !matches!(octet, b'\n' | b'\r' | b'\t')) {
+        true => Err(io::Error::other("a control key was typed with it; type it again, without")),
+        false => Ok(line),
+    }
 }
 
 #[expect(
@@ -100,14 +118,18 @@ fn run(command: &[String]) -> io::Result<Vec<u8>> {
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(std::process::Stdio::inherit()).stderr(std::process::Stdio::inherit());
+    command.stdout(std::process::Stdio::piped());
     // It has the person's environment, and not what only this program is told.
     for name in OWN_SECRETS {
         command.env_remove(OsStr::from_bytes(name.to_bytes()));
     }
-    let output = command.output()?;
-    if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        Err(io::Error::other(format!("it ended with {}", output.status)))
+    let mut child = command.spawn()?;
+    let printed = child.stdout.take().map(limited).transpose()?.unwrap_or_default();
+    if printed.len() as u64 == LARGEST {
+        child.kill()?;
+        child.wait()?;
+        return Err(io::Error::other("it prints more than any credential has"));
     }
+    let status = child.wait()?;
+    if status.success() { Ok(printed) } else { Err(io::Error::other(format!("it ended with {status}"))) }
 }

@@ -67,8 +67,15 @@ impl Credentials {
             Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
             None => FieldName::access_token(),
         };
-        let value = Value::given(source.read()?).map_err(|e| Error::Value { why: e.to_string() })?;
-        Ok(self.vault.set_field(provider.as_str(), field, value)?)
+        Ok(self.vault.set_field(provider.as_str(), field, source.value()?)?)
+    }
+
+    /// Stores an access token that was read before.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn put(&self, provider: &ProviderId, value: Value) -> Result<(), Error> {
+        Ok(self.vault.set_field(provider.as_str(), FieldName::access_token(), value)?)
     }
 
     /// Stores a key that a platform gave.

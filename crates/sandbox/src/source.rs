@@ -28,6 +28,19 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<OwnedFd>, Error> {
     }
 }
 
+/// Refuses what cannot be copied: a device, a pipe or a socket.
+pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
+    let stat = rustix::fs::fstat(open(path)?).map_err(|errno| refused(path, errno))?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    match kind.is_file() || kind.is_dir() {
+        true => Ok(()),
+        false => {
+            let why = "only files and directories can be copied, and it is neither".into();
+            Err(Error::Source { path: path.into(), why })
+        }
+    }
+}
+
 /// Opens a path below a directory, every component of which must be no link. `None` if it is not there.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -172,6 +172,40 @@ fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
 }
 
 #[test]
+fn a_path_that_no_rule_can_name_has_no_recommendation_and_one_with_a_slash_in_it_has() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(
+        &site,
+        r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
+        for path in 'v1/../x' 'v1/%252e%252e/x' 'v1/a%5Cb' 'v1/a%2Fb'; do
+            lockgate policy check --policy policy.toml "http://www.example.org/$path" | sed -n 's/^ *to allow it: //p' >> lines; done
+        cat lines; sed -n '$p' lines > last; . ./last
+        lockgate policy check --policy policy.toml 'http://www.example.org/v1/a%2Fb'"#,
+    );
+    assert_eq!(ended.stdout.matches("no rule can name this path").count(), 3, "{ended}");
+    assert!(
+        ended.stdout.contains("lockgate policy allow --policy policy.toml http://www.example.org/v1/a%2Fb"),
+        "{ended}"
+    );
+    assert!(
+        ended.code == 0 && ended.stdout.lines().last().is_some_and(|it| it.starts_with("allow ")),
+        "{ended}"
+    );
+}
+
+#[test]
+fn of_rules_that_are_added_at_once_all_are_there_and_approved() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(
+        &site,
+        r#"for i in $(seq 12); do lockgate policy allow h$i.example & done; wait
+        grep -c '^host = "h' lockgate.toml; lockgate policy deny x.example; lockgate policy deny x.example --reason 'use the mirror'
+        lockgate run -- sh -c 'curl -s http://x.example/' | grep -o 'use the mirror' | head -n 1"#,
+    );
+    assert_eq!(ended.stdout, "12\nuse the mirror\n", "{ended}");
+}
+
+#[test]
 fn a_rule_joins_others_in_brackets() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let ended = shell(

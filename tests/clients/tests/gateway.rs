@@ -358,4 +358,13 @@ fn a_run_reaches_it_under_its_name() {
     assert!(history["data"].as_array().is_some_and(|runs| runs.len() == 1), "{history}");
     assert_eq!(lines[4], "404 404 404 ");
     assert_eq!(site.requests()[0].header("x-key"), Some(canary.text()));
+    // Also where no credential is declared, and to two questions within a second.
+    let ended = site
+        .run()
+        .policy("")
+        .script(r#"for query in '' '?limit=1'; do curl -sSf "$SIDECAR_URL/run-history$query"; echo; done"#);
+    assert_eq!(ended.code, 0, "{ended}");
+    let told = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let counts: Vec<_> = told.map(|history| history["data"].as_array().map(Vec::len)).collect();
+    assert_eq!(counts, [Some(2), Some(1)], "{ended}");
 }

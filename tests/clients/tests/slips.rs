@@ -175,6 +175,46 @@ fn the_doctor_says_what_a_run_in_this_folder_would() {
 }
 
 #[test]
+fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    fs::write(site.workspace().join("p.toml"), "[egress]\n").expect("room");
+    fs::write(site.workspace().join("mine"), "mine").expect("room");
+    let sidecar = "timeout 5 $L sidecar --policy p.toml --forward 127.0.0.1:0";
+    told(&site, &format!("{sidecar} --gateway-socket mine"), 125, &["mine", "in use"]);
+    for flags in ["--ca p.toml", "--ca new --audit ./new", "--env-file mine --gateway-socket mine"] {
+        told(&site, &format!("{sidecar} {flags}"), 2, &["name the same file"]);
+    }
+    told(&site, "cat p.toml mine | grep -q '^mine' && grep -q egress p.toml && [ ! -e new ]", 0, &[]);
+    // The control: it serves, where it says, and takes its own socket away, also one that was left.
+    let serve = "$L sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
+    let script = format!(
+        "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; done; [ ! -e s ] && cat said >&2"
+    );
+    let ended = shell(&site, &script);
+    assert!(ended.code == 0 && ended.stderr.matches("proxy at http://127.0.0.1:").count() == 2, "{ended}");
+    assert!(!ended.stderr.contains("127.0.0.1:0;"), "{ended}");
+}
+
+#[test]
+fn a_value_that_is_none_is_told_and_nothing_is_stored() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let keys = "GITHUB_TOKEN=ok12345678 NOTION_TOKEN=' blank' LINEAR_API_KEY=lin12345";
+    told(&site, &format!("{keys} $L creds import-env"), 2, &["NOTION_TOKEN: the value has a blank"]);
+    told(&site, "[ -z \"$($L creds ls -q)\" ]", 0, &[]);
+    told(&site, "timeout 20 $L creds set x --from-command yes", 2, &["`yes`", "more than any credential"]);
+    told(&site, "$L run --copy /dev/null:/x -- true", 125, &["/dev/null", "only files and directories"]);
+    told(&site, "$L completion bash > /dev/full", 125, &["failed to write to standard output"]);
+    told(&site, "TMPDIR=/nope $L demo", 2, &["/nope", "TMPDIR"]);
+    // The control.
+    told(
+        &site,
+        "GITHUB_TOKEN=ok12345678 $L creds import-env && $L creds set x --from-command echo y",
+        0,
+        &["stored"],
+    );
+}
+
+#[test]
 fn half_of_a_platform_is_none() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     fs::write(site.workspace().join("p.toml"), "").expect("a policy");

@@ -1,16 +1,15 @@
 //! `lockgate completion`: completions for a shell.
 
-use std::io::Write;
-
 use clap::{Command, CommandFactory};
 
 use crate::arguments::Arguments;
 use crate::exit::Done;
+use crate::output;
 
 pub(crate) fn completion(shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut shown(&Arguments::command()), "lockgate", &mut script);
-    std::io::stdout().write_all(&script)?;
+    output::text(&script)?;
     Ok(0)
 }
 

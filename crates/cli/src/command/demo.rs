@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use policy::{AllowConfig, MountConfig, RunConfig, WorkspaceConfig, WorkspaceTable};
 use runtime::{Report, RunRequest, Settings, SettingsRequest, StateDirectory};
 
-use crate::exit::Done;
+use crate::exit::{Done, Usage};
 use crate::output;
 
 /// The name of the upstream, in a domain that is reserved for examples.
@@ -87,9 +87,18 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self, anyhow::Error> {
-        let path = std::env::temp_dir().canonicalize()?.join(format!("lockgate-demo-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
+        let base = std::env::temp_dir();
+        let make = || {
+            let path = base.canonicalize()?.join(format!("lockgate-demo-{}", std::process::id()));
+            std::fs::create_dir(&path).map(|()| path)
+        };
+        let failed = |error: std::io::Error| {
+            Usage::error(
+                format!("failed to make a folder in {}: {error}", base.display()),
+                "name another with TMPDIR",
+            )
+        };
+        make().map(Self).map_err(failed)
     }
 }
 

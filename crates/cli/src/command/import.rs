@@ -102,18 +102,26 @@ fn add_system<'a>(
 
 fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
     let state = StateDirectory::of(caller)?;
-    for ((whose, provider), from) in found {
+    // All of them are read before the first is stored.
+    let mut values = Vec::new();
+    for from in found.values() {
+        values.push(match from {
+            Place::Variable(name) => Some(ValueSource::Variable(name.clone()).value()?),
+            Place::System(_) => None,
+        });
+    }
+    for (((whose, provider), from), value) in found.iter().zip(values) {
         let vault = Credentials::open(caller, &state, whose.clone())?;
         let name = match from {
-            Place::Variable(name) => {
-                vault.set(provider, None, &ValueSource::Variable(name.clone()))?;
-                name
-            }
+            Place::Variable(name) => name,
             Place::System(key) => {
                 vault.keep(key)?;
                 SystemKeys::VARIABLE
             }
         };
+        if let Some(value) = value {
+            vault.put(provider, value)?;
+        }
         let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         output::tell(&format!("{provider}{whose}: taken from {name}"));
     }

@@ -171,7 +171,17 @@ fn narrows_only(text: &str) -> bool {
     layers.compile().is_ok()
 }
 
+/// Waits for the turn to change a policy: it is over with what is returned. Whoever names a file needs no state directory for it.
+fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
+    let turn = StateDirectory::of(&super::caller()?).and_then(|state| runtime::turn_to_approve(&state));
+    match turn {
+        Err(_) if file.policy.is_some() => Ok(None),
+        turn => Ok(Some(turn?)),
+    }
+}
+
 pub(crate) fn init(file: &PolicyFile) -> Done {
+    let _turn = turn(file)?;
     let file = PolicyText::open(file)?;
     if !file.text.is_empty() {
         return Err(Usage::error(
@@ -193,6 +203,7 @@ pub(crate) fn deny(file: &PolicyFile, targets: &[String], reason: Option<&str>) 
 }
 
 fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>) -> Done {
+    let _turn = turn(file)?;
     let file = PolicyText::open(file)?;
     let name = &file.name;
     let start = if file.text.is_empty() { BLANK } else { &file.text };
@@ -213,6 +224,9 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         let rule = rule(target, reason);
         if tables(rules).any(|there| is_same(&there, &rule)) {
             output::tell(&format!("{name}: {list} {target} is there already"));
+        } else if reason.is_some_and(|reason| give_reason(rules, &rule, reason)) {
+            // Of two rules for the same the first would be told.
+            added.push(target.as_str());
         } else {
             push(rules, rule).ok_or_else(|| {
                 Usage::error(format!("egress.{list} in {name} is no list of tables"), "mend it first")
@@ -221,7 +235,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         }
     }
     if !added.is_empty() {
-        file.write(&document.to_string())?;
+        file.write(&as_before(start, document.to_string()))?;
         output::tell(&format!("{name}: {list} {}", added.join(", ")));
     }
     for exact in added.iter().filter(|target| list == "allow" && names_the_root(target)) {
@@ -236,6 +250,17 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         }
     }
     Ok(0)
+}
+
+/// A changed text with the ends of lines that it had, and the mark at its beginning that some editors put there.
+fn as_before(before: &str, text: String) -> String {
+    const MARK: char = '\u{feff}';
+    let ends = before.matches('\n').count();
+    let text = match ends > 0 && before.matches("\r\n").count() == ends {
+        true => text.replace("\r\n", "\n").replace('\n', "\r\n"),
+        false => text,
+    };
+    if before.starts_with(MARK) && !text.starts_with(MARK) { format!("{MARK}{text}") } else { text }
 }
 
 /// Whether a target is a URL of a host and nothing more, which allows its first page alone.
@@ -282,6 +307,28 @@ fn push(rules: &mut Item, rule: Table) -> Option<()> {
     Some(())
 }
 
+/// Gives a reason to the rule that says the same without one, or with another; whether there is one.
+fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool {
+    let bare = |rule: &Table| {
+        let mut bare = rule.clone();
+        bare.remove("reason");
+        bare
+    };
+    let wanted = bare(rule);
+    let is_it = |there: Table| is_same(&bare(&there), &wanted);
+    if let Some(blocks) = rules.as_array_of_tables_mut() {
+        let Some(there) = blocks.iter_mut().find(|there| is_it((**there).clone())) else { return false };
+        there.insert("reason", value(reason));
+        return true;
+    }
+    let mut inline = rules.as_array_mut().into_iter().flat_map(Array::iter_mut);
+    let found = inline.find_map(|there| {
+        let there = there.as_inline_table_mut()?;
+        is_it(there.clone().into_table()).then_some(there)
+    });
+    found.map(|there| there.insert("reason", reason.into())).is_some()
+}
+
 /// Whether two rules say the same, however they are written.
 fn is_same(one: &Table, other: &Table) -> bool {
     let read = |rule: &Table| toml::from_str::<toml::Table>(&rule.to_string()).ok();
@@ -293,6 +340,10 @@ fn rule(target: &str, reason: Option<&str>) -> Table {
     match target.rsplit_once(':') {
         _ if target.contains("://") => {
             rule.insert("url", value(target));
+            // Without it the rule would fit nothing.
+            if policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash()) {
+                rule.insert("encoded_slash", value(true));
+            }
         }
         Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
             rule.insert("host", value(host));
@@ -330,6 +381,8 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
             return Ok(1);
         }
     }
+    // Not while the person reads.
+    let _turn = runtime::turn_to_approve(state)?;
     runtime::approve(state, &file.path, &file.text)?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
@@ -357,6 +410,33 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_text_keeps_the_ends_of_its_lines() {
+        let changed = |before: &str| as_before(before, before.replace(['\r', '\u{feff}'], "") + "b = 2\n");
+        for (before, after) in [
+            ("a = 1\r\n", "a = 1\r\nb = 2\r\n"),
+            ("\u{feff}a = 1\n", "\u{feff}a = 1\nb = 2\n"),
+            ("a = 1\n", "a = 1\nb = 2\n"),
+            ("", "b = 2\n"),
+        ] {
+            assert_eq!(changed(before), after);
+        }
+    }
+
+    #[test]
+    fn a_reason_goes_to_the_rule_that_is_there() {
+        for list in ["[[deny]]\nhost = \"x.example\"\n", "deny = [{ host = \"x.example\" }]\n"] {
+            let mut document: DocumentMut = list.parse().unwrap();
+            let rules = document.get_mut("deny").unwrap();
+            for reason in ["first", "second"] {
+                assert!(give_reason(rules, &rule("x.example", Some(reason)), reason), "{list}");
+                let all: Vec<Table> = tables(rules).collect();
+                assert!(all.len() == 1 && is_same(&all[0], &rule("x.example", Some(reason))), "{all:?}");
+            }
+            assert!(!give_reason(rules, &rule("y.example", None), "none"), "{list}");
+        }
+    }
 
     #[test]
     fn a_policy_is_written_into_a_file_and_through_no_link() {

@@ -1,15 +1,44 @@
 //! `lockgate sidecar`: the sidecar alone.
 
+use std::path::{Path, PathBuf};
+
 use policy::RunConfig;
-use runtime::{Heard, Settings, SettingsRequest, Standalone, StateDirectory};
-use sandbox::Signals;
+use runtime::{Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
+use sandbox::{Caller, Signals};
 
 use crate::arguments::Sidecar;
 use crate::exit::{Done, Usage};
 use crate::output;
 
+/// What is written may be no file that is read, or written as something else.
+fn refuse_same_files(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow::Error> {
+    let real = |path: &PathBuf| {
+        let path = caller.resolve(path);
+        path.canonicalize().unwrap_or(path)
+    };
+    let named = [
+        ("--policy", Some(&arguments.policy)),
+        ("--gateway-socket", arguments.gateway_socket.as_ref()),
+        ("--ca", arguments.ca.as_ref()),
+        ("--env-file", arguments.env_file.as_ref()),
+        ("--audit", arguments.audit.as_ref()),
+    ];
+    // A device may well be named twice.
+    let is_file = |path: &Path| path.is_file() || !path.exists();
+    let all = named.into_iter().filter_map(|(flag, path)| Some((flag, real(path?))));
+    let all: Vec<_> = all.filter(|(_, path)| is_file(path)).collect();
+    for (at, (flag, path)) in all.iter().enumerate() {
+        if let Some((other, _)) = all[..at].iter().find(|(_, before)| before == path) {
+            let what = format!("{other} and {flag} name the same file, {}", path.display());
+            return Err(Usage::error(what, "give each a file of its own"));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
+    refuse_same_files(&arguments, &caller)?;
     let state = StateDirectory::of(&caller)?;
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
@@ -65,9 +94,10 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     };
     let signals = Signals::block_forwarded()?;
     runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
-        if let Heard::Fault(why) = heard {
-            return output::tell(&format!("note: {why}"));
-        }
+        let Places { forward, gateway, dns } = match heard {
+            Heard::Fault(why) => return output::tell(&format!("note: {why}")),
+            Heard::Listening(places) => places,
+        };
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
         output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));

@@ -267,9 +267,7 @@ fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
             Step::Show(Visible { source: Source::Host(path), target, .. }) => {
                 shown.push(look_at(path, target)?)
             }
-            Step::Copy(path, _) => {
-                look_at(path, path)?;
-            }
+            Step::Copy(path, _) => source::refuse_uncopied(path)?,
             Step::Protect => {
                 protected = protect::present(&plan.workspace, &plan.open)?;
                 for (path, _) in &protected {

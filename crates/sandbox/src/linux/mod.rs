@@ -188,10 +188,10 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
             Step::ShowWorkspace(path, _)
             | Step::OverlayWorkspace { workspace: path, .. }
             | Step::Show(Visible { source: Source::Host(path), .. })
-            | Step::ShowUnder { source: path, .. }
-            | Step::Copy(path, _) => {
+            | Step::ShowUnder { source: path, .. } => {
                 source::open(path)?;
             }
+            Step::Copy(path, _) => source::refuse_uncopied(path)?,
             _ => {}
         }
     }
