@@ -294,6 +294,7 @@ fn a_row_that_cannot_be_read_in_full_is_denied() {
         r#"{"id":"octal","target":"https://api.example.com/v1/x","resolves":["010.0.0.1"]}"#,
         r#"{"id":"one of two","target":"https://api.example.com/v1/x","resolves":["93.184.216.34","010.0.0.1"]}"#,
         r#"{"id":7,"target":"https://api.example.com/v1/x","resolves":["93.184.216.34"]}"#,
+        r#"{"id":"words","method":"GET /","target":"https://api.example.com/v1/x","resolves":["93.184.216.34"]}"#,
     ];
     fs::write(&asked, lines.join("\n")).expect("room");
     let verdicts = check(folder.path(), &policy, &asked);
@@ -304,6 +305,7 @@ fn a_row_that_cannot_be_read_in_full_is_denied() {
         (&json!("octal"), "deny", "address_blocked"),
         (&json!("one of two"), "deny", "address_blocked"),
         (&json!(7), "allow", ""),
+        (&json!("words"), "deny", "target_syntax"),
     ];
     assert_eq!(said, expected);
 }

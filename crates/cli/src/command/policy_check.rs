@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use egress::{Answers, Files, Gate, GateOptions};
 use policy::{Guard, Method, Policy};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::hint;
 use super::spec::settings;
@@ -15,22 +16,26 @@ use crate::arguments::{PolicyCheck, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;
 
+/// One row. What else it says is for whoever compares.
 #[derive(Deserialize)]
 struct Row {
-    id: serde_json::Value,
+    /// Told again octet for octet.
+    id: Box<RawValue>,
     target: String,
+    /// In place of `--method`.
+    method: Option<String>,
     resolves: Option<Vec<String>>,
 }
 
 /// What a row that cannot be read in full is answered by.
 #[derive(Deserialize)]
 struct Named {
-    id: serde_json::Value,
+    id: Box<RawValue>,
 }
 
 #[derive(Serialize)]
 struct VerdictRow {
-    id: serde_json::Value,
+    id: Box<RawValue>,
     verdict: &'static str,
     guard: Option<&'static str>,
     rule: Option<String>,
@@ -38,7 +43,7 @@ struct VerdictRow {
 }
 
 impl VerdictRow {
-    fn deny(id: serde_json::Value, guard: Guard, rule: Option<String>) -> Self {
+    fn deny(id: Box<RawValue>, guard: Guard, rule: Option<String>) -> Self {
         Self { id, verdict: "deny", guard: Some(guard.code()), rule, effective: None }
     }
 }
@@ -109,7 +114,7 @@ pub(super) fn gate(
 }
 
 fn rows(policy: &Policy, method: &Method) -> Done {
-    let mut unreadable = None;
+    let (mut unreadable, mut others) = (None, 0_u64);
     for (number, line) in (1..).zip(std::io::stdin().lock().split(b'\n')) {
         let line = line?;
         if line.trim_ascii().is_empty() {
@@ -122,7 +127,10 @@ fn rows(policy: &Policy, method: &Method) -> Done {
                 if let Ok(Named { id }) = serde_json::from_slice(&line) {
                     output::data(&serde_json::to_string(&VerdictRow::deny(id, Guard::Syntax, None))?)?;
                 }
-                unreadable.get_or_insert((number, error));
+                match unreadable {
+                    None => unreadable = Some((number, error)),
+                    Some(_) => others += 1,
+                }
                 continue;
             }
         };
@@ -132,7 +140,12 @@ fn rows(policy: &Policy, method: &Method) -> Done {
             output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Address, None))?)?;
             continue;
         };
-        let verdict = egress::check(&gate(policy, resolves)?, method, &row.target)?;
+        let of_row = row.method.map(|text| Method::parse(&text));
+        let Some(method) = of_row.unwrap_or_else(|| Some(method.clone())) else {
+            output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Syntax, None))?)?;
+            continue;
+        };
+        let verdict = egress::check(&gate(policy, resolves)?, &method, &row.target)?;
         let answer = match verdict.outcome {
             Ok((rule, target)) => VerdictRow {
                 id: row.id,
@@ -154,8 +167,25 @@ fn rows(policy: &Policy, method: &Method) -> Done {
     match unreadable {
         None => Ok(0),
         Some((number, error)) => Err(Usage::error(
-            format!("stdin, line {number}: {}", without_line(&error)),
-            "a row is {\"id\": …, \"target\": \"…\", \"resolves\": [\"ADDRESS\", …]}, the last where the system is not to be asked",
+            match others {
+                0 => format!("stdin, line {number}: {}", without_line(&error)),
+                _ => format!("stdin, line {number}, and {others} more: {}", without_line(&error)),
+            },
+            "a row is {\"id\": …, \"target\": \"…\", \"method\": \"…\", \"resolves\": [\"ADDRESS\", …]}; without the last the system is asked",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_told_again_as_it_was_written() {
+        for id in ["12345678901234567890123", "1e2", "\"\\u0041\"", "[1, null]"] {
+            let row: Row = serde_json::from_str(&format!("{{\"id\": {id}, \"target\": \"x\"}}")).unwrap();
+            let told = serde_json::to_string(&VerdictRow::deny(row.id, Guard::Syntax, None)).unwrap();
+            assert!(told.starts_with(&format!("{{\"id\":{id},")), "{told}");
+        }
     }
 }
