@@ -15,6 +15,7 @@ pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;
 mod policy_explain;
+mod policy_rule;
 pub(crate) mod run;
 mod run_name;
 pub(crate) mod runs;

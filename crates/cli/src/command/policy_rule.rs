@@ -1,0 +1,116 @@
+//! Rules as they stand in the text of a policy: found, compared, and added in the way in which the others are written. It
+//! knows a list of rules and nothing of the file around it.
+
+use toml_edit::{Array, Item, Table, value};
+
+/// The rules of a list, whether they are blocks of their own or stand in brackets.
+pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
+    let blocks = rules.as_array_of_tables().into_iter().flatten().cloned();
+    let inline = rules.as_array().into_iter().flatten();
+    blocks.chain(inline.filter_map(|rule| Some(rule.as_inline_table()?.clone().into_table())))
+}
+
+/// Whether a rule names what was said on the command line.
+pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
+    let said = rule(target, None);
+    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(str::to_owned);
+    let ports = |rule: &Table| rule.get("ports").map(ToString::to_string);
+    let is_as_wide = ports(there).is_none_or(|denied| Some(denied) == ports(&said));
+    is_as_wide && text(there).is_some_and(|named| text(&said) == Some(named))
+}
+
+/// Adds a rule in the way in which the others are written.
+pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
+    if let Some(blocks) = rules.as_array_of_tables_mut() {
+        blocks.push(rule);
+        return Some(());
+    }
+    let list = rules.as_array_mut()?;
+    let mut rule = toml_edit::Value::InlineTable(rule.into_inline_table());
+    // Below the last one where each has a line of its own, and behind what is said of it in its line.
+    let before = list.iter().last().and_then(|last| last.decor().prefix()?.as_str());
+    if let Some((_, indent)) = before.and_then(|before| before.rsplit_once('\n')) {
+        let trailing = list.trailing().as_str().unwrap_or_default().to_owned();
+        let (said, rest) = trailing.split_once('\n').unwrap_or(("", &trailing));
+        rule.decor_mut().set_prefix(format!("{said}\n{indent}"));
+        list.set_trailing(if said.is_empty() { trailing.clone() } else { format!("\n{rest}") });
+    } else if !list.is_empty() {
+        rule.decor_mut().set_prefix(" ");
+    }
+    list.push_formatted(rule);
+    Some(())
+}
+
+/// Gives a reason to the rule that says the same without one, or with another; whether there is one.
+pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool {
+    let bare = |rule: &Table| {
+        let mut bare = rule.clone();
+        bare.remove("reason");
+        bare
+    };
+    let wanted = bare(rule);
+    let is_it = |there: Table| is_same(&bare(&there), &wanted);
+    if let Some(blocks) = rules.as_array_of_tables_mut() {
+        let Some(there) = blocks.iter_mut().find(|there| is_it((**there).clone())) else { return false };
+        there.insert("reason", value(reason));
+        return true;
+    }
+    let mut inline = rules.as_array_mut().into_iter().flat_map(Array::iter_mut);
+    let found = inline.find_map(|there| {
+        let there = there.as_inline_table_mut()?;
+        is_it(there.clone().into_table()).then_some(there)
+    });
+    found.map(|there| there.insert("reason", reason.into())).is_some()
+}
+
+/// Whether two rules say the same, however they are written.
+pub(super) fn is_same(one: &Table, other: &Table) -> bool {
+    let read = |rule: &Table| toml::from_str::<toml::Table>(&rule.to_string()).ok();
+    read(one).is_some_and(|read_one| read(other) == Some(read_one))
+}
+
+pub(super) fn rule(target: &str, reason: Option<&str>) -> Table {
+    let mut rule = Table::new();
+    match target.rsplit_once(':') {
+        _ if target.contains("://") => {
+            rule.insert("url", value(target));
+            // Without it the rule would fit nothing.
+            if policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash()) {
+                rule.insert("encoded_slash", value(true));
+            }
+        }
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            rule.insert("host", value(host));
+            let ports: toml_edit::Array = port.parse::<i64>().into_iter().collect();
+            rule.insert("ports", value(ports));
+        }
+        _ => {
+            rule.insert("host", value(target));
+        }
+    }
+    if let Some(reason) = reason {
+        rule.insert("reason", value(reason));
+    }
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use toml_edit::DocumentMut;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_goes_to_the_rule_that_is_there() {
+        for list in ["[[deny]]\nhost = \"x.example\"\n", "deny = [{ host = \"x.example\" }]\n"] {
+            let mut document: DocumentMut = list.parse().unwrap();
+            let rules = document.get_mut("deny").unwrap();
+            for reason in ["first", "second"] {
+                assert!(give_reason(rules, &rule("x.example", Some(reason)), reason), "{list}");
+                let all: Vec<Table> = tables(rules).collect();
+                assert!(all.len() == 1 && is_same(&all[0], &rule("x.example", Some(reason))), "{all:?}");
+            }
+            assert!(!give_reason(rules, &rule("y.example", None), "none"), "{list}");
+        }
+    }
+}
