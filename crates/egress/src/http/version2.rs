@@ -1,5 +1,6 @@
 //! What HTTP/2 is to the rest: heads from and to its own types, data under flow control, bounds against floods.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::time::Duration;
@@ -102,24 +103,45 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
 pub(super) fn given_up(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     let why = match reset {
         Ok(reason) => format!("the agent gave the request up ({reason})"),
-        Err(error) => format!("the agent gave the request up ({error})"),
+        Err(error) => format!("the agent gave the request up ({})", Broken(error)),
     };
     io::Error::new(io::ErrorKind::BrokenPipe, why)
 }
 
 /// Whether a request came back unread, so that it may be made again (RFC 9113 §8.7).
 pub(super) fn is_unprocessed(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<h2::Error>());
-    inner.is_some_and(|error| {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>());
+    inner.is_some_and(|Broken(error)| {
         error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
     })
 }
+
+/// An error of HTTP/2, told without the words that the other side gave with it: an upstream's may quote what it was sent.
+struct Broken(h2::Error);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.is_go_away(), self.0.reason()) {
+            (true, Some(reason)) if self.0.is_remote() => write!(f, "connection error received: {reason}"),
+            (true, Some(reason)) => write!(f, "connection error detected: {reason}"),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Broken {}
 
 /// An error of HTTP/2 as one of input and output.
 pub(super) fn broken(error: h2::Error) -> io::Error {
     match error.is_io() {
         true => error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()),
-        false => io::Error::new(io::ErrorKind::ConnectionReset, error),
+        false => io::Error::new(io::ErrorKind::ConnectionReset, Broken(error)),
     }
 }
 
@@ -161,4 +183,30 @@ pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2:
         let _ = connection.await;
     });
     Ok(send)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_other_side_says_of_its_going_away_is_not_told() {
+        const WORDS: &[u8] = b"bad field authorization: Bearer sk-hush";
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        // An empty SETTINGS, then GOAWAY for PROTOCOL_ERROR (RFC 9113 §6.5, §6.8).
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        let length = u8::try_from(8 + WORDS.len()).unwrap();
+        let head = [0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        theirs.write_all(&[&head[..], WORDS].concat()).await.unwrap();
+        let (_requests, connection) = h2::client::handshake(ours).await.unwrap();
+        let error = connection.await.unwrap_err();
+        assert!(error.to_string().contains("hush"), "the control: {error}");
+        let error = broken(error);
+        assert!(is_unprocessed(&error), "{error}");
+        for told in [error.to_string(), format!("{error:?}")] {
+            assert!(told.contains("connection error received") && !told.contains("hush"), "{told}");
+        }
+    }
 }
