@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use policy::OrganisationName;
 
+use crate::streams::Unwritten;
+
 /// An error of this crate: each reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -178,6 +180,14 @@ pub enum Error {
         /// What, by its path in the workspace.
         path: PathBuf,
     },
+    /// What the command wrote could not be passed on.
+    #[error("write what the command wrote to {stream}: {source}")]
+    Unwritten {
+        /// Which of the caller's streams.
+        stream: &'static str,
+        /// Why.
+        source: io::Error,
+    },
     /// The sidecar could not begin to serve, or go on.
     #[error("{why}")]
     SidecarFailed {
@@ -306,6 +316,12 @@ fn is_about_room(error: &io::Error) -> bool {
 
 fn of(organisation: Option<&OrganisationName>) -> String {
     organisation.map(|name| format!(" of `{name}`")).unwrap_or_default()
+}
+
+impl From<Unwritten> for Error {
+    fn from(Unwritten { name, source }: Unwritten) -> Self {
+        Self::Unwritten { stream: name, source }
+    }
 }
 
 /// What a socket or descriptor was for, said of its failure.

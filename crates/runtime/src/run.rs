@@ -276,7 +276,8 @@ fn live(
         platform: None,
         failed: None,
     };
-    let stdio = stdio(spec.terminal).map_err(plumbing("use the standard streams"))?;
+    let (stdio, carrier) =
+        stdio(spec.terminal, plan.engine.is_some()).map_err(plumbing("use the standard streams"))?;
     // The command's time begins with the command; an engine takes its own before that.
     let making = if plan.engine.is_some() { MAKING } else { Duration::ZERO };
     let deadline = Instant::now() + making + spec.timeout.duration();
@@ -298,6 +299,15 @@ fn live(
             return Err(failed.unwrap_or_else(|| error.into()));
         }
     };
+    let mut streams = match carrier.start() {
+        Ok(streams) => streams,
+        Err(source) => {
+            sandbox.kill();
+            sandbox.wait();
+            sidecar.end();
+            return Err(plumbing("carry the standard streams")(source));
+        }
+    };
     // This process answers for credentials from now on: nobody may look into it. Not earlier, or ids could not be mapped.
     let _ = sandbox::undumpable();
     book.look_for_dead();
@@ -308,6 +318,7 @@ fn live(
         signals: &signals,
         platform,
         companions: &mut companions,
+        streams: &mut streams,
         deadline,
         timeout: spec.timeout.duration(),
         stop,

@@ -1,18 +1,32 @@
-//! Where the command's standard streams lead: to a terminal of its own where the person has one, otherwise to the caller's own, each in
-//! its one direction.
+//! Where the command's standard streams lead: to a terminal of its own where the person has one, otherwise each in its one direction to
+//! the caller's own.
 //!
-//! A terminal is mostly open for both. A command that has the caller's as its output is in no session of that terminal's, so nothing
-//! would keep it from reading what the person types there into something else.
+//! Whoever holds a descriptor holds what it leads to, in both directions: a pipe can be opened again by its name in `/proc`, a file can be
+//! shortened and given other permissions, a socket takes and gives. So nothing of the caller's is handed over but a terminal, opened once
+//! more for one direction, and what is nothing. All else is carried, between it and a pipe of the run's own.
+
+mod carrier;
+mod input;
+mod output;
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use policy::Terminal;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::pipe::PipeFlags;
 use sandbox::Stdio;
 
-/// The streams of a run.
-pub(crate) fn stdio(wanted: Terminal) -> io::Result<Stdio> {
+pub(crate) use self::carrier::{Carried, Carrier};
+use self::input::Input;
+use self::output::Output;
+pub(crate) use self::output::Unwritten;
+
+/// `/dev/null`, as the kernel numbers devices.
+const NULL: (u32, u32) = (1, 3);
+
+/// The streams of a run, and who carries them once it has begun.
+pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, Carrier)> {
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
         Terminal::Always => true,
@@ -20,14 +34,65 @@ pub(crate) fn stdio(wanted: Terminal) -> io::Result<Stdio> {
         Terminal::Auto => both && !is_behind(io::stdin().as_fd()),
         Terminal::Never => false,
     };
+    let mut carrier = Carrier::default();
     if own {
-        return Ok(Stdio::Terminal);
+        return Ok((Stdio::Terminal, carrier));
     }
-    Ok(Stdio::Descriptors([
-        input(io::stdin().as_fd())?,
-        output(io::stdout().as_fd())?,
-        output(io::stderr().as_fd())?,
-    ]))
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let all = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    for fd in all {
+        if kind(&rustix::fs::fstat(fd)?).is_dir() {
+            return Err(io::Error::other("one of them is a directory"));
+        }
+    }
+    let streams = match is_at_engine {
+        // What is at an engine has pipes or a terminal of the engine's, and a process of ours carries what goes through them.
+        true => [all[0].try_clone_to_owned()?, all[1].try_clone_to_owned()?, all[2].try_clone_to_owned()?],
+        false => given(all, &mut carrier)?,
+    };
+    Ok((Stdio::Descriptors(streams), carrier))
+}
+
+/// What the command is given for the caller's three.
+fn given([stdin, stdout, stderr]: [BorrowedFd<'_>; 3], carrier: &mut Carrier) -> io::Result<[OwnedFd; 3]> {
+    let input = match handed_in(stdin)? {
+        Some(input) => input,
+        None => {
+            let (input, theirs) = Input::from(stdin)?;
+            carrier.input = Some(input);
+            theirs
+        }
+    };
+    let output = given_out(stdout, "standard output", carrier)?;
+    // Where both lead to one place they stay in the order in which they were written.
+    let is_carried = !carrier.outputs.is_empty();
+    let errors = match is_carried && is_same(stdout, stderr)? {
+        true => output.try_clone()?,
+        false => given_out(stderr, "standard error", carrier)?,
+    };
+    Ok([input, output, errors])
+}
+
+fn given_out(fd: BorrowedFd<'_>, name: &'static str, carrier: &mut Carrier) -> io::Result<OwnedFd> {
+    if fd.is_terminal() {
+        return one_way(fd, OFlags::WRONLY);
+    }
+    if is_null(&rustix::fs::fstat(fd)?) {
+        return null(OFlags::WRONLY);
+    }
+    let (output, theirs) = Output::to(fd, name)?;
+    carrier.outputs.push(output);
+    Ok(theirs)
+}
+
+/// What is typed at a terminal is the command's while this run is what the terminal shows, and nobody's where it was put into the
+/// background. Nothing where it is to be carried.
+fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    if fd.is_terminal() {
+        let shown = rustix::termios::tcgetpgrp(fd).is_ok_and(|group| group == rustix::process::getpgrp());
+        return if shown { one_way(fd, OFlags::RDONLY) } else { null(OFlags::RDONLY) }.map(Some);
+    }
+    is_null(&rustix::fs::fstat(fd)?).then(|| null(OFlags::RDONLY)).transpose()
 }
 
 /// Whether a terminal shows somebody else: this run was put into the background.
@@ -35,39 +100,38 @@ fn is_behind(terminal: BorrowedFd<'_>) -> bool {
     rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// What is typed at a terminal is the command's while this run is what the terminal shows, and nobody's where it was put into the
-/// background.
-fn input(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    if !fd.is_terminal() {
-        return copy(fd);
-    }
-    let shown = rustix::termios::tcgetpgrp(fd).is_ok_and(|group| group == rustix::process::getpgrp());
-    if shown { one_way(fd, OFlags::RDONLY) } else { null() }
-}
-
-fn output(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    if fd.is_terminal() { one_way(fd, OFlags::WRONLY) } else { copy(fd) }
-}
-
 /// A terminal once more, for one direction. That of somebody else, as after su(1), cannot be opened: then it is handed over as it is.
 fn one_way(fd: BorrowedFd<'_>, direction: OFlags) -> io::Result<OwnedFd> {
     let flags = direction | OFlags::NOCTTY | OFlags::CLOEXEC;
     match rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()) {
         Ok(opened) => Ok(opened),
-        Err(_) => copy(fd),
+        Err(_) => fd.try_clone_to_owned(),
     }
 }
 
-fn null() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+/// A pipe of the run's own: what reads and what writes. The command may open it by its name (`/dev/stdout`), as whoever it runs.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fchmod(&read, Mode::from_raw_mode(0o666))?;
+    Ok((read, write))
 }
 
-fn copy(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // A directory would be a way to the host's files.
-    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_dir() {
-        true => Err(io::Error::other("one of them is a directory")),
-        false => fd.try_clone_to_owned(),
-    }
+fn null(direction: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/null", direction | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn is_null(stat: &Stat) -> bool {
+    let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    kind(stat) == FileType::CharacterDevice && device == NULL
+}
+
+fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+    let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev))
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
 }
 
 #[cfg(test)]
@@ -83,14 +147,14 @@ mod tests {
         let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
         let terminal =
             rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let written = output(terminal.as_fd()).unwrap();
+        let written = given_out(terminal.as_fd(), "", &mut Carrier::default()).unwrap();
         assert!(written.is_terminal());
         rustix::io::write(&written, b"x").unwrap();
         rustix::io::write(&master, b"secret\n").unwrap();
         let mut buffer = [0; 16];
         assert!(rustix::io::read(&written, &mut buffer).is_err());
         // It is nobody's that this process could be the foreground of.
-        let read = input(terminal.as_fd()).unwrap();
+        let read = handed_in(terminal.as_fd()).unwrap().unwrap();
         assert!(!read.is_terminal());
         assert_eq!(rustix::io::read(&read, &mut buffer), Ok(0));
         // It was there to be read.

@@ -14,6 +14,7 @@ use crate::platform::Platform;
 use crate::record::SetUpRecord;
 use crate::relay::Relay;
 use crate::report::{End, Report};
+use crate::streams::Carried;
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -46,6 +47,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) platform: Option<Platform>,
     /// The services beside the command.
     pub(crate) companions: &'a mut Companions,
+    /// What is carried between the caller's streams and the command's.
+    pub(crate) streams: &'a mut Carried,
     pub(crate) deadline: Instant,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
@@ -117,6 +120,7 @@ impl Watch<'_> {
             held: Vec::new(),
         };
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
+        self.streams.finish(None);
         // Gives the person's terminal back, before there is more to say.
         state.relay = None;
         self.tell_held(&mut state);
@@ -188,7 +192,8 @@ impl Watch<'_> {
                     Some(relay) => while relay.show_output() {},
                     None => {}
                 }
-                return Ok(end);
+                self.streams.finish(by_itself.then(|| self.signals.as_fd()));
+                return self.streams.unwritten().map_or(Ok(end), |lost| Err(lost.into()));
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
                 // Init sees the same and ends the run; its last word may still be under way.

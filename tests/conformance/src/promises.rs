@@ -67,6 +67,7 @@ pub const PROMISES: &[Promise] = &[
     promise("syscalls", ISOLATED, "Every system call of the escape table is refused, each by name.", "S2.8"),
     promise("descriptors", ALL, "The command has stdin, stdout and stderr, and no other descriptor.", "DESIGN §4"),
     promise("terminal", ISOLATED, "Keystrokes cannot be pushed into the caller's terminal; an interactive run has one of its own.", "DESIGN §4"),
+    promise("streams", OF_KERNEL, "Of the caller's streams nothing enters but their one direction: a pipe is not opened the other way, a file not changed, and no more is taken than was read.", "DESIGN §4"),
     promise("environment", ALL, "Nothing of the caller's environment enters but what is named.", "S0.16 S0.22 S1.12 S1.13 C14"),
 
     promise("allowed_host", EVERY, "An allowed host works unchanged: on every plane, or by the proxy of `process`.", "S0.28 S0.30 S4.24 S4.67 E08"),

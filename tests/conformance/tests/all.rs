@@ -57,6 +57,7 @@ mod setup;
 mod siblings;
 mod sidecar_death;
 mod sidecar_limits;
+mod streams;
 mod syscalls;
 mod table;
 mod terminal;

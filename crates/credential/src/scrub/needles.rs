@@ -70,6 +70,12 @@ impl Needles {
         self.0.needles.is_empty()
     }
 
+    /// Whether any of them has an octet.
+    #[must_use]
+    pub fn have(&self, octet: u8) -> bool {
+        self.0.needles.iter().any(|needle| needle.octets.contains(&octet))
+    }
+
     /// Whether any of them is in a text, or begins at its end.
     #[must_use]
     pub fn are_in(&self, text: &[u8]) -> bool {

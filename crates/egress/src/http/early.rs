@@ -1,4 +1,4 @@
-//! What comes before the answer: 100 Continue, 103 Early Hints.
+//! What comes before the answer: 100 Continue, 103 Early Hints. And that the agent waits for none any more.
 
 use std::io;
 
@@ -8,6 +8,24 @@ use super::answer::Answer;
 use super::filter::Filter;
 use super::head::BodyLength;
 use super::response::{ResponseBody, ResponseHead};
+
+/// The agent wants no answer any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent gave the request up ({why})")]
+pub(super) struct GivenUp {
+    why: String,
+}
+
+impl GivenUp {
+    pub(super) fn because(why: &impl ToString) -> io::Error {
+        io::Error::new(io::ErrorKind::BrokenPipe, Self { why: why.to_string() })
+    }
+
+    /// Whether that is what an error means, and not that the upstream failed.
+    pub(super) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
 
 /// What the agent hears before the answer, and whether it still listens.
 pub(super) struct Early<'a, 'b> {
@@ -27,7 +45,7 @@ impl<'a, 'b> Early<'a, 'b> {
             let mut length = ResponseBody::Framed(BodyLength::None);
             Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
         }
-        self.answer.interim(&head).await
+        self.answer.interim(&head).await.map_err(|error| GivenUp::because(&error))
     }
 
     /// Ends when the agent wants no answer any more.

@@ -205,7 +205,7 @@ impl<'a> Filter<'a> {
             }
             Some(messages) => {
                 messages.push(&rest, &mut out)?;
-                messages.finish(&mut out);
+                messages.finish(&mut out)?;
                 self.masked += messages.found();
             }
         }

@@ -183,7 +183,7 @@ async fn relay<'a>(
         }
         Sent::Version2 { body: None, response } => (Outgoing::Nothing, Coming::Version2(response)),
     };
-    let mut whole = false;
+    let (mut whole, mut broken) = (false, None);
     let mut outcome = {
         let pump = pump(&mut body, &mut outgoing, &flow.sent);
         let coming = respond(coming, handling, answer, &flow.received);
@@ -191,11 +191,13 @@ async fn relay<'a>(
         loop {
             tokio::select! {
                 biased;
-                copied = &mut pump, if !whole => match copied {
+                copied = &mut pump, if !whole && broken.is_none() => match copied {
                     Ok(()) => whole = true,
-                    Err(error) => break Err(error),
+                    Err(Stopped::Body(error)) => break Err(error),
+                    Err(Stopped::Upstream(error)) => broken = Some((error, Instant::now() + LATE_ANSWER)),
                 },
                 answered = &mut coming => break answered,
+                error = late(&mut broken) => break Err(error),
             }
         }
     };
@@ -255,25 +257,47 @@ async fn settle<'a>(
     }
 }
 
+/// How long an upstream that takes no more of a request may take to answer it: it may have done so before it closed.
+const LATE_ANSWER: Duration = Duration::from_secs(1);
+
+/// Ends when an answer to a request that could not be sent is not waited for any more: why it could not.
+async fn late(broken: &mut Option<(io::Error, Instant)>) -> io::Error {
+    match broken {
+        None => std::future::pending().await,
+        Some((error, until)) => {
+            tokio::time::sleep_until(*until).await;
+            std::mem::replace(error, io::ErrorKind::BrokenPipe.into())
+        }
+    }
+}
+
+/// Why not all of a body was passed on.
+enum Stopped {
+    /// It did not come, or may not go on.
+    Body(io::Error),
+    /// The upstream does not take it.
+    Upstream(io::Error),
+}
+
 /// Passes a body on.
 async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
     count: &Cell<u64>,
-) -> io::Result<()> {
+) -> Result<(), Stopped> {
     let mut last = bytes::Bytes::new();
-    while let Some(piece) = outgoing.next_of(body).await? {
+    while let Some(piece) = outgoing.next_of(body).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)? {
         count.set(count.get() + piece.len() as u64);
         if body.is_ending() {
-            body.next().await?;
+            body.next().await.map_err(Stopped::Body)?;
             last = piece;
             break;
         }
-        outgoing.send(piece).await?;
+        outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
-    let trailers = upstream::passed_on(body.trailers().await?);
+    let trailers = upstream::passed_on(body.trailers().await.map_err(Stopped::Body)?);
     if tells_who_asks(&trailers) {
-        return Err(io::Error::other("a placeholder or a key stands in a trailer"));
+        return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
-    outgoing.finish(last, trailers).await
+    outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)
 }

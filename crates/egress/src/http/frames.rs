@@ -50,6 +50,10 @@ struct Header {
 /// The longest frame that controls a connection (RFC 6455 §5.5).
 const LONGEST_CONTROL: u64 = 125;
 
+/// The flags of Connect's last message, and of the one in which gRPC-web has its trailers.
+const END_OF_CONNECT: u8 = 0x02;
+const TRAILERS_OF_WEB: u8 = 0x80;
+
 impl Frames {
     pub(super) fn of(kind: Kind) -> Self {
         Self { kind, header: Vec::with_capacity(14), left: 0, what: What::Data, last: false }
@@ -86,6 +90,9 @@ impl Frames {
             (Kind::Prefixed, [flags, length @ ..]) if length.len() == 4 => {
                 if flags & 1 != 0 {
                     return broken("a message of the upstream's is packed, and its head names no packing");
+                }
+                if ![0, END_OF_CONNECT, TRAILERS_OF_WEB].contains(flags) {
+                    return broken("a message of the upstream's has flags without a meaning");
                 }
                 Ok(Some(Header { length: big_endian(length), what: What::Data, last: true }))
             }
@@ -169,6 +176,8 @@ mod tests {
         for stream in [b"\x81\x82abcd..".as_slice(), b"\x09\0", &long] {
             runs(Kind::WebSocket, stream, 1).unwrap_err();
         }
-        runs(Kind::Prefixed, b"\x01\0\0\0\0", 1).unwrap_err();
+        for flags in [1, 3, 4, b's', 0x81] {
+            runs(Kind::Prefixed, &[flags, 0, 0, 0, 0], 1).unwrap_err();
+        }
     }
 }

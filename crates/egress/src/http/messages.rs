@@ -1,6 +1,9 @@
 //! Masking a stream of messages, each to its end: what waits for more of a secret waits no longer than the message goes on that it may
-//! stand in, or requests and answers by turns would stand still. Headers are not part of what is searched: a message that lies in several
-//! frames is one text. The masks are as long as what they hide, so every header stays true and where it was.
+//! stand in, or requests and answers by turns would stand still. The headers of a WebSocket are not part of what is searched: a message
+//! that lies in several frames is one text. The masks are as long as what they hide, so every header stays true and where it was.
+//!
+//! What calls itself gRPC may be anything that was stored upstream, and its headers the beginning of a secret. So the length of a message is
+//! searched with it, and what would mask that ends the stream; and its flags are an octet that is in no secret, so that none goes on across.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,9 +15,15 @@ use super::frames::{Frames, Kind, Run, What};
 /// How many headers may wait behind octets that are held back.
 const MOST_WAITING: usize = 1024;
 
+/// The length of a header of gRPC's and Connect's.
+const HEADER: usize = 5;
+
 /// Masks one stream of messages.
 pub(super) struct Messages {
     frames: Frames,
+    kind: Kind,
+    /// How much of a header of gRPC's has come.
+    header: usize,
     needles: Needles,
     /// The text of the messages alone.
     scrubber: Scrubber,
@@ -30,12 +39,16 @@ enum Waiting {
     Whole(Vec<u8>),
     /// So many octets that the scrubber has.
     Data(usize),
+    /// The length of a message, which the scrubber has and must leave as it is.
+    Length(Vec<u8>),
 }
 
 impl Messages {
     pub(super) fn of(kind: Kind, needles: &Needles) -> Self {
         Self {
             frames: Frames::of(kind),
+            kind,
+            header: 0,
             needles: needles.clone(),
             scrubber: Scrubber::new(needles),
             waiting: VecDeque::new(),
@@ -52,13 +65,14 @@ impl Messages {
             let (octets, after) = rest.split_at(length);
             rest = after;
             match what {
+                What::Header if self.kind == Kind::Prefixed => self.read_header(octets, out)?,
                 What::Header => self.pass(octets.to_vec(), out)?,
                 What::Control => self.control.extend_from_slice(octets),
                 What::Data => self.read(octets, out)?,
             }
             match self.frames.what() {
                 What::Control if ends => self.end_control(out)?,
-                What::Data if ends => self.end_message(out),
+                What::Data if ends => self.end_message(out)?,
                 _ => {}
             }
         }
@@ -66,14 +80,34 @@ impl Messages {
     }
 
     /// Ends the stream: appends what was held back.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        self.end_message(out);
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.end_message(out)?;
         out.append(&mut self.control);
+        Ok(())
     }
 
     /// How many occurrences have been masked.
     pub(super) fn found(&self) -> u64 {
         self.masked + self.scrubber.found()
+    }
+
+    /// A part of the header of a message of gRPC's: its flags, and four octets of length.
+    fn read_header(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let (flags, length) = octets.split_at(usize::from(self.header == 0).min(octets.len()));
+        for flags in flags {
+            if *flags != 0 && self.needles.have(*flags) {
+                return Err(held("the flags"));
+            }
+            self.pass(vec![*flags], out)?;
+        }
+        self.header = (self.header + octets.len()) % HEADER;
+        if length.is_empty() {
+            return Ok(());
+        }
+        let mut settled = Vec::new();
+        self.scrubber.push(length, &mut settled);
+        self.wait(Waiting::Length(length.to_vec()))?;
+        self.let_go(&settled, out)
     }
 
     /// A part of a message.
@@ -87,14 +121,13 @@ impl Messages {
         let mut settled = Vec::new();
         self.scrubber.push(octets, &mut settled);
         self.wait(Waiting::Data(octets.len()))?;
-        self.let_go(&settled, out);
-        Ok(())
+        self.let_go(&settled, out)
     }
 
-    fn end_message(&mut self, out: &mut Vec<u8>) {
+    fn end_message(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut settled = Vec::new();
         self.scrubber.finish(&mut settled);
-        self.let_go(&settled, out);
+        self.let_go(&settled, out)
     }
 
     fn end_control(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
@@ -126,7 +159,7 @@ impl Messages {
     }
 
     /// Appends what is settled, and all that waited for nothing else.
-    fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) {
+    fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while let Some(first) = self.waiting.front_mut() {
             match first {
                 Waiting::Whole(octets) => out.append(octets),
@@ -136,13 +169,29 @@ impl Messages {
                     settled = later;
                     *length -= now.len();
                     if *length > 0 {
-                        return;
+                        return Ok(());
+                    }
+                }
+                Waiting::Length(octets) => {
+                    let (now, later) = settled.split_at(settled.len().min(octets.len()));
+                    if !octets.starts_with(now) {
+                        return Err(held("the length"));
+                    }
+                    out.extend(octets.drain(..now.len()));
+                    settled = later;
+                    if !octets.is_empty() {
+                        return Ok(());
                     }
                 }
             }
             self.waiting.pop_front();
         }
+        Ok(())
     }
+}
+
+fn held(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what} of a message may be a part of the credential"))
 }
 
 #[cfg(test)]
@@ -160,7 +209,7 @@ mod tests {
         for part in stream.chunks(piece) {
             messages.push(part, &mut out).unwrap();
         }
-        messages.finish(&mut out);
+        messages.finish(&mut out).unwrap();
         out
     }
 
@@ -214,6 +263,31 @@ mod tests {
             messages.push(message, &mut out).unwrap();
             assert_eq!(out, message);
         }
+    }
+
+    #[test]
+    fn a_secret_is_not_hidden_by_what_calls_itself_a_header() {
+        let needles =
+            Needles::of([&Secret::new(SECRET.to_vec()), &Secret::new(b"\x80\x80\x80\x80".to_vec())]);
+        // Beginning in the flags, in each octet of the length, and with a whole message of no length before it.
+        let streams = (0..5).map(|before| [&vec![0; before][..], SECRET].concat());
+        for (number, stream) in streams.chain([[&[0; 8][..], SECRET].concat()]).enumerate() {
+            for piece in [1, 3, 100] {
+                let (mut messages, mut out) = (Messages::of(Kind::Prefixed, &needles), Vec::new());
+                let done = stream.chunks(piece).try_for_each(|part| messages.push(part, &mut out));
+                done.and_then(|()| messages.finish(&mut out)).unwrap_err();
+                assert!(!out.windows(4).any(|four| SECRET.windows(4).any(|part| part == four)), "{number}");
+            }
+        }
+        let (mut messages, mut out) = (Messages::of(Kind::Prefixed, &needles), Vec::new());
+        messages.push(b"\x80\0\0\0\0", &mut out).unwrap_err();
+        // What is one is passed on as it is.
+        let plain = b"\0\0\0\0\x02ab\x02\0\0\0\0";
+        for piece in 1..plain.len() {
+            assert_eq!(masked(Kind::Prefixed, plain, piece), plain);
+        }
+        let whole = [&[0, 0, 0, 0, SECRET.len() as u8][..], SECRET].concat();
+        assert_eq!(masked(Kind::Prefixed, &whole, 7)[5..], [b'*'; SECRET.len()]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Outgoing<'_, AgentWriter> {
         &mut self,
         body: &mut Incoming<'_, R>,
     ) -> io::Result<Option<Bytes>> {
-        let Self::Version2(stream) = self else { return self.next_of(body).await };
+        let Self::Version2(stream) = self else { return self.next_of(body).await? };
         tokio::select! {
             biased;
             come = body.next() => come,
@@ -55,17 +55,18 @@ impl Outgoing<'_, AgentWriter> {
 }
 
 impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
-    /// The next piece of the body that is sent on here. What waits goes out first, unless that piece has come already.
+    /// The next piece of the body that is sent on here. What waits goes out first, unless that piece has come already: the outer error is
+    /// that it could not.
     pub(crate) async fn next_of<R: AsyncRead + Unpin>(
         &mut self,
         body: &mut Incoming<'_, R>,
-    ) -> io::Result<Option<Bytes>> {
+    ) -> io::Result<io::Result<Option<Bytes>>> {
         let mut next = pin!(body.next());
         if let Poll::Ready(come) = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
-            return come;
+            return Ok(come);
         }
         self.flush().await?;
-        next.await
+        Ok(next.await)
     }
 
     /// Sends a piece on, or has it wait for the next: until [`Self::next_of`] finds none, or there is too much.
@@ -213,7 +214,7 @@ mod tests {
         let mut body = Incoming::Version1 { reader: &mut reader, framing: Framing::ToEnd };
         let mut writer = Writings::default();
         let mut out = Outgoing::Version1 { writer: &mut writer, frame, waiting: vec![b'h'; 10] };
-        while let Some(piece) = out.next_of(&mut body).await.unwrap() {
+        while let Some(piece) = out.next_of(&mut body).await.unwrap().unwrap() {
             out.send(piece).await.unwrap();
         }
         out.end(Fields::default()).await.unwrap();

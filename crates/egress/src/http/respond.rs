@@ -9,7 +9,7 @@ use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
 use super::answer::Answer;
-use super::early::Early;
+use super::early::{Early, GivenUp};
 use super::filter::{Filter, Unsearchable, is_packed};
 use super::head::BodyLength;
 use super::incoming::Incoming;
@@ -91,7 +91,8 @@ pub(super) async fn respond<'a>(
         }
         Ok(arrived) => arrived,
         Err(error) => {
-            account.into_iter().for_each(Account::close);
+            // The model may be at work for who gave it up: that is charged as what broke off is.
+            account.into_iter().filter(|_| !GivenUp::is(&error)).for_each(Account::close);
             return Ok(Responded::Failed(answer, Failure::Broken(error)));
         }
     };

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::early::GivenUp;
 use super::fields::Fields;
 
 /// Streams at once on one connection, and what is held of each (RFC 9113 §5.1.2).
@@ -101,11 +102,10 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
 
 /// What it means that the other side has reset a stream, or that its connection has ended.
 pub(super) fn given_up(reset: Result<h2::Reason, h2::Error>) -> io::Error {
-    let why = match reset {
-        Ok(reason) => format!("the agent gave the request up ({reason})"),
-        Err(error) => format!("the agent gave the request up ({})", Broken(error)),
-    };
-    io::Error::new(io::ErrorKind::BrokenPipe, why)
+    match reset {
+        Ok(reason) => GivenUp::because(&reason),
+        Err(error) => GivenUp::because(&Broken(error)),
+    }
 }
 
 /// Whether a request came back unread, so that it may be made again (RFC 9113 §8.7).

@@ -65,6 +65,10 @@ pub(crate) async fn inject_again(
     Some(sending)
 }
 
+/// The fields by which a part of something is asked for, as which a credential could come back piece by piece: RFC 9110 §14, RFC 3229
+/// §10.5.3, and those of one browser and one store.
+const PARTIAL: [&str; 5] = ["range", "if-range", "a-im", "request-range", "x-ms-range"];
+
 async fn prepare(
     exchange: &Exchange<Pinned>,
     gate: &Gate,
@@ -95,8 +99,9 @@ async fn prepare(
     }
     let Some(provider) = provider else {
         if grant.is_pinned() {
-            // What comes back is searched for credentials: it must come unpacked.
+            // What comes back is searched for credentials: it must come unpacked, and whole.
             sending.fields.set("accept-encoding", b"identity");
+            PARTIAL.iter().for_each(|name| sending.fields.remove(name));
         }
         return Ok(None);
     };
@@ -123,7 +128,7 @@ async fn prepare(
     }
     // It must come whole as well.
     sending.fields.set("accept-encoding", b"identity");
-    for name in ["range", "if-range", "a-im", "sec-websocket-extensions"] {
+    for name in PARTIAL.iter().chain(&["sec-websocket-extensions"]) {
         sending.fields.remove(name);
     }
     for name in ["grpc-accept-encoding", "connect-accept-encoding"] {

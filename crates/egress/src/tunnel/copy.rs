@@ -23,6 +23,8 @@ use crate::upstream::Dialled;
 const BUFFER: usize = 64 * 1024;
 /// How long the other side of a connection may rest when one has ended: it would hold its place for nobody.
 const HALF_CLOSED: Duration = Duration::from_secs(600);
+/// How long it may rest when one has failed.
+const BROKEN: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// One buffer for all connections: it is never held across a wait.
@@ -86,18 +88,30 @@ pub(super) async fn between(
     let (from_second, to_second) = second.split();
     let mut there = pin!(one_way(from_first, to_second.as_ref(), there, moved, &ended));
     let mut back = pin!(one_way(from_second, to_first.as_ref(), back, moved, &ended));
-    let (mut is_there, mut is_back) = (false, false);
+    let (mut is_there, mut is_back, mut failed) = (false, false, None);
     let mut due = moved.get() + idle;
     let mut timer = pin!(tokio::time::sleep_until(due));
     let mut is_set = false;
     poll_fn(|context| {
         let before = moved.get();
-        is_there = is_there || is_done(there.as_mut().poll(context))?;
-        is_back = is_back || is_done(back.as_mut().poll(context))?;
+        let mut end = |polled: Poll<io::Result<()>>| {
+            let Poll::Ready(outcome) = polled else { return false };
+            // Whoever takes no more may have said why before: what comes from there still goes on.
+            ended.set(true);
+            failed = failed.take().or(outcome.err());
+            true
+        };
+        is_there = is_there || end(there.as_mut().poll(context));
+        is_back = is_back || end(back.as_mut().poll(context));
         if is_there && is_back {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(failed.take().map_or(Ok(()), Err));
         }
-        let until = moved.get() + if ended.get() { idle.min(HALF_CLOSED) } else { idle };
+        let rest = match (failed.is_some(), ended.get()) {
+            (true, _) => BROKEN,
+            (false, true) => HALF_CLOSED,
+            (false, false) => idle,
+        };
+        let until = moved.get() + idle.min(rest);
         // A timer that is too early is set again when it is due, and not with every octet.
         if until < due {
             due = until;
@@ -116,14 +130,6 @@ pub(super) async fn between(
         Poll::Pending
     })
     .await
-}
-
-/// Whether one way has come to its end.
-fn is_done(polled: Poll<io::Result<()>>) -> io::Result<bool> {
-    match polled {
-        Poll::Pending => Ok(false),
-        Poll::Ready(outcome) => outcome.map(|()| true),
-    }
 }
 
 /// Copies one way between any two streams.

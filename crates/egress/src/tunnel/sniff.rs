@@ -1,5 +1,6 @@
 //! The first octets of a connection tell what it carries: TLS, plain HTTP, or something else.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -14,6 +15,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 32 * 1024;
 /// The longest first line that is looked at.
 const LONGEST_LINE: usize = 8 * 1024;
+
+/// The types of TLS records (RFC 8446 §5.1, RFC 6520 §3). A hello is in a handshake record; some servers skip an alert before it, and
+/// some do not look at a record's version, so neither makes it anything else.
+const RECORDS: RangeInclusive<u8> = 0x14..=0x18;
 
 /// What a connection carries.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,14 +36,16 @@ pub(super) enum Carried {
 /// Judges what has been read; `None` while more is needed.
 pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let first = *bytes.first()?;
-    // A TLS record of type handshake; SSL 2 has not been spoken for decades.
-    if first == 0x16 && bytes.get(1).is_none_or(|b| *b == 3) {
+    if RECORDS.contains(&first) {
         return match client_hello::read(bytes) {
             Hello::Complete(name) => Some(Carried::Tls(name)),
             Hello::Malformed => Some(Carried::Tls(None)),
             Hello::Partial if bytes.len() >= MOST => Some(Carried::Tls(None)),
             Hello::Partial => None,
         };
+    }
+    if is_oldest_hello(bytes)? {
+        return Some(Carried::Tls(None));
     }
     // Some servers skip lines and blanks before a request (RFC 9112 §2.2), so they hide nothing here.
     let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
@@ -59,6 +66,16 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
         _ => None,
+    }
+}
+
+/// Whether it is a hello in the form of SSL 2, which some servers still take for one of TLS (RFC 5246 §E.2); nothing while more is needed.
+/// Its length is in the first two octets, and one that long is taken by none.
+fn is_oldest_hello(bytes: &[u8]) -> Option<bool> {
+    match bytes {
+        [0x80..=0xbf] | [0x80..=0xbf, _] | [0x80..=0xbf, _, 1] | [0x80..=0xbf, _, 1, 0] => None,
+        [0x80..=0xbf, _, 1, 3, ..] | [0x80..=0xbf, _, 1, 0, 2, ..] => Some(true),
+        _ => Some(false),
     }
 }
 
@@ -143,6 +160,29 @@ mod tests {
         assert_eq!(judge(b"\x16\x03\x01\x40"), None);
         assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(Some("a.example".into()))));
         assert_eq!(judge(b""), None);
+    }
+
+    #[test]
+    fn a_hello_is_one_in_every_form_that_some_server_takes() {
+        let hello = client_hello(Some(b"a.example"));
+        for version in [[2, 1], [0, 0], [0xff, 0xff]] {
+            let odd = [&[0x16][..], &version, &hello[3..]].concat();
+            assert!(matches!(judge(&odd), Some(Carried::Tls(_))), "{version:?}");
+        }
+        // Behind a warning, and behind what TLS 1.3 sends for the sake of devices on the way.
+        for before in [&b"\x15\x03\x01\0\x02\x01\x5a"[..], b"\x14\x03\x03\0\x01\x01"] {
+            assert!(matches!(judge(&[before, &hello].concat()), Some(Carried::Tls(_))), "{before:?}");
+        }
+        for start in [&b"\x80\x2e\x01\x03\x01\0\x15"[..], b"\x80\x2e\x01\0\x02\0\x15"] {
+            for cut in 1..4 {
+                assert_eq!(judge(&start[..cut]), None);
+            }
+            assert_eq!(judge(start), Some(Carried::Tls(None)), "{start:?}");
+        }
+        // Telnet, asking not to be echoed, and text that begins with a letter beyond ASCII.
+        for other in [&b"\xff\xfd\x01"[..], "ü".as_bytes(), b"\x80\x02\x05"] {
+            assert_eq!(judge(other), Some(Carried::Other), "{other:?}");
+        }
     }
 
     proptest::proptest! {

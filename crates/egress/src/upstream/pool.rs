@@ -3,12 +3,14 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use policy::{Host, ProviderId, Scheme};
-use tokio::io::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
 
 use super::stream::Upstream;
 use crate::exchange::{Exchange, PinnedAddr, Ready};
@@ -38,6 +40,13 @@ impl Link {
         }
         let (reader, writer) = tokio::io::split(upstream);
         Ok(Self::Version1(Buffered::new(reader), writer))
+    }
+
+    /// Whether nothing has come over it unasked: an answer would be read under the next request, and an end leaves nothing to ask.
+    fn is_silent(&mut self) -> bool {
+        let Self::Version1(reader, _) = self else { return true };
+        let (mut octet, mut context) = ([0], Context::from_waker(Waker::noop()));
+        Pin::new(&mut reader.reader).poll_read(&mut context, &mut ReadBuf::new(&mut octet)).is_pending()
     }
 }
 
@@ -79,8 +88,8 @@ impl Pool {
         let mut at = 0;
         while let Some(address) = exchange.addresses().get(at).copied() {
             while let Some(last) = kept.iter().rposition(|(used, ..)| used.is(exchange, address, scheme)) {
-                let (_, since, link) = kept.remove(last);
-                if since.elapsed() < IDLE {
+                let (_, since, mut link) = kept.remove(last);
+                if since.elapsed() < IDLE && link.is_silent() {
                     exchange.reach(address);
                     return Some(link);
                 }

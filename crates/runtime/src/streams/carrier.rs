@@ -1,0 +1,93 @@
+//! Who carries the streams: a thread each, so that a reader who takes its time is waited for by nobody else.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+use super::input::Input;
+use super::output::{Output, Unwritten};
+
+/// How long what was ended from outside is given to have its last output taken.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The streams that are to be carried.
+#[derive(Default)]
+pub(crate) struct Carrier {
+    pub(super) input: Option<Input>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// Streams that are being carried.
+pub(crate) struct Carried {
+    /// Held for as long as something may still come: its other end is hung up with it.
+    going_on: Option<OwnedFd>,
+    /// Hung up once no thread is left.
+    done: OwnedFd,
+    unwritten: Receiver<Unwritten>,
+}
+
+impl Carrier {
+    /// Begins. Not before the run has: its processes are copies of this one, and a copy has one thread.
+    pub(crate) fn start(self) -> io::Result<Carried> {
+        let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (tell, unwritten) = mpsc::channel();
+        if let Some(input) = self.input {
+            let (over, busy) = (over.try_clone()?, busy.try_clone()?);
+            thread("input", move || {
+                input.carry(over.as_fd());
+                drop(busy);
+            })?;
+        }
+        for output in self.outputs {
+            let (over, busy, tell) = (over.try_clone()?, busy.try_clone()?, tell.clone());
+            thread("output", move || {
+                if let Err(error) = output.carry(over.as_fd()) {
+                    let _ = tell.send(error);
+                }
+                drop(busy);
+            })?;
+        }
+        Ok(Carried { going_on: Some(going_on), done, unwritten })
+    }
+}
+
+impl Carried {
+    /// Has the last of it carried, now that nobody inside writes any more. That takes as long as it takes, unless `signals` tell that
+    /// somebody would have an end; without them it takes a moment at most.
+    pub(crate) fn finish(&mut self, signals: Option<BorrowedFd<'_>>) {
+        if self.going_on.take().is_none() {
+            return;
+        }
+        let patience = if signals.is_some() { None } else { Timespec::try_from(PATIENCE).ok() };
+        let mut ready = vec![PollFd::new(&self.done, PollFlags::IN)];
+        ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals, PollFlags::IN)));
+        while matches!(rustix::event::poll(&mut ready, patience.as_ref()), Err(Errno::INTR)) {}
+    }
+
+    /// What the command wrote and nobody has.
+    pub(crate) fn unwritten(&self) -> Option<Unwritten> {
+        self.unwritten.try_recv().ok()
+    }
+}
+
+fn thread(name: &str, carry: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(carry).map(drop)
+}
+
+/// Waits until one of them is ready: what each is ready for.
+pub(super) fn wait<const N: usize>(fds: [(BorrowedFd<'_>, PollFlags); N]) -> io::Result<[PollFlags; N]> {
+    let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+    loop {
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => return Ok(fds.map(|fd| fd.revents())),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! From a pipe that the command writes to, to one of the caller's streams.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use super::carrier::wait;
+use super::pipe;
+
+/// How much is moved at once: what a pipe holds.
+const CHUNK: usize = 64 * 1024;
+
+/// One of the caller's streams, and what the command writes for it.
+pub(crate) struct Output {
+    from: OwnedFd,
+    to: OwnedFd,
+    name: &'static str,
+}
+
+/// What could not be written.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    /// Where to.
+    pub(crate) name: &'static str,
+    /// Why.
+    pub(crate) source: io::Error,
+}
+
+impl Output {
+    /// One that leads to a stream, and what the command is given for it.
+    pub(super) fn to(stream: BorrowedFd<'_>, name: &'static str) -> io::Result<(Self, OwnedFd)> {
+        let (from, theirs) = pipe()?;
+        Ok((Self { from, to: stream.try_clone_to_owned()?, name }, theirs))
+    }
+
+    /// Carries what is written until nobody can write any more, or all is there once it is `over`. The command hears of a reader that is
+    /// gone as it would from the reader's own pipe, and so does one whose words are not taken for another reason.
+    pub(super) fn carry(self, over: BorrowedFd<'_>) -> Result<(), Unwritten> {
+        let mut buffer = vec![0; CHUNK];
+        let carried = loop {
+            match self.take(over, &mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(length) => {
+                    if let Err(error) = write_all(self.to.as_fd(), &buffer[..length]) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        match carried {
+            Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Unwritten { name: self.name, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is there next; nothing at the end.
+    fn take(&self, over: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        let [written, _] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
+        if written.is_empty() {
+            return Ok(0);
+        }
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.from, &mut *buffer))?)
+    }
+}
+
+/// Writes all of it. The stream may be one that does not wait, for whoever shares it wanted that.
+fn write_all(stream: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        match rustix::io::write(stream, rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => drop(wait([(stream, PollFlags::OUT)])?),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

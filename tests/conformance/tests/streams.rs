@@ -1,0 +1,123 @@
+//! Promise: of the caller's streams nothing enters but their one direction. A pipe is not opened the other way, a file not changed, and no
+//! more is taken of what comes in than the command has read. DESIGN §4.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lockgate_conformance::{Backend, Bench, Ended, Live, Needs, ready};
+
+/// A line of shell around a run, which it begins as `"$@"`; the command is a line of shell as well.
+fn around(bench: &Bench, backend: Backend, line: &str, command: &str) -> Ended {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line, "sh"]).args(bench.run(backend).words(["/bin/sh", "-c", command]));
+    shell.envs(bench.environment()).current_dir(bench.workspace()).stdin(Stdio::null());
+    Live::start(&mut shell).wait()
+}
+
+/// Those that are not an engine's, which has pipes of its own.
+fn benches() -> Option<(Bench, Vec<Backend>)> {
+    ready(&[Needs::Linux]).then(|| (Bench::new(), Backend::all()))
+}
+
+#[test]
+fn what_the_caller_reads_on_is_not_written_by_the_command() {
+    let Some((bench, backends)) = benches() else { return };
+    let command = "(echo OWNED >/proc/self/fd/0) 2>/dev/null & sleep 0.3; read x; echo \"got $x\"";
+    for backend in backends {
+        for line in [
+            "printf 'one\\ntwo\\n' | { \"$@\"; cat; }",
+            "printf 'one\\ntwo\\n' >in; { \"$@\"; cat; } <in; cat in",
+        ] {
+            let ended = around(&bench, backend, line, command);
+            let again = if line.ends_with(" in") { "one\ntwo\n" } else { "" };
+            assert_eq!(ended.stdout, format!("got one\ntwo\n{again}"), "{} {ended}", backend.name());
+        }
+    }
+}
+
+#[test]
+fn what_others_write_beside_the_command_is_not_read_by_it() {
+    let Some((bench, backends)) = benches() else { return };
+    let line =
+        "{ echo secret; \"$@\"; : >over; } | { while [ ! -e over ]; do sleep 0.1; done; cat; }; rm over";
+    let command = "{ read x </proc/self/fd/1; echo \"saw $x\" >&2; } & sleep 0.3; echo mine; sleep 0.1";
+    for backend in backends {
+        let ended = around(&bench, backend, line, command);
+        assert!(
+            ended.stdout.starts_with("secret\n") && !ended.stderr.contains("secret"),
+            "{} {ended}",
+            backend.name()
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_written_to_is_neither_cut_nor_opened_to_others() {
+    let Some((bench, backends)) = benches() else { return };
+    let line = "echo kept >log; chmod 600 log; \"$@\" >>log; stat -c %a log; cat log";
+    // What a name in `/proc` leads to; a file's own permissions cannot be reached by that of a pipe.
+    let command = "chmod 777 /proc/self/fd/1; : >/proc/self/fd/1; echo more";
+    for backend in backends {
+        let ended = around(&bench, backend, line, command);
+        assert_eq!(ended.stdout, "600\nkept\nmore\n", "{} {ended}", backend.name());
+    }
+}
+
+#[test]
+fn no_more_is_taken_than_was_read() {
+    let Some((bench, backends)) = benches() else { return };
+    for backend in backends {
+        for line in [
+            "printf 'a\\nb\\nc\\nd\\n' | while read x; do echo \"have $x\"; \"$@\"; done",
+            "printf 'a\\nb\\nc\\nd\\n' >in; while read x; do echo \"have $x\"; \"$@\"; done <in",
+        ] {
+            let ended = around(&bench, backend, line, "read y; echo \"run $y\"");
+            assert_eq!(ended.stdout, "have a\nrun b\nhave c\nrun d\n", "{} {ended}", backend.name());
+        }
+        // More than any pipe holds, some of it read.
+        let rest = "yes 0123456 | head -c 2000000 | { \"$@\"; wc -c; }";
+        let ended =
+            around(&bench, backend, rest, "dd bs=1000 count=1000 iflag=fullblock 2>/dev/null | wc -c");
+        assert_eq!(ended.stdout, "1000000\n1000000\n", "{} {ended}", backend.name());
+    }
+}
+
+#[test]
+fn what_goes_to_one_place_stays_in_its_order() {
+    let Some((bench, backends)) = benches() else { return };
+    let command = "for n in 1 2 3 4 5; do echo $n; echo \"error $n\" >&2; done";
+    let all: String = (1..=5).map(|n| format!("{n}\nerror {n}\n")).collect();
+    for backend in backends {
+        for line in ["\"$@\" 2>&1 | grep -v lockgate:", "\"$@\" >out 2>&1; grep -v lockgate: out"] {
+            let ended = around(&bench, backend, line, command);
+            assert_eq!(ended.stdout, all, "{} {ended}", backend.name());
+        }
+    }
+}
+
+#[test]
+fn output_that_nobody_takes_is_told_of() {
+    let Some((bench, backends)) = benches() else { return };
+    for backend in backends {
+        let ended = around(&bench, backend, "\"$@\" >/dev/full", "echo lost");
+        assert!(ended.code == 125 && ended.stderr.contains("standard output: No space left"), "{ended}");
+        // A reader that is gone is the command's to hear of, as without a run.
+        let ended = around(&bench, backend, "{ \"$@\"; echo \"code $?\" >&2; } | head -n 1", "exec yes");
+        assert!(ended.stdout == "y\n" && ended.stderr.contains("code 141"), "{} {ended}", backend.name());
+    }
+}
+
+#[test]
+fn a_reader_who_takes_nothing_does_not_keep_a_run_past_its_time() {
+    let Some((bench, backends)) = benches() else { return };
+    for backend in backends {
+        let mut shell = Command::new("sh");
+        let line = "{ \"$@\"; echo \"code $?\" >&2; : >over; } | { while [ ! -e over ]; do sleep 0.1; done; }; rm over";
+        let run = bench.run(backend).flags(["--timeout", "1s"]);
+        shell.args(["-c", line, "sh"]).args(run.words(["/bin/sh", "-c", "exec yes"]));
+        shell.envs(bench.environment()).current_dir(bench.workspace()).stdin(Stdio::null());
+        let ended = Live::start(&mut shell).wait();
+        assert!(ended.stderr.contains("code 124"), "{} {ended}", backend.name());
+        assert!(ended.took < Duration::from_secs(20), "{} {ended}", backend.name());
+    }
+}
