@@ -8,6 +8,7 @@
 mod carrier;
 mod input;
 mod output;
+mod wait;
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What comes before the answer: 100 Continue, 103 Early Hints. And that the agent waits for none any more.
+//! What comes before the answer: 100 Continue, 103 Early Hints.
 
 use std::io;
 
@@ -6,26 +6,9 @@ use credential::Needles;
 
 use super::answer::Answer;
 use super::filter::Filter;
+use super::given_up::GivenUp;
 use super::head::BodyLength;
 use super::response::{ResponseBody, ResponseHead};
-
-/// The agent wants no answer any more.
-#[derive(Debug, thiserror::Error)]
-#[error("the agent gave the request up ({why})")]
-pub(super) struct GivenUp {
-    why: String,
-}
-
-impl GivenUp {
-    pub(super) fn because(why: &impl ToString) -> io::Error {
-        io::Error::new(io::ErrorKind::BrokenPipe, Self { why: why.to_string() })
-    }
-
-    /// Whether that is what an error means, and not that the upstream failed.
-    pub(super) fn is(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
-    }
-}
 
 /// What the agent hears before the answer, and whether it still listens.
 pub(super) struct Early<'a, 'b> {

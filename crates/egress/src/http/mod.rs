@@ -16,6 +16,7 @@ mod filter;
 mod forward;
 mod frames;
 mod gateway;
+mod given_up;
 mod handle;
 mod head;
 mod incoming;

@@ -9,8 +9,9 @@ use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
 use super::answer::Answer;
-use super::early::{Early, GivenUp};
+use super::early::Early;
 use super::filter::{Filter, Unsearchable, is_packed};
+use super::given_up::GivenUp;
 use super::head::BodyLength;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;

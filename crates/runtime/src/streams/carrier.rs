@@ -79,15 +79,3 @@ impl Carried {
 fn thread(name: &str, carry: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(carry).map(drop)
 }
-
-/// Waits until one of them is ready: what each is ready for.
-pub(super) fn wait<const N: usize>(fds: [(BorrowedFd<'_>, PollFlags); N]) -> io::Result<[PollFlags; N]> {
-    let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
-    loop {
-        match rustix::event::poll(&mut fds, None) {
-            Ok(_) => return Ok(fds.map(|fd| fd.revents())),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}

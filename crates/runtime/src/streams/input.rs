@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::pipe::SpliceFlags;
 
-use super::carrier::wait;
+use super::wait::wait;
 use super::{kind, pipe};
 
 /// What a pipe of one piece takes at once.

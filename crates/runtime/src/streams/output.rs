@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::carrier::wait;
 use super::pipe;
+use super::wait::wait;
 
 /// How much is moved at once: what a pipe holds.
 const CHUNK: usize = 64 * 1024;
