@@ -103,8 +103,12 @@ impl Book {
         self.are_dead = Some(are_dead(&self.state));
     }
 
-    /// Gives back the names that were held, as soon as nobody is inside any more.
+    /// Gives back the names that were held, as soon as nobody is inside any more. A run that was killed may have held the same ones, and
+    /// its processes may go on for a while: they are seen to first.
     pub(crate) fn give_back_names(&mut self) {
+        if self.undo.holds_names() && are_dead(&self.state) {
+            let _ = reap_dead(&self.state);
+        }
         self.problems.extend(self.undo.unwind_names());
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use policy::Backend;
-use sandbox::{Caller, Plan};
+use sandbox::{Caller, Place, Plan};
 
 use crate::error::Error;
 
@@ -47,8 +47,8 @@ fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
         if !users.contains(&user) || !home.is_absolute() || home == Path::new("/") {
             return None;
         }
-        let home = home.canonicalize().unwrap_or_else(|_| home.into());
-        home.starts_with(folder).then_some(home)
+        let home = Place::of(home);
+        home.is_in(folder).then(|| home.path().to_path_buf())
     })
 }
 

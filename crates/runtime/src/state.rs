@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use policy::{Hostname, OrganisationName, RunId};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use sandbox::Caller;
+use sandbox::{Caller, Place};
 
 use crate::error::Error;
 
@@ -198,10 +198,10 @@ pub(crate) fn overlapped<'a>(
     directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
 ) -> Option<&'a Path> {
-    let own: Vec<PathBuf> = directories.iter().map(|directory| real(directory)).collect();
+    let own: Vec<Place> = directories.iter().map(|directory| Place::of(&real(directory))).collect();
     paths.find(|path| {
         let other = real(path);
-        own.iter().any(|own| own.starts_with(&other) || other.starts_with(own))
+        own.iter().any(|own| own.is_in(&other) || other.starts_with(own.path()))
             || directories.iter().any(|directory| directory.starts_with(path))
     })
 }

@@ -5,6 +5,7 @@
 //! an inlet that hands sockets out while the run goes on.
 
 mod apart;
+mod born;
 mod caller;
 mod changes;
 mod confine;
@@ -26,6 +27,7 @@ mod protect;
 mod reap;
 mod regular;
 mod run_network;
+mod same_place;
 mod seccomp;
 mod setup;
 mod source;
@@ -69,6 +71,7 @@ pub use process::start as start_process;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
+pub use same_place::Place;
 pub use started::{Lines, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};

@@ -32,6 +32,7 @@ use crate::caller::Caller;
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
+use crate::same_place::Place;
 use crate::step::{Source, Step, Visible};
 use crate::{protect, tool};
 
@@ -142,6 +143,7 @@ pub fn plan(
     };
     if plan.backend != Backend::Process {
         refused::refuse_engines(&plan, caller)?;
+        refused::refuse_below_held(spec, &plan)?;
     }
     Ok(plan)
 }
@@ -210,7 +212,7 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     }
     if let Some(home) = &caller.home
         && spec.backend != Backend::Process
-        && home.starts_with(&path)
+        && Place::of(home).is_in(&path)
     {
         return Err(Error::Refused {
             what: format!(

@@ -123,6 +123,14 @@ fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
     rows().filter(move |row| !(is_open(row) || none_of_them && row.when_absent == WhenAbsent::HoldOne))
 }
 
+/// The name at or above a path of a workspace that is held because it must not appear there.
+pub(crate) fn held_above(workspace: &Path, open: &[PathBuf], within: &Path) -> Option<&'static Path> {
+    let root = source::open(workspace).ok()?;
+    let mut held =
+        rows_but(open).filter(|row| row.when_absent != WhenAbsent::Leave && within.starts_with(row.path));
+    held.find(|row| hold::is_free(root.as_fd(), row.path)).map(|row| row.path)
+}
+
 /// The rows of which something is there to be covered: of those of which one is held, that one.
 fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
     rows_in(root, open)
@@ -149,12 +157,16 @@ const LONGEST_LINE: u64 = 8 * 1024;
 
 /// Whether git takes a folder for a bare repository.
 fn is_bare(root: BorrowedFd<'_>) -> bool {
-    let is = |name: &str, kind| {
-        let stat = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW);
-        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+    // It goes through links, but for what `HEAD` is: that may be one.
+    let is = |name: &str, kinds: &[FileType], links: AtFlags| {
+        let stat = rustix::fs::statat(root, name, links);
+        stat.is_ok_and(|stat| kinds.contains(&FileType::from_raw_mode(stat.st_mode)))
             && !is_placeholder(root, Path::new(name))
     };
-    is("HEAD", FileType::RegularFile) && is("objects", FileType::Directory) && is("refs", FileType::Directory)
+    let is_folder = |name: &str| is(name, &[FileType::Directory], AtFlags::empty());
+    is("HEAD", &[FileType::RegularFile, FileType::Symlink], AtFlags::SYMLINK_NOFOLLOW)
+        && is_folder("objects")
+        && is_folder("refs")
 }
 
 /// Refuses a workspace whose `.git` is a file that leads to a repository elsewhere in it: what git runs is there, and has no rows.

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
+use crate::born::Born;
 use crate::protect::{HeldName, Stock};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
+    /// Make sure that the first process of a sandbox is gone: names that it is kept from are not given back before.
+    Process(Born),
     /// Remove a control group's directory, once its last process is gone.
     Group(PathBuf),
     /// Take away an empty directory that held a protected name.
@@ -35,6 +38,7 @@ pub enum Undo {
 impl Undo {
     pub(crate) fn line(&self) -> String {
         match self {
+            Self::Process(born) => format!("process {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
             Self::Written(path) => format!("written {}\n", written(path)),
@@ -48,6 +52,7 @@ impl Undo {
     fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.split_once(' ')?;
         match kind {
+            "process" => Born::read(rest).map(Self::Process),
             "group" => read(rest).map(Self::Group),
             "placeholder" => read(rest).map(Self::Placeholder),
             "written" => read(rest).map(Self::Written),
@@ -216,7 +221,8 @@ mod tests {
     }
 
     fn undos() -> impl Strategy<Value = Undo> {
-        (0..7, paths(), any::<[u8; 12]>()).prop_map(|(kind, path, random)| match kind {
+        (0..8, paths(), any::<[u8; 12]>()).prop_map(|(kind, path, random)| match kind {
+            7 => Undo::Process(Born::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap()),
             0 => Undo::Group(path),
             1 => Undo::Placeholder(path),
             2 => Undo::Written(path),
@@ -275,11 +281,11 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((group|placeholder|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|group|placeholder|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
-                    Undo::Wall(_) | Undo::Link(_) => {}
+                    Undo::Wall(_) | Undo::Link(_) | Undo::Process(_) => {}
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)

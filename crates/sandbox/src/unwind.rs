@@ -9,6 +9,12 @@ use crate::undo::{Undo, UndoLog, Whose};
 use crate::{docker, linux, process, protect};
 
 impl UndoLog {
+    /// Whether names are held.
+    #[must_use]
+    pub fn holds_names(&self) -> bool {
+        self.entries.iter().any(|undo| matches!(undo, Undo::Placeholder(_)))
+    }
+
     /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
     /// while the kernel takes its time over processes that have ended. Says what could not be.
     pub fn unwind_names(&mut self) -> Vec<String> {
@@ -27,6 +33,13 @@ impl UndoLog {
 
     /// Whose process was killed may have others that outlive it for a while: its names are theirs to take once they are given back.
     fn await_processes(&mut self) -> Result<(), String> {
+        for undo in &self.entries {
+            if let Undo::Process(born) = undo
+                && !born.end(DYING)
+            {
+                return Err(format!("{}: it does not end", undo.line().trim_end()));
+            }
+        }
         let groups = self.entries.iter().filter(|undo| matches!(undo, Undo::Group(_)));
         for group in groups {
             let Undo::Group(path) = group else { continue };
@@ -34,7 +47,7 @@ impl UndoLog {
             sys::cgroup::let_run(path);
             remove_group(path, DYING).map_err(|error| format!("{}: {error}", group.line().trim_end()))?;
         }
-        self.entries.retain(|undo| !matches!(undo, Undo::Group(_)));
+        self.entries.retain(|undo| !matches!(undo, Undo::Group(_) | Undo::Process(_)));
         Ok(())
     }
 
@@ -60,6 +73,8 @@ impl UndoLog {
     /// Gives one thing back. Doing it again is no error.
     fn perform(&mut self, undo: &Undo) -> io::Result<()> {
         match undo {
+            // It was waited for, here or by whoever saw its end.
+            Undo::Process(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Placeholder(path) => {
                 let held = self.held.iter().position(|held| held.path == *path);

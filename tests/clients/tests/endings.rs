@@ -79,6 +79,25 @@ fn a_killed_command_line_takes_everything_with_it() {
 }
 
 #[test]
+fn names_are_not_given_back_while_a_killed_runs_command_may_still_take_them() {
+    // Without a control group as well, which nobody but root has everywhere.
+    for site in Site::for_everyone(&[]) {
+        let script = format!(
+            "{TOOLS}{}",
+            r#"
+            for try in 1 2 3; do
+                "$PRODUCT" run -- sh -c 'for i in $(seq 150); do (while :; do mkdir .git && : > .git/config; done 2>/dev/null) & done; : > started; wait' & run=$!
+                await '[ -e started ]'; rm started; sleep 0.2
+                kill -9 $run; wait $run 2>/dev/null
+                for next in 1 2; do "$PRODUCT" run -- true 2>/dev/null; ls -A; done
+            done; await '[ -z "$(ls "$XDG_STATE_HOME/lockgate/live")" ] || { "$PRODUCT" run -- true; false; }'; ls -A; echo end"#
+        );
+        let ended = beside(&site, &script);
+        assert!(ended.code == 0 && ended.stdout == "end\n", "{ended}");
+    }
+}
+
+#[test]
 fn whoever_follows_a_run_that_is_killed_comes_to_an_end() {
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
         let script = format!(

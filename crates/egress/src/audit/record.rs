@@ -88,7 +88,7 @@ impl Record {
 
     /// Notes something about an exchange that was let through.
     pub(crate) fn note(&mut self, what: &str) {
-        self.entry.reason = Some(self.gate.credentials().veiled(what.into()));
+        self.entry.reason = Some(self.told(what));
     }
 
     /// Notes the upstream's status.
@@ -107,7 +107,16 @@ impl Record {
     /// Notes how it failed, after it was allowed.
     pub(crate) fn fail(&mut self, why: &str) {
         self.entry.outcome = "failed".into();
-        self.entry.reason = Some(self.gate.credentials().veiled(why.into()));
+        self.entry.reason = Some(self.told(why));
+    }
+
+    /// What others may have had a word in, without credentials and of a bounded length.
+    fn told(&self, text: &str) -> String {
+        let credentials = self.gate.credentials();
+        let text = credentials.veiled(text.into());
+        let masked = credentials.needles().scrub_text(text.as_bytes());
+        let masked = masked.map(|(masked, _)| String::from_utf8_lossy(&masked).into_owned());
+        masked.unwrap_or(text).chars().take(LONGEST_REASON).collect()
     }
 
     /// Adds to the octets that went each way.

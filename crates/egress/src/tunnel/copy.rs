@@ -304,6 +304,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_said_before_nothing_more_was_taken_still_comes() {
+        // As a server answers that a request is too large, and closes with most of it unread: the connection is reset.
+        let (outcome, _, _) = copy_while(IDLE, |mut left, mut right| async move {
+            let (mut from, mut to) = left.split();
+            let sends = async { while to.write_all(&[1; 1 << 16]).await.is_ok() {} };
+            let answers = async move {
+                right.read_exact(&mut [0; 1 << 16]).await.unwrap();
+                right.write_all(b"too large").await.unwrap();
+            };
+            let mut heard = Vec::new();
+            let hears = async {
+                let _ = from.read_to_end(&mut heard).await;
+            };
+            tokio::join!(sends, answers, hears);
+            assert_eq!(heard, b"too large");
+        })
+        .await;
+        assert!(outcome.is_err());
+    }
+
+    #[tokio::test]
     async fn much_goes_both_ways_at_once_and_both_ends_end_it() {
         const MUCH: usize = 3 << 20;
         let (outcome, _, moved) = copy_while(IDLE, |left, right| async move {

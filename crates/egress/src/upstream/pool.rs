@@ -150,3 +150,40 @@ impl std::fmt::Debug for Pool {
         write!(f, "Pool({})", self.idle.borrow().len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::upstream::Dialled;
+
+    /// A link to somebody, who does something then.
+    async fn is_silent_after<F: Future<Output = TcpStream>>(does: impl FnOnce(TcpStream) -> F) -> bool {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test on this machine")]
+        let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let mut link = Link::over(Upstream::Plain(Dialled::Tcp(ours.unwrap()))).await.unwrap();
+        assert!(link.is_silent());
+        let _theirs = does(theirs.unwrap().0).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        link.is_silent()
+    }
+
+    #[tokio::test]
+    async fn what_came_unasked_and_an_end_are_heard() {
+        assert!(is_silent_after(|theirs| async { theirs }).await);
+        let speaks = |mut theirs: TcpStream| async {
+            theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            theirs
+        };
+        assert!(!is_silent_after(speaks).await);
+        let ends = |mut theirs: TcpStream| async {
+            theirs.shutdown().await.unwrap();
+            theirs
+        };
+        assert!(!is_silent_after(ends).await);
+    }
+}

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -28,6 +29,7 @@ pub(crate) struct Carried {
     going_on: Option<OwnedFd>,
     /// Hung up once no thread is left.
     done: OwnedFd,
+    threads: Vec<JoinHandle<()>>,
     unwritten: Receiver<Unwritten>,
 }
 
@@ -37,23 +39,24 @@ impl Carrier {
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (tell, unwritten) = mpsc::channel();
+        let mut threads = Vec::with_capacity(3);
         if let Some(input) = self.input {
             let (over, busy) = (over.try_clone()?, busy.try_clone()?);
-            thread("input", move || {
+            threads.push(thread("input", move || {
                 input.carry(over.as_fd());
                 drop(busy);
-            })?;
+            })?);
         }
         for output in self.outputs {
             let (over, busy, tell) = (over.try_clone()?, busy.try_clone()?, tell.clone());
-            thread("output", move || {
+            threads.push(thread("output", move || {
                 if let Err(error) = output.carry(over.as_fd()) {
                     let _ = tell.send(error);
                 }
                 drop(busy);
-            })?;
+            })?);
         }
-        Ok(Carried { going_on: Some(going_on), done, unwritten })
+        Ok(Carried { going_on: Some(going_on), done, threads, unwritten })
     }
 }
 
@@ -68,6 +71,10 @@ impl Carried {
         let mut ready = vec![PollFd::new(&self.done, PollFlags::IN)];
         ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals, PollFlags::IN)));
         while matches!(rustix::event::poll(&mut ready, patience.as_ref()), Err(Errno::INTR)) {}
+        if !ready[0].revents().is_empty() {
+            // This process may be copied again from here on.
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        }
     }
 
     /// What the command wrote and nobody has.
@@ -76,6 +83,6 @@ impl Carried {
     }
 }
 
-fn thread(name: &str, carry: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(carry).map(drop)
+fn thread(name: &str, carry: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(carry)
 }

@@ -44,6 +44,7 @@ use sys::{descriptor, privilege};
 pub use self::ahead::Ahead;
 use self::owners::Owners;
 pub use self::subordinate::within_subordinate_ids;
+use crate::born::Born;
 use crate::error::{Error, THE_SANDBOX};
 use crate::host::Host;
 use crate::launch::Stdio;
@@ -95,6 +96,7 @@ pub fn start(
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
         .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
+    undo.push_all(Born::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Ending::Kill);
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),

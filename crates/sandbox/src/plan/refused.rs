@@ -3,10 +3,13 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use policy::{RunSpec, WorkspaceMode};
+
 use super::Plan;
 use super::engine::{self, SOCKET};
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::protect;
 
 /// Where engines usually listen, beside where the caller's own is said to.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
@@ -24,6 +27,29 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> 
         let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
         if is_ours || socket.exists() {
             refuse(plan, &socket)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to show anything at or below a name of the workspace that is held because it must not appear: with something in it, what
+/// holds it would be a folder of somebody's.
+pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error> {
+    if spec.workspace_mode != WorkspaceMode::ReadWrite {
+        return Ok(());
+    }
+    let targets = spec.mounts.iter().map(|mount| &mount.target);
+    for target in targets.chain(spec.copies.iter().map(|copy| &copy.target)) {
+        let Ok(within) = target.strip_prefix(&plan.workspace) else { continue };
+        if let Some(held) = protect::held_above(&plan.workspace, &spec.open, within) {
+            return Err(Error::Refused {
+                what: format!(
+                    "nothing can be shown at `{}`: `{}` is protected, and is not there in the workspace",
+                    target.display(),
+                    held.display()
+                ),
+                remedy: Some(format!("make it first, show it elsewhere, or use --open {}", held.display())),
+            });
         }
     }
     Ok(())

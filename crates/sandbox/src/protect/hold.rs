@@ -105,7 +105,7 @@ fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
 }
 
 /// Whether a name is not there, or another run holds it.
-fn is_free(root: BorrowedFd<'_>, path: &Path) -> bool {
+pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> bool {
     match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => placeholder::may_be(&stat) && is_placeholder(root, path),
         Err(_) => true,

@@ -3,9 +3,9 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -40,14 +40,11 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
         if whole || is_placeholder(root, path) {
             continue;
         }
-        match second_name(found.as_fd(), path) {
+        match second_name(root, found.as_fd(), path) {
             Ok(None) => {}
-            Ok(Some(linked)) => {
-                let linked = linked.display().to_string();
-                return Err(refused(format!(
-                    "`{}` is a file with more names than one (hard links), and could be written by another",
-                    linked.escape_debug()
-                )));
+            Ok(Some(Other { path, how })) => {
+                let path = path.display().to_string();
+                return Err(refused(format!("`{}` {how}", path.escape_debug())));
             }
             Err(error) => return Err(refused(format!("it cannot be looked through: {error}"))),
         }
@@ -55,12 +52,25 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
     Ok(())
 }
 
-/// A file at or below a path that has another name.
-fn second_name(found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<PathBuf>> {
+/// Something that can be written elsewhere.
+struct Other {
+    /// Its path in the workspace.
+    path: PathBuf,
+    /// What reads on after it.
+    how: &'static str,
+}
+
+const NAMES: &str = "is a file with more names than one (hard links), and could be written by another";
+const LEADS: &str = "is a symbolic link to what the command could write, or make";
+
+/// A file at or below a path that has another name, or a link there to what is not protected with it.
+fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Other>> {
     let stat = rustix::fs::fstat(found)?;
     if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-        return Ok((stat.st_nlink > 1).then(|| path.to_path_buf()));
+        return Ok((stat.st_nlink > 1).then(|| Other { path: path.to_path_buf(), how: NAMES }));
     }
+    // As it is named without links.
+    let root = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
     let skips = path.ends_with(REPOSITORIES);
     let mut looked_at = 0;
     // Names and not descriptors: there may be more folders beside each other than a process may have open.
@@ -82,16 +92,51 @@ fn second_name(found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<PathBuf>
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            if FileType::from_raw_mode(stat.st_mode).is_dir() {
-                if !(skips && name == OBJECTS) {
-                    waiting.push(within.join(name));
+            let place = path.join(within.strip_prefix(".").unwrap_or(&within));
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory if skips && name == OBJECTS => {}
+                FileType::Directory => waiting.push(within.join(name)),
+                FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(&opened, name, Vec::new())?;
+                    let target = Path::new(OsStr::from_bytes(target.to_bytes()));
+                    if leads_to_writable(&root, path, &place, target) {
+                        return Ok(Some(Other { path: place.join(name), how: LEADS }));
+                    }
                 }
-            } else if stat.st_nlink > 1 {
-                return Ok(Some(path.join(within.strip_prefix(".").unwrap_or(&within)).join(name)));
+                _ if stat.st_nlink > 1 => return Ok(Some(Other { path: place.join(name), how: NAMES })),
+                _ => {}
             }
         }
     }
     Ok(None)
+}
+
+/// Whether a link in a folder of the workspace leads into the workspace, and not to what is protected together with it. What is not there
+/// is judged by where it would be made.
+fn leads_to_writable(root: &Path, covered: &Path, place: &Path, target: &Path) -> bool {
+    let mut named = root.join(place);
+    let mut is_plain = true;
+    for part in target.components() {
+        match part {
+            Component::RootDir | Component::Prefix(_) => named = PathBuf::from("/"),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                // Above what is named before may be somewhere else, if that is a link.
+                is_plain &= root.join(place).starts_with(&named);
+                named.pop();
+            }
+            Component::Normal(name) => named.push(name),
+        }
+    }
+    let there = named.ancestors().find_map(|above| above.canonicalize().ok().map(|real| (above, real)));
+    let Some((above, real)) = there else { return true };
+    let real = real.join(named.strip_prefix(above).unwrap_or(Path::new("")));
+    let within = root.join(covered);
+    match is_plain {
+        true if named.starts_with(&within) => real != named,
+        true => named.starts_with(root) || real.starts_with(root),
+        false => true,
+    }
 }
 
 /// A directory below another, to be read; nothing where it is gone by now.
@@ -140,6 +185,44 @@ mod tests {
         assert_eq!(link("plain", "other"), None);
         assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
         assert!(link("plain", ".envrc").is_some());
+    }
+
+    #[test]
+    fn a_link_to_what_can_be_written_is_refused() {
+        let link = |target: &str| {
+            let why = refused(|folder| {
+                let target = target.replace("{top}", folder.to_str().unwrap());
+                std::os::unix::fs::symlink(target, folder.join(".git/hooks/deep/pre-commit")).unwrap();
+            });
+            assert!(
+                why.iter().all(|why| why.contains("`.git/hooks/deep/pre-commit` is a symbolic link")),
+                "{why:?}"
+            );
+            why.is_some()
+        };
+        for target in [
+            "../../../plain",
+            "../../../absent",
+            "{top}/plain",
+            "../../config",
+            "../../..",
+            "hook/../../../../plain",
+            "sub/../../../../../etc/passwd",
+        ] {
+            assert!(link(target), "{target}");
+        }
+        // Beside it, where nothing is made either; and outside.
+        for target in [
+            "hook",
+            "./hook",
+            "../deep/hook",
+            "absent",
+            "{top}/.git/hooks/deep/hook",
+            "/etc/passwd",
+            "/nonesuch/hook",
+        ] {
+            assert!(!link(target), "{target}");
+        }
     }
 
     #[test]
