@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockgate_conformance::{Backend, Bench, Ended, Live, Needs, ready};
+use lockgate_conformance::{Backend, Bench, Ended, Live, Needs, promised, ready};
 
 /// A line of shell around a run, which it begins as `"$@"`; the command is a line of shell as well.
 fn around(bench: &Bench, backend: Backend, line: &str, command: &str) -> Ended {
@@ -16,7 +16,7 @@ fn around(bench: &Bench, backend: Backend, line: &str, command: &str) -> Ended {
 
 /// Those that are not an engine's, which has pipes of its own.
 fn benches() -> Option<(Bench, Vec<Backend>)> {
-    ready(&[Needs::Linux]).then(|| (Bench::new(), Backend::all()))
+    (promised("streams") && ready(&[Needs::Linux])).then(|| (Bench::new(), Backend::all()))
 }
 
 #[test]

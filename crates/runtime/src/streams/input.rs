@@ -146,18 +146,21 @@ impl Input {
             Source::Pipe { nothing } => {
                 while left > 0 {
                     let flags = SpliceFlags::NONBLOCK;
-                    match rustix::pipe::splice(&self.from, None, nothing, None, left, flags)? {
-                        0 => break,
-                        taken => left -= taken,
+                    match rustix::pipe::splice(&self.from, None, nothing, None, left, flags) {
+                        // Somebody else reads it as well, and was faster.
+                        Ok(0) | Err(Errno::AGAIN) => break,
+                        Ok(taken) => left -= taken,
+                        Err(errno) => return Err(errno.into()),
                     }
                 }
             }
             Source::Socket => {
                 while left > 0 {
                     let rest = left.min(buffer.len());
-                    match rustix::net::recv(&self.from, &mut buffer[..rest], RecvFlags::DONTWAIT)?.0 {
-                        0 => break,
-                        taken => left -= taken,
+                    match rustix::net::recv(&self.from, &mut buffer[..rest], RecvFlags::DONTWAIT) {
+                        Ok((0, _)) | Err(Errno::AGAIN) => break,
+                        Ok((taken, _)) => left -= taken,
+                        Err(errno) => return Err(errno.into()),
                     }
                 }
             }
