@@ -201,7 +201,8 @@ pub(crate) fn overlapped<'a>(
     let own: Vec<Place> = directories.iter().map(|directory| Place::of(&real(directory))).collect();
     paths.find(|path| {
         let other = real(path);
-        own.iter().any(|own| own.is_in(&other) || other.starts_with(own.path()))
+        own.iter().any(|own| other.starts_with(own.path()))
+            || Place::any_in(&own, &other)
             || directories.iter().any(|directory| directory.starts_with(path))
     })
 }

@@ -28,7 +28,15 @@ impl Place {
     /// Whether a folder is it, or above it.
     #[must_use]
     pub fn is_in(&self, folder: &Path) -> bool {
-        self.path.starts_with(folder) || identity(folder).is_some_and(|it| self.on_the_way.contains(&it))
+        Self::any_in([self], folder)
+    }
+
+    /// Whether a folder is one of some, or above it: it is looked at once.
+    pub fn any_in<'a>(places: impl IntoIterator<Item = &'a Self>, folder: &Path) -> bool {
+        let folders = identity(folder);
+        places.into_iter().any(|place| {
+            place.path.starts_with(folder) || folders.is_some_and(|it| place.on_the_way.contains(&it))
+        })
     }
 }
 

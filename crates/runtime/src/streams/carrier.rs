@@ -25,10 +25,9 @@ pub(crate) struct Carrier {
 
 /// Streams that are being carried.
 pub(crate) struct Carried {
-    /// Held for as long as something may still come: its other end is hung up with it.
-    going_on: Option<OwnedFd>,
-    /// Hung up once no thread is left.
-    done: OwnedFd,
+    /// Held for as long as something may still come, where anything is carried: its other end is hung up with it. And what is hung up
+    /// itself once no thread is left.
+    going_on: Option<(OwnedFd, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
     unwritten: Receiver<Unwritten>,
 }
@@ -36,9 +35,12 @@ pub(crate) struct Carried {
 impl Carrier {
     /// Begins. Not before the run has: its processes are copies of this one, and a copy has one thread.
     pub(crate) fn start(self) -> io::Result<Carried> {
+        let (tell, unwritten) = mpsc::channel();
+        if self.input.is_none() && self.outputs.is_empty() {
+            return Ok(Carried { going_on: None, threads: Vec::new(), unwritten });
+        }
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (tell, unwritten) = mpsc::channel();
         let mut threads = Vec::with_capacity(3);
         if let Some(input) = self.input {
             let (over, busy) = (over.try_clone()?, busy.try_clone()?);
@@ -56,7 +58,7 @@ impl Carrier {
                 drop(busy);
             })?);
         }
-        Ok(Carried { going_on: Some(going_on), done, threads, unwritten })
+        Ok(Carried { going_on: Some((going_on, done)), threads, unwritten })
     }
 }
 
@@ -64,11 +66,10 @@ impl Carried {
     /// Has the last of it carried, now that nobody inside writes any more. That takes as long as it takes, unless `signals` tell that
     /// somebody would have an end; without them it takes a moment at most.
     pub(crate) fn finish(&mut self, signals: Option<BorrowedFd<'_>>) {
-        if self.going_on.take().is_none() {
-            return;
-        }
+        let Some((going_on, done)) = self.going_on.take() else { return };
+        drop(going_on);
         let patience = if signals.is_some() { None } else { Timespec::try_from(PATIENCE).ok() };
-        let mut ready = vec![PollFd::new(&self.done, PollFlags::IN)];
+        let mut ready = vec![PollFd::new(&done, PollFlags::IN)];
         ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals, PollFlags::IN)));
         while matches!(rustix::event::poll(&mut ready, patience.as_ref()), Err(Errno::INTR)) {}
         if !ready[0].revents().is_empty() {
