@@ -6,6 +6,7 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
+mod asked;
 mod beside;
 mod book;
 mod builtin;

@@ -10,7 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
+use sandbox::Signals;
 
+use crate::asked::is_end_asked;
 use crate::screen::Screen;
 
 /// How much is moved at once.
@@ -163,7 +165,7 @@ impl Relay {
     }
 
     /// Moves the last of what the command has shown, however long that takes, unless `signals` tell that somebody would have an end.
-    pub(crate) fn show_rest(&self, signals: BorrowedFd<'_>) {
+    pub(crate) fn show_rest(&self, signals: &Signals) {
         loop {
             while self.show_output() {}
             if !self.has_output() {
@@ -171,10 +173,11 @@ impl Relay {
             }
             let mut ready = [
                 PollFd::from_borrowed_fd(self.out(), PollFlags::OUT),
-                PollFd::from_borrowed_fd(signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
             ];
             let waited = rustix::event::poll(&mut ready, None);
-            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || !ready[1].revents().is_empty() {
+            let has_signal = !ready[1].revents().is_empty();
+            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || has_signal && is_end_asked(signals) {
                 return;
             }
         }

@@ -9,6 +9,7 @@ use credential::Vault;
 use policy::{Backend, Inbound, RunSpec, WorkspaceMode};
 use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started};
 
+use crate::asked::SIGTERM;
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
 use crate::companion::{self, Common, Companions, Prepared};
@@ -25,7 +26,7 @@ use crate::sidecar::Purse;
 use crate::state::{StateDirectory, overlapped};
 use crate::streams::stdio;
 use crate::vault::refuse_missing;
-use crate::watch::{SIGTERM, Seen, Watch};
+use crate::watch::{Seen, Watch};
 use crate::word::last_word;
 use crate::{builtin, changes, inbound, proxy_url};
 

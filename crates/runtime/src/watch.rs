@@ -8,6 +8,7 @@ use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Event, SetUpEnd, Sidecar, Signals, Started, Usage};
 
+use crate::asked::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::companion::Companions;
 use crate::error::Error;
 use crate::platform::Platform;
@@ -22,10 +23,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How many denials wait for the screen.
 const MOST_HELD: usize = 1000;
 
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-pub(crate) const SIGTERM: i32 = 15;
 const SIGWINCH: i32 = 28;
 
 /// What was seen of it.
@@ -188,11 +185,11 @@ impl Watch<'_> {
                 // Of a command that was asked to end nobody may be there to read the rest.
                 let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
                 match &state.relay {
-                    Some(relay) if by_itself => relay.show_rest(self.signals.as_fd()),
+                    Some(relay) if by_itself => relay.show_rest(self.signals),
                     Some(relay) => while relay.show_output() {},
                     None => {}
                 }
-                self.streams.finish(by_itself.then(|| self.signals.as_fd()));
+                self.streams.finish(by_itself.then_some(self.signals));
                 return self.streams.unwritten().map_or(Ok(end), |lost| Err(lost.into()));
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {

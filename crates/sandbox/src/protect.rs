@@ -286,6 +286,29 @@ mod tests {
     }
 
     #[test]
+    fn a_bare_repository_is_one_also_by_links_and_what_is_held_in_it_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let (workspace, elsewhere) = (folder.path().join("w"), folder.path().join("e"));
+        for made in [&workspace, &elsewhere, &elsewhere.join("objects"), &elsewhere.join("refs")] {
+            std::fs::create_dir(made).unwrap();
+        }
+        let bare = || is_bare(source::open(&workspace).unwrap().as_fd());
+        let held = |within: &str| held_above(&workspace, &[], Path::new(within));
+        assert!(!bare() && held("src/x").is_none());
+        assert_eq!((held(".git/info/x"), held("refs")), (Some(Path::new(".git")), Some(Path::new("refs"))));
+        assert!(held_above(&workspace, &[".git".into()], Path::new(".git/info")).is_none());
+        for (name, target) in
+            [("HEAD", "refs/heads/main"), ("objects", "../e/objects"), ("refs", "../e/refs")]
+        {
+            assert!(!bare());
+            std::os::unix::fs::symlink(target, workspace.join(name)).unwrap();
+        }
+        assert!(bare());
+        std::fs::create_dir(workspace.join(".git")).unwrap();
+        assert!(held(".git/info/x").is_none() && held(".git/hooks/x") == Some(Path::new(".git/hooks")));
+    }
+
+    #[test]
     fn a_file_leads_where_git_says() {
         for name in [&b"inner"[..], b" inner ", b"in\xffner"] {
             let folder = tempfile::tempdir().unwrap();

@@ -83,6 +83,18 @@ fn no_more_is_taken_than_was_read() {
 }
 
 #[test]
+fn input_comes_once_into_a_pipe_that_the_command_made_larger() {
+    let Some((bench, backends)) = benches() else { return };
+    let command =
+        "perl -e 'fcntl(STDIN, 1031, 1 << 18) or die $!; select undef, undef, undef, 0.3; exec \"cat\"'";
+    for backend in backends.into_iter().filter(|backend| !backend.has_own_image()) {
+        let ended = around(&bench, backend, "seq 20000 | \"$@\" | cksum; seq 20000 | cksum", command);
+        let sums: Vec<&str> = ended.stdout.lines().collect();
+        assert!(sums.len() == 2 && sums[0] == sums[1], "{} {ended}", backend.name());
+    }
+}
+
+#[test]
 fn what_goes_to_one_place_stays_in_its_order() {
     let Some((bench, backends)) = benches() else { return };
     let command = "for n in 1 2 3 4 5; do echo $n; echo \"error $n\" >&2; done";

@@ -94,11 +94,11 @@ impl Messages {
     /// A part of the header of a message of gRPC's: its flags, and four octets of length.
     fn read_header(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let (flags, length) = octets.split_at(usize::from(self.header == 0).min(octets.len()));
-        for flags in flags {
-            if *flags != 0 && self.needles.have(*flags) {
+        if let [flags] = *flags {
+            if flags != 0 && self.needles.have(flags) {
                 return Err(held("the flags"));
             }
-            self.pass(vec![*flags], out)?;
+            self.pass(vec![flags], out)?;
         }
         self.header = (self.header + octets.len()) % HEADER;
         if length.is_empty() {

@@ -1,7 +1,7 @@
 //! Who carries the streams: a thread each, so that a reader who takes its time is waited for by nobody else.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,9 +9,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use sandbox::Signals;
 
 use super::input::Input;
 use super::output::{Output, Unwritten};
+use crate::asked::is_end_asked;
 
 /// How long what was ended from outside is given to have its last output taken.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -65,17 +67,22 @@ impl Carrier {
 impl Carried {
     /// Has the last of it carried, now that nobody inside writes any more. That takes as long as it takes, unless `signals` tell that
     /// somebody would have an end; without them it takes a moment at most.
-    pub(crate) fn finish(&mut self, signals: Option<BorrowedFd<'_>>) {
+    pub(crate) fn finish(&mut self, signals: Option<&Signals>) {
         let Some((going_on, done)) = self.going_on.take() else { return };
         drop(going_on);
         let patience = if signals.is_some() { None } else { Timespec::try_from(PATIENCE).ok() };
         let mut ready = vec![PollFd::new(&done, PollFlags::IN)];
-        ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals, PollFlags::IN)));
-        while matches!(rustix::event::poll(&mut ready, patience.as_ref()), Err(Errno::INTR)) {}
-        if !ready[0].revents().is_empty() {
-            // This process may be copied again from here on.
-            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
+        loop {
+            match rustix::event::poll(&mut ready, patience.as_ref()) {
+                Err(Errno::INTR) => {}
+                Ok(1..) if !ready[0].revents().is_empty() => break,
+                Ok(1..) if signals.is_some_and(|signals| !is_end_asked(signals)) => {}
+                _ => return,
+            }
         }
+        // This process may be copied again from here on.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
     /// What the command wrote and nobody has.

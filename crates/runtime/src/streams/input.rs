@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -22,14 +23,17 @@ const PIECE: usize = 4096;
 /// What is read of a file at once.
 const CHUNK: usize = 64 * 1024;
 
+/// How often the pipe is looked at where it cannot say that it was emptied.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// How the caller's input is looked at without being taken.
 enum Source {
     Pipe {
         nothing: OwnedFd,
     },
     Socket,
-    /// How far it has been handed over.
     File {
+        /// Where the next piece of it is.
         position: u64,
     },
     /// A device: what was read of it is gone.
@@ -78,8 +82,13 @@ impl Input {
         self.to = None;
         let _ = wait([(over, PollFlags::IN)]);
         // Of what is still in the pipe the command has read nothing.
+        let _ = self.settle(handed_over.saturating_sub(self.unread()), &mut buffer);
+    }
+
+    /// How much is in the pipe.
+    fn unread(&self) -> usize {
         let unread = rustix::io::ioctl_fionread(&self.theirs).unwrap_or(0);
-        let _ = self.settle(handed_over, usize::try_from(unread).unwrap_or(usize::MAX), &mut buffer);
+        usize::try_from(unread).unwrap_or(usize::MAX)
     }
 
     fn until_end(
@@ -96,7 +105,12 @@ impl Input {
                 return Ok(());
             }
             if !matches!(self.source, Source::File { .. }) {
-                self.settle(std::mem::take(handed_over), 0, buffer)?;
+                if self.unread() > 0 {
+                    // The command gave its end room for more, so that room says nothing any more.
+                    std::thread::sleep(GLANCE);
+                    continue;
+                }
+                self.settle(std::mem::take(handed_over), buffer)?;
             }
             let [_, is_over] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
             if !is_over.is_empty() {
@@ -104,7 +118,7 @@ impl Input {
             }
             match self.hand_over(buffer) {
                 Ok(0) => return Ok(()),
-                Ok(length) => *handed_over = length,
+                Ok(length) => *handed_over += length,
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -135,12 +149,11 @@ impl Input {
     }
 
     /// Takes from the caller what the command has read.
-    fn settle(&self, handed_over: usize, unread: usize, buffer: &mut [u8]) -> io::Result<()> {
-        let mut left = handed_over.saturating_sub(unread);
+    fn settle(&self, mut left: usize, buffer: &mut [u8]) -> io::Result<()> {
         match &self.source {
-            Source::File { position } => {
-                let read = position.saturating_sub(unread as u64);
-                rustix::fs::seek(&self.from, SeekFrom::Start(read))?;
+            Source::File { .. } => {
+                // From where it is by now: somebody else may read it as well.
+                rustix::fs::seek(&self.from, SeekFrom::Current(i64::try_from(left).unwrap_or(i64::MAX)))?;
             }
             Source::Other => {}
             Source::Pipe { nothing } => {

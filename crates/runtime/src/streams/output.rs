@@ -35,12 +35,14 @@ impl Output {
         Ok((Self { from, to: stream.try_clone_to_owned()?, name }, theirs))
     }
 
-    /// Carries what is written until nobody can write any more, or all is there once it is `over`. The command hears of a reader that is
+    /// Carries what is written until nobody can write any more, or what was in the pipe once it was `over`: whoever is left of the command,
+    /// as without isolation somebody may be, keeps nobody waiting. The command hears of a reader that is
     /// gone as it would from the reader's own pipe, and so does one whose words are not taken for another reason.
     pub(super) fn carry(self, over: BorrowedFd<'_>) -> Result<(), Unwritten> {
         let mut buffer = vec![0; CHUNK];
+        let mut left = None;
         let carried = loop {
-            match self.take(over, &mut buffer) {
+            match self.take(over, &mut left, &mut buffer) {
                 Ok(0) => break Ok(()),
                 Ok(length) => {
                     if let Err(error) = write_all(self.to.as_fd(), &buffer[..length]) {
@@ -58,13 +60,19 @@ impl Output {
         }
     }
 
-    /// What is there next; nothing at the end.
-    fn take(&self, over: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-        let [written, _] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
-        if written.is_empty() {
+    /// What is there next; nothing at the end. Once it is over, how much is left is known.
+    fn take(&self, over: BorrowedFd<'_>, left: &mut Option<u64>, buffer: &mut [u8]) -> io::Result<usize> {
+        let [written, is_over] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
+        if left.is_none() && !is_over.is_empty() {
+            *left = Some(rustix::io::ioctl_fionread(&self.from)?);
+        }
+        if written.is_empty() || *left == Some(0) {
             return Ok(0);
         }
-        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.from, &mut *buffer))?)
+        let most = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX).min(buffer.len());
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.from, &mut buffer[..most]))?;
+        *left = left.map(|left| left.saturating_sub(read as u64));
+        Ok(read)
     }
 }
 
