@@ -46,24 +46,25 @@ pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, 
             return Err(io::Error::other("one of them is a directory"));
         }
     }
-    let streams = match is_at_engine {
-        // What is at an engine has pipes or a terminal of the engine's, and a process of ours carries what goes through them.
-        true => [all[0].try_clone_to_owned()?, all[1].try_clone_to_owned()?, all[2].try_clone_to_owned()?],
-        false => given(all, &mut carrier)?,
+    // What is at an engine has pipes or a terminal of the engine's, and a process of ours reads ahead for it.
+    let input = match is_at_engine {
+        true => all[0].try_clone_to_owned()?,
+        false => given_in(all[0], &mut carrier)?,
     };
-    Ok((Stdio::Descriptors(streams), carrier))
+    let [output, errors] = given_outs([all[1], all[2]], &mut carrier)?;
+    Ok((Stdio::Descriptors([input, output, errors]), carrier))
 }
 
-/// What the command is given for the caller's three.
-fn given([stdin, stdout, stderr]: [BorrowedFd<'_>; 3], carrier: &mut Carrier) -> io::Result<[OwnedFd; 3]> {
-    let input = match handed_in(stdin)? {
-        Some(input) => input,
-        None => {
-            let (input, theirs) = Input::from(stdin)?;
-            carrier.input = Some(input);
-            theirs
-        }
-    };
+fn given_in(stdin: BorrowedFd<'_>, carrier: &mut Carrier) -> io::Result<OwnedFd> {
+    if let Some(input) = handed_in(stdin)? {
+        return Ok(input);
+    }
+    let (input, theirs) = Input::from(stdin)?;
+    carrier.input = Some(input);
+    Ok(theirs)
+}
+
+fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], carrier: &mut Carrier) -> io::Result<[OwnedFd; 2]> {
     let output = given_out(stdout, "standard output", carrier)?;
     // Where both lead to one place they stay in the order in which they were written.
     let is_carried = !carrier.outputs.is_empty();
@@ -71,7 +72,7 @@ fn given([stdin, stdout, stderr]: [BorrowedFd<'_>; 3], carrier: &mut Carrier) ->
         true => output.try_clone()?,
         false => given_out(stderr, "standard error", carrier)?,
     };
-    Ok([input, output, errors])
+    Ok([output, errors])
 }
 
 fn given_out(fd: BorrowedFd<'_>, name: &'static str, carrier: &mut Carrier) -> io::Result<OwnedFd> {

@@ -60,7 +60,8 @@ impl Sidecar {
 pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Result<Sidecar, Error> {
     let child = process::fork(|| {
         let tied = process::die_with_parent().and_then(|()| descriptor::close_all_but(keep));
-        let _ = rustix::process::setsid();
+        // What a terminal sends goes past it; a session of its own would cost a group of the scheduler's.
+        let _ = rustix::process::setpgid(None, None);
         match tied {
             Ok(()) => serve(),
             Err(_) => 1,

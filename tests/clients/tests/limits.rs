@@ -64,13 +64,14 @@ fn held(site: &Site, run: &Run<'_>) -> Limits {
         assert!(ended.code == 0 && said.lines().count() == 2, "{ended}");
         (said, files)
     });
-    let number = |names: [&str; 2]| {
-        let text = names.iter().find_map(|name| files.get(*name));
-        let text = text.unwrap_or_else(|| panic!("neither of {names:?} is in {:?}", files.keys()));
-        text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(u64::MAX)
+    let found = |names: [&str; 2]| {
+        let text = names.iter().find_map(|name| files.get(*name))?;
+        Some(text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(u64::MAX))
     };
-    // Of a period of 100 ms, in both versions; all that the machine has are not bounded.
-    let milli_cpus = processors(number(["cpu.max", "cpu.cfs_quota_us"]) / 100);
+    let number =
+        |names| found(names).unwrap_or_else(|| panic!("neither of {names:?} is in {:?}", files.keys()));
+    // Of a period of 100 ms, in both versions; all that the machine has are not bounded, in version 1 by no group at all.
+    let milli_cpus = processors(found(["cpu.max", "cpu.cfs_quota_us"]).unwrap_or(u64::MAX) / 100);
     Limits {
         memory: number(["memory.max", "memory.limit_in_bytes"]),
         milli_cpus,

@@ -37,7 +37,8 @@ fn a_name_that_nothing_has_is_a_wrong_command_line() {
     told(&site, "$L run --open nope -- true", 2, &["`nope` is not a protected path", ".envrc"]);
     told(&site, "$L run --setup '' -- true", 2, &["--setup names no command"]);
     told(&site, "$L runs show ''", 2, &["its identifier is empty"]);
-    told(&site, "$L audit verify ./none.jsonl", 2, &["there is no file `./none.jsonl`"]);
+    told(&site, "$L audit verify ./none.jsonl", 2, &["`./none.jsonl` is not there"]);
+    told(&site, "$L audit verify ./", 2, &["`./` is no file"]);
     told(
         &site,
         "$L creds import-env GITHUB_TOKENS",
@@ -188,7 +189,7 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
     // The control: it serves, where it says, and takes its own socket away, also one that was left.
     let serve = "$L sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
     let script = format!(
-        "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; done; [ ! -e s ] && cat said >&2"
+        "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; sleep 0.5; done; [ ! -e s ] && cat said >&2"
     );
     let ended = shell(&site, &script);
     assert!(ended.code == 0 && ended.stderr.matches("proxy at http://127.0.0.1:").count() == 2, "{ended}");

@@ -177,7 +177,10 @@ impl Run {
     /// Starts a command inside.
     #[must_use]
     pub fn start<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Live {
-        let words = self.words(command);
+        self.start_as(self.words(command))
+    }
+
+    fn start_as(&self, words: Vec<OsString>) -> Live {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&self.workspace).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", &self.state).env_remove("LOCKGATE_TEST_REQUIRE");
@@ -201,6 +204,13 @@ impl Run {
     #[must_use]
     pub fn shell(&self, line: &str) -> Ended {
         self.command(["/bin/sh", "-c", line])
+    }
+
+    /// Runs a line of shell on the caller's side to its end, to which the run is `"$@"`. The run's command is a line of shell as well.
+    #[must_use]
+    pub fn around(&self, line: &str, command: &str) -> Ended {
+        let shell = ["sh", "-c", line, "sh"].map(OsString::from);
+        self.start_as(shell.into_iter().chain(self.words(["/bin/sh", "-c", command])).collect()).wait()
     }
 
     /// Makes one attempt inside.

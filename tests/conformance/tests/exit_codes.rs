@@ -32,6 +32,22 @@ fn exit_codes_tell_the_truth() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for backend in Backend::all() {
+        let run = bench.run(backend);
+        let told = run.around("\"$@\" >/dev/full", "echo lost");
+        assert!(told.stderr.contains("standard output: No space left"), "{} {told}", backend.name());
+        // Then nobody can be told.
+        let untold = run.around("\"$@\" 2>/dev/full", "echo lost >&2");
+        assert_eq!((told.code, untold.code), (125, 125), "{} {told} {untold}", backend.name());
+    }
+}
+
+#[test]
 fn what_cannot_be_made_is_said_once_and_clearly() {
     if !ready(&[Needs::Linux]) {
         return;

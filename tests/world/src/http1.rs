@@ -6,9 +6,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use crate::http::{LINGER, PATIENCE, Session, Web};
+use crate::paths;
 use crate::response::{Content, Reaction, Response};
 use crate::websocket;
-use crate::wire::{Arrived, Head, Headers, Wire};
+use crate::wire::{Arrived, Body, Head, Headers, Wire};
 
 /// Answers requests until one side has enough.
 pub(crate) async fn serve<S>(web: &Web, stream: S, session: &Session) -> io::Result<()>
@@ -38,6 +39,10 @@ where
                 return Ok(());
             }
         };
+        if let Some(answer) = paths::unread(&head) {
+            web.record_request(session, &head, &Body::default());
+            return write(answer, &mut wire.stream, &head).await;
+        }
         let body = match wire.body(&head).await {
             Ok(body) => body,
             Err(error) => {

@@ -95,6 +95,12 @@ pub(crate) fn answer(
     Some(response.into())
 }
 
+/// What is answered before any of the body has been read, and closes the connection: over HTTP/1.1 alone.
+pub(crate) fn unread(head: &Head) -> Option<Response> {
+    let (path, query) = head.target.split_once('?')?;
+    (path == "/unread").then(|| status(Query(query).number("code")))
+}
+
 fn filler(length: Option<u64>) -> Response {
     Response::filler(length.unwrap_or(0).min(MAX_BYTES))
 }

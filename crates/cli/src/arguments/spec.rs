@@ -77,21 +77,21 @@ pub(crate) struct Spec {
     #[arg(long, value_name = "PATH")]
     pub(crate) open: Vec<String>,
     /// Memory, swap included [default: 1536MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<String>,
     /// Processors [default: 2]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
     /// Processes and threads at once [default: 512]
     #[arg(long, value_name = "N")]
     pub(crate) pids: Option<u32>,
     /// What may be written outside the workspace [default: 4GiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) disk: Option<String>,
     /// What happens where limits cannot be held: required or best-effort
     #[arg(long, value_name = "HOW")]
     pub(crate) limits: Option<String>,
     /// When the run is ended; 30m at most
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) timeout: Option<String>,
 }

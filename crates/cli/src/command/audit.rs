@@ -172,8 +172,9 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     if Path::new(run).is_file() {
         chains.push((String::new(), run.into()));
     } else if run.contains('/') || Path::new(run).extension().is_some() {
+        let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
         return Err(Usage::error(
-            format!("there is no file `{}`", output::plain(run)),
+            format!("`{}` {how}", output::plain(run)),
             "name a run, or the path of an audit file",
         ));
     } else {

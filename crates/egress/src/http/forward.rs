@@ -207,14 +207,17 @@ async fn relay<'a>(
         // What was not read of the body would be taken for the next request.
         *after = After::Close;
     }
-    drop((body, outgoing));
-    drop(flow);
+    drop((outgoing, flow));
     if let (Ok(Responded::Answered { reusable: true, .. }), Some((reader, writer)), true) =
         (&outcome, halves, whole)
     {
         upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
     }
-    settle(gate, exchange, target, job, outcome).await
+    let relayed = settle(gate, exchange, target, job, outcome).await;
+    if matches!(relayed, Ok(Relayed::Answered { status: NO_ANSWER | FAILURE.., .. })) {
+        body.settle().await;
+    }
+    relayed
 }
 
 /// What is left to do once an answer has been passed on, or has not.
@@ -241,13 +244,13 @@ async fn settle<'a>(
         }
         Ok(Responded::Failed(answer, Failure::Broken(error))) => {
             let after = unreachable(gate, exchange, target, &error, answer, job.late).await?;
-            Ok(Relayed::Answered { after, status: 0 })
+            Ok(Relayed::Answered { after, status: NO_ANSWER })
         }
         Ok(Responded::Failed(answer, Failure::Denied(denial))) => {
             let denial = exchange.refuse(denial);
             let reply = problem::denied(&denial, &target.to_string(), gate.run(), 502);
             let after = answer.reply(reply, After::Close).await?;
-            Ok(Relayed::Answered { after, status: 0 })
+            Ok(Relayed::Answered { after, status: NO_ANSWER })
         }
         Err(error) => {
             exchange.record().fail(&error.to_string());
@@ -256,6 +259,11 @@ async fn settle<'a>(
         }
     }
 }
+
+/// From here on an answer says that nothing came of the request, and its sender does not send the rest.
+const FAILURE: u16 = 400;
+/// There was no answer, and the agent was told so.
+const NO_ANSWER: u16 = 0;
 
 /// How long an upstream that takes no more of a request may take to answer it: it may have done so before it closed.
 const LATE_ANSWER: Duration = Duration::from_secs(1);

@@ -14,9 +14,8 @@ use super::version2;
 /// How long a body may stand still.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// How long, and for how many octets, the rest of a stream is taken in that was answered before its end.
+/// How long the rest of a stream is taken in that was refused before its end.
 const LAST_PIECES: Duration = Duration::from_secs(1);
-const MOST_SETTLED: usize = 64 * 1024;
 
 /// A body that is being read.
 pub(crate) enum Incoming<'a, R> {
@@ -90,19 +89,11 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// Takes in what little is left of a stream that has been answered before its end, so that its sender hears the answer: some
-    /// programs (curl 7.88) forget it over the reset that would follow. Over HTTP/1 the connection is closed instead.
+    /// Takes in what is left of a stream that was refused before its end, so that its sender hears of it: some programs (curl 7.88)
+    /// forget an answer over the reset that would follow. Over HTTP/1 the connection is closed instead.
     pub(crate) async fn settle(&mut self) {
         let Self::Version2(stream) = self else { return };
-        let mut taken = 0;
-        let rest = async {
-            while let Ok(Some(piece)) = version2::next_data(stream, LAST_PIECES).await {
-                taken += piece.len();
-                if taken > MOST_SETTLED {
-                    return;
-                }
-            }
-        };
+        let rest = async { while let Ok(Some(_)) = version2::next_data(stream, LAST_PIECES).await {} };
         let _ = tokio::time::timeout(LAST_PIECES, rest).await;
     }
 

@@ -167,7 +167,6 @@ fn meanwhile(
 pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result<Option<Group>, Error> {
     let (LimitsPlan::Group(limits), Ok(groups)) = (&plan.limits, &host.limits) else { return Ok(None) };
     let name = format!("lockgate-{}", plan.run);
-    undo.push_all(groups.parents().iter().map(|parent| Undo::Group(parent.join(&name))));
     let limits = cgroup::Limits {
         memory: limits.memory.bytes(),
         // A quota that nobody can reach would cost each start 0.1 ms.
@@ -175,6 +174,7 @@ pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result
         // Init is one of them.
         pids: limits.pids.saturating_add(1),
     };
+    undo.push_all(groups.directories(&name, &limits).into_iter().map(Undo::Group));
     Group::create(groups, &name, &limits).map(Some).map_err(Error::Cgroup)
 }
 

@@ -28,7 +28,7 @@ pub(super) enum Kind {
 /// How one can tell a placeholder: nobody may write to it.
 pub(super) const DIRECTORY_MODE: u32 = 0o500;
 pub(super) const FILE_MODE: u32 = 0o400;
-/// A directory on its way into or out of the stock: to be moved at all it must be one that its owner may write to.
+/// A directory on its way into or out of the stock: to be moved at all it must be one that its owner, unless that is root, may write to.
 const MOVING_MODE: u32 = 0o1700;
 /// The bits that tell: a directory may have inherited its group's.
 const TELLING: u32 = 0o1777;
@@ -118,10 +118,16 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
 
 /// Makes of a directory that was moved what holds a name.
 pub(super) fn settle(opened: &OwnedFd) -> rustix::io::Result<()> {
-    rustix::fs::fchmod(opened, Mode::from_raw_mode(DIRECTORY_MODE))
+    match rustix::fs::fstat(opened)?.st_mode & TELLING {
+        DIRECTORY_MODE => Ok(()), // root moved it as it was
+        _ => rustix::fs::fchmod(opened, Mode::from_raw_mode(DIRECTORY_MODE)),
+    }
 }
 
-/// Makes of one that holds a name what can be moved.
+/// Makes of one that holds a name what can be moved. Root can move it as it is.
 pub(super) fn unsettle(opened: &OwnedFd) -> rustix::io::Result<()> {
-    rustix::fs::fchmod(opened, Mode::from_raw_mode(MOVING_MODE))
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => rustix::fs::fchmod(opened, Mode::from_raw_mode(MOVING_MODE)),
+    }
 }

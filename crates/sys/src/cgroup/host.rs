@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
+use super::Limits;
+
 /// The version that governs memory, processors and processes here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -90,10 +92,13 @@ impl Host {
         self.version
     }
 
-    /// The directories in which groups are made.
+    /// The directories of a group with those limits: of version 1 no controller is asked for what it need not bound.
     #[must_use]
-    pub fn parents(&self) -> &[PathBuf] {
-        &self.parents
+    pub fn directories(&self, name: &str, limits: &Limits) -> Vec<PathBuf> {
+        let needless =
+            |at: usize| self.version == Version::V1 && CONTROLLERS[at] == "cpu" && limits.cpu_milli.is_none();
+        let parents = self.parents.iter().enumerate().filter(|(at, _)| !needless(*at));
+        parents.map(|(_, parent)| parent.join(name)).collect()
     }
 }
 

@@ -53,7 +53,7 @@ impl Group {
     /// # Errors
     /// The first directory or file that could not be made or written. Nothing is left behind.
     pub fn create(host: &Host, name: &str, limits: &Limits) -> io::Result<Self> {
-        let directories: Vec<PathBuf> = host.parents().iter().map(|parent| parent.join(name)).collect();
+        let directories = host.directories(name, limits);
         let made = Self::fill(host.version(), directories.clone(), limits);
         if made.is_err() {
             for directory in &directories {
@@ -105,7 +105,8 @@ impl Group {
     }
 }
 
-/// What a group has used, by its directories: one with version 2, and with version 1 those of memory, processors and processes.
+/// What a group has used, by its directories: one with version 2, and with version 1 those of memory, processors if they are bounded, and
+/// processes.
 #[must_use]
 pub fn usage_of(directories: &[PathBuf]) -> Usage {
     match directories.len() {

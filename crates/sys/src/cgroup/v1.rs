@@ -1,8 +1,8 @@
-//! Control files of version 1, in the order memory, cpu, pids.
+//! Control files of version 1, in the order memory, cpu where processors are bounded, pids.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -12,7 +12,7 @@ use super::{Limits, Usage, number, row, write};
 const PERIOD: u64 = 100_000;
 
 pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<OwnedFd>> {
-    let [memory, cpu, pids] = directories else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let (memory, cpu, pids) = by_controller(directories).ok_or(io::ErrorKind::InvalidInput)?;
     let most = limits.memory.to_string();
     write(memory, "memory.limit_in_bytes", &most)?;
     // Swap accounting can be switched off at boot; then there is no such file and nothing is swapped on its account.
@@ -22,7 +22,7 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
     }
     if let Some(milli) = limits.cpu_milli {
         let quota = (u64::from(milli) * PERIOD / 1000).max(1000);
-        write(cpu, "cpu.cfs_quota_us", &quota.to_string())?;
+        write(cpu.ok_or(io::ErrorKind::InvalidInput)?, "cpu.cfs_quota_us", &quota.to_string())?;
     }
     write(pids, "pids.max", &limits.pids.to_string())?;
     let open = |directory: &PathBuf| {
@@ -32,10 +32,18 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
 }
 
 pub(super) fn usage(directories: &[PathBuf]) -> Usage {
-    let [memory, _, pids] = directories else { return Usage::default() };
+    let Some((memory, _, pids)) = by_controller(directories) else { return Usage::default() };
     Usage {
         memory_peak: number(memory, "memory.max_usage_in_bytes"),
         out_of_memory: row(memory, "memory.oom_control", "oom_kill ").unwrap_or(0),
         pids_refused: row(pids, "pids.events", "max ").unwrap_or(0),
+    }
+}
+
+fn by_controller(directories: &[PathBuf]) -> Option<(&Path, Option<&Path>, &Path)> {
+    match directories {
+        [memory, pids] => Some((memory, None, pids)),
+        [memory, cpu, pids] => Some((memory, Some(cpu), pids)),
+        _ => None,
     }
 }
