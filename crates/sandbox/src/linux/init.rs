@@ -57,7 +57,8 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     // Everybody inside may read them: they are the caller's, with what the caller said in them.
     sys::arguments::replace("lockgate-init");
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
-    let _ = rustix::process::setsid();
+    // As the sidecar does; the command gets a session of its own.
+    let _ = rustix::process::setpgid(None, None);
     let alone = take_identity(inherited).map_err(fail("map the identity"))?;
     // After the identity is taken: a change of it would clear this.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
