@@ -58,8 +58,18 @@ fn kill_sidecar(bench: &Bench, id: u32) {
         return;
     }
     // The sidecar is the one beneath the command line that is in no PID namespace of its own.
-    let sidecars: Vec<u32> =
-        descendants(id).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect();
+    let candidates = || -> Vec<u32> {
+        descendants(id).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect()
+    };
+    let mut sidecars = candidates();
+    // The command may have begun before the helpers of its start were gone.
+    for _ in 0..100 {
+        if sidecars.len() == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        sidecars = candidates();
+    }
     assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
     let killed = std::process::Command::new("kill").args(["-s", "KILL", &sidecars[0].to_string()]).status();
     assert!(killed.is_ok_and(|status| status.success()));
