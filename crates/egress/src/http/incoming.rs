@@ -14,8 +14,10 @@ use super::version2;
 /// How long a body may stand still.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// How long the rest of a stream is taken in that was refused before its end.
+/// How long, and for how many octets, the rest of a stream is taken in that was refused before its end: more than the window of a stream,
+/// for that may be on its way already.
 const LAST_PIECES: Duration = Duration::from_secs(1);
+const MOST_SETTLED: usize = 1024 * 1024;
 
 /// A body that is being read.
 pub(crate) enum Incoming<'a, R> {
@@ -93,7 +95,15 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     /// forget an answer over the reset that would follow. Over HTTP/1 the connection is closed instead.
     pub(crate) async fn settle(&mut self) {
         let Self::Version2(stream) = self else { return };
-        let rest = async { while let Ok(Some(_)) = version2::next_data(stream, LAST_PIECES).await {} };
+        let mut taken = 0;
+        let rest = async {
+            while let Ok(Some(piece)) = version2::next_data(stream, LAST_PIECES).await {
+                taken += piece.len();
+                if taken > MOST_SETTLED {
+                    return;
+                }
+            }
+        };
         let _ = tokio::time::timeout(LAST_PIECES, rest).await;
     }
 
