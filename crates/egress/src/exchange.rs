@@ -265,7 +265,9 @@ impl Exchange<Resolved> {
             })
         });
         if let Err(denial) = vetted {
-            return Err(self.record.deny(denial.with_rule(grant.rule().as_str())));
+            // Where a deny rule names an address, that one decided.
+            let rule = denial.rule.clone().unwrap_or_else(|| grant.rule().as_str().to_owned());
+            return Err(self.record.deny(denial.with_rule(rule)));
         }
         let port = grant.port().number();
         // What goes through a proxy is dialled by the proxy: the addresses have been judged and are not used.

@@ -150,7 +150,7 @@ pub(crate) fn apply_limits(
         spec.timeout = parse(origin, "timeout", text)?;
     }
     let limits = &config.limits;
-    spec.limits_asked |= limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
+    spec.limits_asked.add(limits);
     spec.disk_asked |= limits.disk.is_some();
     set_limits(origin, "limits", limits, &mut spec.limits)
 }
@@ -287,7 +287,7 @@ fn compile_egress(
         let field = format!("{place}egress.deny[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
         rules.deny.push(DenyRule::compile(
-            &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },
+            &At { origin: &named, field: &field, width: Width::Closing },
             deny,
             name,
         )?);

@@ -4,7 +4,7 @@ use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Hostname;
 use crate::inbound::refuse_unservable;
-use crate::limits::{Limits, limits_of};
+use crate::limits::{Limits, LimitsAsked, limits_of};
 use crate::origin::{Origin, parse};
 use crate::pattern::is_reserved;
 use crate::quantity::Span;
@@ -38,8 +38,8 @@ pub struct Companion {
     pub patience: Span,
     /// What it may use up.
     pub limits: Limits,
-    /// Whether that was asked for, so that a host that cannot hold it refuses the run.
-    pub limits_asked: bool,
+    /// What of that was asked for, so that a host that cannot hold it refuses the run.
+    pub limits_asked: LimitsAsked,
     /// Where its own requests may go.
     pub policy: Policy,
     /// Whether it has rules of its own.
@@ -94,6 +94,9 @@ impl Companion {
                 return Err(at.error("env", format!("`{}` is not a variable", name.escape_default())));
             }
         }
+        let resources = config.resources.as_limits();
+        let mut limits_asked = LimitsAsked::default();
+        limits_asked.add(&resources);
         Ok(Self {
             name,
             image: config.image.clone(),
@@ -102,8 +105,8 @@ impl Companion {
             ports,
             probe: health.command,
             patience,
-            limits: limits_of(origin, &format!("{field}.resources"), &config.resources.as_limits())?,
-            limits_asked: !config.resources.is_empty(),
+            limits: limits_of(origin, &format!("{field}.resources"), &resources)?,
+            limits_asked,
             own_rules: rules.is_some(),
             policy: rules.unwrap_or_default(),
         })

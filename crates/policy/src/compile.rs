@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::error::ConfigError;
 use crate::layer::Layers;
-use crate::limits::Limits;
+use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
 use crate::origin::{Origin, parse};
 use crate::place::WorkspaceMode;
@@ -31,7 +31,7 @@ impl Layers {
             timeout: TIMEOUT_CEILING,
             terminal: Terminal::Auto,
             limits: Limits::default(),
-            limits_asked: false,
+            limits_asked: LimitsAsked::default(),
             disk_asked: false,
             env: EnvSpec::default(),
             mounts: Vec::new(),

@@ -4,18 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
+use crate::advice::{allow_line, not_allowed, short};
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
-use crate::path::EncodedSlash;
-use crate::pattern::is_reserved;
+use crate::pattern::{HostPattern, is_reserved};
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
 use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::target::{Port, Scheme};
-use crate::word::shell_word;
 use crate::written::EgressDefault;
 
 /// Leave to go on. It names the host that was granted and how its addresses are judged.
@@ -29,6 +28,14 @@ pub struct Grant {
     provider: Option<Arc<Provider>>,
     pinned: bool,
     companion: bool,
+    barred: Vec<Barred>,
+}
+
+/// An address that a deny rule names: no name leads there either.
+#[derive(Clone, Debug)]
+struct Barred {
+    address: IpAddr,
+    denial: Denial,
 }
 
 impl Grant {
@@ -91,18 +98,22 @@ impl Grant {
                 .with_rule(self.rule.as_str()));
         }
         for address in found {
+            if let Some(barred) = self.barred.iter().find(|barred| barred.address == *address) {
+                return Err(barred.denial.clone());
+            }
             let class = AddressClass::of(*address);
             let named = self.addresses().is_some_and(|list| list.contains(address)) && class.may_be_named();
             if !class.is_public() && !named {
                 let denial = Denial::new(Guard::Address, self.placed(*address, &class.to_string()));
                 let denial = denial.with_rule(self.rule.as_str());
-                return Err(if class.may_be_named() {
-                    denial.with_hint(
-                        "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule",
-                    )
-                } else {
-                    denial.with_hint("no rule can open it")
-                });
+                return Err(denial.with_hint(match self.host {
+                    _ if !class.may_be_named() => "no rule can open it".to_owned(),
+                    Host::Address(_) => allow_line(&self.host, self.port),
+                    Host::Name(_) => {
+                        "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule"
+                            .into()
+                    }
+                }));
             }
         }
         Ok(())
@@ -131,7 +142,11 @@ impl Policy {
             return Err(Denial::new(Guard::ReservedName, reason));
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.reach.catches(asked)) {
-            let reason = rule.reason.clone().unwrap_or_else(|| format!("{} is denied", asked.host));
+            let what = || match rule.reach.is_partial() {
+                true => format!("{} is denied", rule.reach),
+                false => format!("{} is denied", asked.host),
+            };
+            let reason = rule.reason.clone().unwrap_or_else(what);
             return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
         }
         if asked.provider.is_none()
@@ -147,10 +162,13 @@ impl Policy {
         if unseen && self.deny.iter().any(denied_in_part) {
             grant.carriage = Carriage::Opened;
         }
+        grant.barred = self.barred(asked);
         let Some(ceiling) = &self.ceiling else { return Ok(grant) };
         let plain = ceiling.knowing(asked);
         let most = ceiling.decide(&plain).map_err(managed)?;
         grant.pinned |= most.pinned;
+        let barred = |it: &Barred| Barred { denial: managed(it.denial.clone()), ..it.clone() };
+        grant.barred.extend(most.barred.iter().map(barred));
         if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
             // What a managed policy says of a provider, no other layer says otherwise.
             let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&plain), Fit::Full(_)));
@@ -169,6 +187,20 @@ impl Policy {
             (_, own) => own,
         };
         Ok(grant)
+    }
+
+    /// The addresses at which deny rules would catch what is asked, under whatever name.
+    fn barred(&self, asked: &Asked) -> Vec<Barred> {
+        let bars = |rule: &DenyRule| {
+            let HostPattern::Address(address) = rule.reach.host else { return None };
+            if !rule.reach.catches(&Asked { host: Host::Address(address), ..asked.clone() }) {
+                return None;
+            }
+            let reason = || format!("{} is at {address}, which is denied", asked.host);
+            let denial = Denial::new(Guard::DenyRule, rule.reason.clone().unwrap_or_else(reason));
+            Some(Barred { address, denial: denial.with_rule(rule.name.as_str()) })
+        };
+        self.deny.iter().filter_map(bars).collect()
     }
 
     /// What is asked, of a policy that may not know the provider: then about the host alone.
@@ -282,7 +314,17 @@ impl Policy {
         };
         let pinned = self.providers.iter().any(|provider| bound(&provider));
         let (host, port) = (asked.host.clone(), asked.port);
-        Grant { host, port, rule, carriage, addresses: None, provider: None, pinned, companion: false }
+        Grant {
+            host,
+            port,
+            rule,
+            carriage,
+            addresses: None,
+            provider: None,
+            pinned,
+            companion: false,
+            barred: Vec::new(),
+        }
     }
 
     /// Decides whether a name may be known to the sandbox: whether any connection to it could be granted.
@@ -318,26 +360,6 @@ impl Policy {
     }
 }
 
-/// Remembers the first rule that names the host and does not reach far enough.
-fn short(nearest: &mut Option<Denial>, guard: Guard, reason: String, rule: &AllowRule, asked: &Asked) {
-    // The further a rule fits, the less is missing to it, and the less a hint opens.
-    let is_nearer = nearest.as_ref().is_none_or(|other| distance(guard) < distance(other.guard));
-    if is_nearer {
-        let denial = Denial::new(guard, reason).with_rule(rule.name.as_str());
-        *nearest = Some(denial.with_hint(short_hint(guard, asked)));
-    }
-}
-
-/// How much of a rule is left after what did not fit, in the order in which [`fit`](crate::reach::Reach::fit) looks.
-fn distance(guard: Guard) -> u8 {
-    match guard {
-        Guard::Path => 0,
-        Guard::Method => 1,
-        Guard::SchemeNotAllowed => 2,
-        _ => 3,
-    }
-}
-
 /// What can be done about what a managed policy does not allow.
 const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
 
@@ -348,42 +370,4 @@ fn managed(inner: Denial) -> Denial {
         ..inner
     }
     .with_hint(MANAGED)
-}
-
-fn not_allowed(asked: &Asked) -> Denial {
-    Denial::new(Guard::HostNotAllowed, format!("no rule allows {}", asked.host)).with_hint(allow_hint(asked))
-}
-
-/// What would make a rule fit that names the host and does not reach far enough: no more than that.
-fn short_hint(guard: Guard, asked: &Asked) -> String {
-    match (guard, &asked.view) {
-        (Guard::Method, View::Request { method, .. }) => {
-            format!("add \"{method}\" to the methods of that rule")
-        }
-        (Guard::Path, View::Request { scheme, path, .. }) => {
-            let port =
-                if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
-            let url = format!("{scheme}://{}{port}{path}", asked.host);
-            match path.check_cannot_climb(EncodedSlash::Allow) {
-                Err(_) => "no rule can name this path: ask for it as it is meant, in plain letters".into(),
-                Ok(()) if url.ends_with('*') => {
-                    "a rule that ends in `*` is a prefix: none can name this path alone".into()
-                }
-                Ok(()) => format!("lockgate policy allow {}", shell_word(&url)),
-            }
-        }
-        _ => allow_hint(asked),
-    }
-}
-
-/// The exact command that would allow it. For a raw address there is one only where a rule may name it.
-fn allow_hint(asked: &Asked) -> String {
-    match asked.host {
-        Host::Address(address) if !AddressClass::of(address).may_be_named() => {
-            format!("no rule can open {address}: it is {}", AddressClass::of(address))
-        }
-        // Whoever asks for a name does not say which port it is for.
-        _ if asked.plane == Plane::Dns => format!("lockgate policy allow {}", asked.host),
-        _ => format!("lockgate policy allow {}", shell_word(&format!("{}:{}", asked.host, asked.port))),
-    }
 }

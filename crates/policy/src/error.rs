@@ -19,6 +19,14 @@ impl ConfigError {
         Self { origin: origin.into(), field: field.into(), problem: problem.to_string(), hint: None }
     }
 
+    /// The same of a field that a rule made of it calls otherwise.
+    pub(crate) fn renamed(mut self, called: &str, written: impl Into<String>) -> Self {
+        if self.field == called {
+            self.field = written.into();
+        }
+        self
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

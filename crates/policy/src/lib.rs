@@ -4,6 +4,7 @@
 //! no environment, so that a decision can be tested, fuzzed and explained exactly as it will be enforced.
 
 mod address;
+mod advice;
 mod apply;
 mod asked;
 mod at;
@@ -54,7 +55,7 @@ pub use hostname::{Host, Hostname};
 pub use inbound::Inbound;
 pub use label::Label;
 pub use layer::{Layer, Layers, Merged};
-pub use limits::{Enforcement, Limits};
+pub use limits::{Enforcement, Limits, LimitsAsked};
 pub use llm::{Budget, MicroUsd, Spending, Tokens};
 pub use nearest::{did_it_mean, did_you_mean};
 pub use organisation::OrganisationName;

@@ -41,6 +41,28 @@ impl Default for Limits {
     }
 }
 
+/// Which limits somebody asked for, and did not leave as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsAsked {
+    /// Memory or processors.
+    pub memory_or_cpus: bool,
+    /// Processes.
+    pub pids: bool,
+}
+
+impl LimitsAsked {
+    /// Whether one of them was.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.memory_or_cpus || self.pids
+    }
+
+    pub(crate) fn add(&mut self, config: &LimitsConfig) {
+        self.memory_or_cpus |= config.memory.is_some() || config.cpus.is_some();
+        self.pids |= config.pids.is_some();
+    }
+}
+
 /// The limits of what is not the command itself: the defaults, and what `config` says.
 pub(crate) fn limits_of(origin: &Origin, field: &str, config: &LimitsConfig) -> Result<Limits, ConfigError> {
     let mut limits = Limits::default();

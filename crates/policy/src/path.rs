@@ -34,31 +34,20 @@ impl Path {
         &self.0
     }
 
-    /// The texts a lenient reader may take the path for: as written, decoded, and with repeated slashes collapsed.
-    pub(crate) fn readings(&self) -> Vec<String> {
-        let mut decoded = self.0.as_bytes().to_vec();
-        while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
-            decoded = next;
-        }
-        let decoded = String::from_utf8_lossy(&decoded).into_owned();
-        let collapsed = collapsed(&decoded);
-        vec![self.0.to_string(), decoded, collapsed]
+    /// The texts a lenient reader may take the path for, in lower case: decoded, with repeated slashes collapsed, and the most lenient.
+    pub(crate) fn readings(&self) -> [String; 3] {
+        let folded = self.folded();
+        let (collapsed, lenient) = (collapsed(&folded), lenient(&folded));
+        [folded, collapsed, lenient]
     }
 
-    /// The most lenient reading, in lower case: decoded, cut where a query or a fragment would begin, without the parameters of
-    /// its segments and what some readers drop at a segment's end, and with repeated slashes collapsed.
-    pub(crate) fn lenient(&self) -> String {
+    /// The path decoded to its end, in lower case.
+    pub(crate) fn folded(&self) -> String {
         let mut decoded = self.0.as_bytes().to_vec();
         while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
             decoded = next;
         }
-        let decoded = String::from_utf8_lossy(&decoded).to_ascii_lowercase();
-        let path = decoded.split(['?', '#']).next().unwrap_or_default();
-        let name = |segment: &str| {
-            let name = segment.split(';').next().unwrap_or_default();
-            name.trim_end_matches([' ', '.']).to_owned()
-        };
-        collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
+        String::from_utf8_lossy(&decoded).to_lowercase()
     }
 
     /// Whether a `/` appears in it by decoding, and nothing that could climb: a rule that says so may name it.
@@ -98,6 +87,17 @@ fn collapsed(path: &str) -> String {
         path = path.replace("//", "/");
     }
     path
+}
+
+/// The most lenient reading of a decoded path: cut where a query or a fragment would begin, without the parameters of its segments and
+/// what some readers drop at a segment's end, and with repeated slashes collapsed.
+fn lenient(decoded: &str) -> String {
+    let path = decoded.split(['?', '#']).next().unwrap_or_default();
+    let name = |segment: &str| {
+        let name = segment.split(';').next().unwrap_or_default();
+        name.trim_end_matches([' ', '.']).to_owned()
+    };
+    collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
 }
 
 fn check_level(path: &[u8]) -> Result<(), Denial> {
@@ -202,7 +202,7 @@ mod tests {
             ("/a./b. .", "/a/b"),
             ("/a%3bv/b", "/a/b"),
         ] {
-            assert_eq!(Path::new(path).lenient(), reading, "{path}");
+            assert_eq!(Path::new(path).readings()[2], reading, "{path}");
         }
     }
 

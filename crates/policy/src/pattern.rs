@@ -47,6 +47,8 @@ pub(crate) enum Width {
     BelowPublicSuffix,
     /// As it is written: what ships with the program was thought about. GitHub's file host is a public suffix.
     AsWritten,
+    /// Of a rule that only closes: it may name what no rule opens, and everything below a public suffix.
+    Closing,
 }
 
 /// Why a text is not a usable pattern.
@@ -90,6 +92,15 @@ impl HostPattern {
     /// # Errors
     /// When the text is no host, is too wide, or names what no rule can open.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
+        Self::parse_within(text, Width::BelowPublicSuffix)
+    }
+
+    /// The same where it may be wider, or of what no rule opens.
+    pub(crate) fn parse_within(text: &str, width: Width) -> Result<Self, PatternError> {
+        let below = |text: &str, suffix: &str| match width {
+            Width::Closing => Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string())),
+            Width::BelowPublicSuffix | Width::AsWritten => below(text, suffix),
+        };
         if text == "*" || text == "**" {
             return Err(PatternError::TooWide { text: text.into(), example: "**.example.com".into() });
         }
@@ -100,6 +111,10 @@ impl HostPattern {
             return below(text, suffix).map(Self::OneLabel);
         }
         match Host::parse(text) {
+            Ok(host) if width == Width::Closing => Ok(match host {
+                Host::Name(name) => Self::Exact(name),
+                Host::Address(address) => Self::Address(address),
+            }),
             Ok(Host::Name(name)) if is_reserved(&name) => Err(PatternError::Reserved { text: text.into() }),
             Ok(Host::Name(name)) => Ok(Self::Exact(name)),
             Ok(Host::Address(address)) => {
@@ -125,7 +140,7 @@ impl HostPattern {
     /// The same name with everything below it, as wide as its source may be.
     pub(crate) fn widened(self, width: Width) -> Result<Self, PatternError> {
         match self {
-            Self::Exact(name) if width == Width::AsWritten => Ok(Self::ApexAndBelow(name)),
+            Self::Exact(name) if width != Width::BelowPublicSuffix => Ok(Self::ApexAndBelow(name)),
             Self::Exact(name) => below(name.as_str(), name.as_str()).map(Self::ApexAndBelow),
             other => Err(PatternError::NotAHost {
                 text: other.to_string(),
@@ -159,6 +174,9 @@ pub(crate) fn is_reserved(name: &Hostname) -> bool {
 /// The suffix of a wildcard: a name that is not a public suffix itself (Mozilla's list, private section included).
 fn below(text: &str, suffix: &str) -> Result<Hostname, PatternError> {
     let name = Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string()))?;
+    if is_reserved(&name) {
+        return Err(PatternError::Reserved { text: text.into() });
+    }
     let public = psl::suffix_str(name.as_str()).unwrap_or(name.as_str());
     if public.len() >= name.as_str().len() {
         let example = format!("**.example.{name}");

@@ -152,7 +152,7 @@ impl Provider {
             );
         }
         let name = RuleName::new(format!("provider {id}"));
-        let rule = |uri: &String| {
+        let rule = |(number, uri): (usize, &String)| {
             let allow = AllowConfig {
                 url: Some(uri.clone()),
                 methods: config.methods.clone(),
@@ -160,9 +160,11 @@ impl Provider {
                 addresses: config.addresses.clone(),
                 ..AllowConfig::default()
             };
-            AllowRule::compile(at, &allow, name.clone())
+            let (called, written) =
+                (format!("{}.url", at.field), format!("{}.authorized_uris[{number}]", at.field));
+            AllowRule::compile(at, &allow, name.clone()).map_err(|error| error.renamed(&called, written))
         };
-        let rules = config.authorized_uris.iter().map(rule).collect::<Result<_, _>>()?;
+        let rules = config.authorized_uris.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
         let inject = config.inject.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let injections = inject.iter().map(|i| compile_injection(at, i)).collect::<Result<_, _>>()?;
         let env = config.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();
@@ -202,7 +204,10 @@ fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
 }
 
 fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
-    let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
+    let bad = |field: &str, why: &str| match field {
+        "" => at.error("inject", why),
+        field => at.error(&format!("inject.{field}"), why),
+    };
     let (place, value) = match (&config.header, &config.query, &config.basic) {
         (Some(header), None, None) => (Place::Header(header_name(at, header)?), &config.value),
         (None, Some(query), None) => {

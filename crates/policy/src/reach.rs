@@ -10,7 +10,7 @@ use crate::hostname::Host;
 use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::HostPattern;
-use crate::target::{Method, Port, Scheme, Target};
+use crate::target::{Method, Port, Scheme, Target, check_characters};
 use crate::word::shell_word;
 
 /// What a granted connection may carry.
@@ -41,8 +41,17 @@ pub(crate) struct Reach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PathReach {
     Any,
-    Exact(String),
-    Prefix(String),
+    Exact(Literal),
+    Prefix(Literal),
+}
+
+/// The text of a path in a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Literal {
+    /// As it was written.
+    written: String,
+    /// As a reader takes it who decodes it and knows no case.
+    folded: String,
 }
 
 /// How far an asked thing fits a rule.
@@ -79,7 +88,7 @@ impl Reach {
         let written =
             written.map(|p| Port::parse(p).ok_or_else(|| at.error("host", format!("`{p}` is not a port"))));
         let written = written.transpose()?;
-        let pattern = HostPattern::parse(host).map_err(|e| at.error("host", e))?;
+        let pattern = HostPattern::parse_within(host, at.width).map_err(|e| at.error("host", e))?;
         let host = if fields.subdomains {
             pattern.widened(at.width).map_err(|e| at.error("subdomains", e))?
         } else {
@@ -113,7 +122,7 @@ impl Reach {
             Some(text) => Port::parse(text).ok_or_else(|| bad("the port is not a number from 1 to 65535"))?,
             None => scheme.default_port(),
         };
-        let host = HostPattern::parse(host).map_err(|e| at.error("url", e))?;
+        let host = HostPattern::parse_within(host, at.width).map_err(|e| at.error("url", e))?;
         let path = PathReach::parse(path).map_err(|why| bad(&why))?;
         let ports = Some(vec![port]);
         Ok(Self {
@@ -130,6 +139,14 @@ impl Reach {
     pub(crate) fn allow_encoded_slash(&mut self) -> bool {
         self.encoded_slash = EncodedSlash::Allow;
         self.scheme.is_some()
+    }
+
+    /// Whether there are requests that fit it.
+    pub(crate) fn can_be_asked_for(&self) -> Result<(), String> {
+        let (PathReach::Exact(path) | PathReach::Prefix(path)) = &self.path else { return Ok(()) };
+        let asked = check_characters(&path.written);
+        let asked = asked.and_then(|()| Path::new(&path.written).check_cannot_climb(self.encoded_slash));
+        asked.map_err(|denial| denial.reason)
     }
 
     /// How far a request fits, in the order host, port, scheme, method, path.
@@ -242,37 +259,39 @@ impl PathReach {
         }
         let parsed = Path::new(literal);
         parsed.check_cannot_climb(EncodedSlash::Allow).map_err(|denial| denial.reason)?;
-        let literal = parsed.as_str().to_owned();
+        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.folded() };
         Ok(if prefix { Self::Prefix(literal) } else { Self::Exact(literal) })
     }
 
     fn is_whole(&self) -> bool {
-        *self == Self::Any || *self == Self::Prefix("/".into())
+        match self {
+            Self::Any => true,
+            Self::Exact(_) => false,
+            Self::Prefix(prefix) => prefix.written == "/",
+        }
     }
 
     fn covers(&self, path: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Exact(exact) => path == exact,
-            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
+            Self::Exact(exact) => path == exact.written,
+            Self::Prefix(prefix) => path.starts_with(prefix.written.as_str()),
         }
     }
 
     /// For deny rules: whether some reader could take `path` for one that is covered.
     fn may_reach(&self, path: &Path) -> bool {
-        path.check_cannot_climb(EncodedSlash::Refuse).is_err()
-            || path.readings().iter().any(|reading| self.covers(reading))
-            || self.covers_leniently(&path.lenient())
+        path.check_cannot_climb(EncodedSlash::Allow).is_err()
+            || self.covers(path.as_str())
+            || path.readings().iter().any(|reading| self.covers_folded(reading))
     }
 
-    /// The same of the most lenient reading: readers that take it differ in case and in a slash at the end as well.
-    fn covers_leniently(&self, path: &str) -> bool {
+    /// The same of a reading in lower case: readers that take it differ in a slash at the end as well.
+    fn covers_folded(&self, reading: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Exact(exact) => {
-                path.trim_end_matches('/') == exact.to_ascii_lowercase().trim_end_matches('/')
-            }
-            Self::Prefix(prefix) => path.starts_with(&prefix.to_ascii_lowercase()),
+            Self::Exact(exact) => reading.trim_end_matches('/') == exact.folded.trim_end_matches('/'),
+            Self::Prefix(prefix) => reading.starts_with(prefix.folded.as_str()),
         }
     }
 }
@@ -281,8 +300,8 @@ impl fmt::Display for PathReach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("every path"),
-            Self::Exact(path) => f.write_str(path),
-            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+            Self::Exact(path) => f.write_str(&path.written),
+            Self::Prefix(prefix) => write!(f, "{}*", prefix.written),
         }
     }
 }
@@ -321,7 +340,6 @@ pub(crate) struct Fields<'a> {
     pub(crate) methods: Option<&'a [String]>,
 }
 
-/// Splits `host:port`; a bare IPv6 address is left whole.
 /// The error for a whole address in the place of a host, with the line that would be right.
 fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
     let authority = text.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
@@ -341,6 +359,7 @@ fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
     at.error("host", format!("`{shown}`: a whole address goes into `url`")).with_hint(hint)
 }
 
+/// Splits `host:port`; a bare IPv6 address is left whole.
 fn split_pattern_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),

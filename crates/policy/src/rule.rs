@@ -70,6 +70,9 @@ impl AllowRule {
                 at.error("encoded_slash", "it goes with `url`; a host rule does not look at the path")
             );
         }
+        if let Err(why) = reach.can_be_asked_for() {
+            return Err(at.error("url", format!("no request can fit it: {why}")));
+        }
         let addresses =
             config.addresses.as_deref().map(|list| compile_addresses(at, list, &reach.host)).transpose()?;
         Ok(Self { name, reach, addresses })

@@ -7,7 +7,7 @@ use crate::companion::Companion;
 use crate::inbound::Inbound;
 use crate::label::Label;
 use crate::layer::Layers;
-use crate::limits::Limits;
+use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
 use crate::organisation::OrganisationName;
 use crate::place::{CopyIn, MountPoint, WorkspaceMode};
@@ -120,8 +120,8 @@ pub struct RunSpec {
     pub terminal: Terminal,
     /// What it may use up.
     pub limits: Limits,
-    /// Whether some layer asked for one of them, so that a host that cannot hold it refuses the run.
-    pub limits_asked: bool,
+    /// Which of them some layer asked for, so that a host that cannot hold one refuses the run.
+    pub limits_asked: LimitsAsked,
     /// Whether some layer asked for room outside the workspace, which is always held, if not always in full.
     pub disk_asked: bool,
     /// Its environment.

@@ -303,6 +303,7 @@ impl fmt::Display for Plan {
                 )?;
             }
             LimitsPlan::Processes(pids) => writeln!(f, "limits: {pids} processes, nothing else")?,
+            LimitsPlan::Unlimited => writeln!(f, "limits: none")?,
         }
         for (number, step) in (1..).zip(&self.steps) {
             writeln!(f, "{number:2}. {step}")?;

@@ -147,7 +147,7 @@ const REFUSED: &[Scenario] = &[
         script: "lockgate run --memory 64MiB -- echo ran",
         check: |answer| {
             assert!(answer.code == 125 && answer.stdout.is_empty(), "{answer}");
-            assert!(answer.stderr.contains("cannot be enforced"), "{answer}");
+            assert!(answer.stderr.contains("cannot be limited"), "{answer}");
             let remedies = ["Delegate", "--limits best-effort"];
             assert!(remedies.iter().all(|it| answer.stderr.contains(it)), "no remedy: {answer}");
         },

@@ -62,7 +62,7 @@ pub enum Scrub {
 
 /// `[[egress.allow]]`: one `url`, or one `host` with its ports.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a rule, as in { host = \"example.com\" }")]
 pub struct AllowConfig {
     /// Scheme, host, port and path in one: exact, or a prefix that ends in `*`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct AllowConfig {
 
 /// `[[egress.deny]]`: deny beats allow.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a rule, as in { host = \"example.com\" }")]
 pub struct DenyConfig {
     /// Scheme, host, port and path in one: exact, or a prefix that ends in `*`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[env.variable.NAME]`: what is special about a variable of a provider's.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { expose = true }")]
 pub struct VariableConfig {
     /// Whether it holds the credential itself, in place of a placeholder.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ use crate::step::{Source, Step, Visible};
 pub(super) type Protected = (PathBuf, MountMode);
 
 /// Where what is copied is shown until it is.
-pub(super) const COPIES: &str = "/.lockgate-copies";
+const COPIES: &str = "/.lockgate-copies";
 /// Where the run's authority lies.
 const TRUST: &str = "/.lockgate-etc";
 /// The words by which our binary knows what it is.
@@ -229,7 +229,7 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
                 all.push(bind(path, target, *mode == MountMode::ReadOnly));
             }
             Step::Copy(from, _) => {
-                all.push(bind(from, &Path::new(COPIES).join(copies.to_string()), true));
+                all.push(bind(from, &copied(copies), true));
                 copies += 1;
             }
             _ => {}
@@ -237,6 +237,11 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
     }
     all.extend(overlay::overlays(plan).flat_map(|overlay| overlay.mounts(&plan.run)));
     all
+}
+
+/// Where the engine shows what is copied, by its number among all that is.
+pub(super) fn copied(number: usize) -> PathBuf {
+    Path::new(COPIES).join(number.to_string())
 }
 
 /// The volume with our own binary, which is filled from the sidecar's image once.

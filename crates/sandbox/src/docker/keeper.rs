@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::{FutureExt, TryFutureExt};
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::attached::Attached;
 use super::brought::Brought;
-use super::container::COPIES;
+use super::container::copied;
 use super::engine::Engine;
 use super::given::{Given, agent_name};
 use super::held::Asked;
@@ -311,8 +311,7 @@ fn copies(plan: &Plan) -> Vec<(PathBuf, PathBuf)> {
         Step::Copy(_, target) => Some(target.clone()),
         _ => None,
     });
-    let from = |number: usize| Path::new(COPIES).join(number.to_string());
-    targets.enumerate().map(|(number, target)| (from(number), target)).collect()
+    targets.enumerate().map(|(number, target)| (copied(number), target)).collect()
 }
 
 /// Where the command may write.

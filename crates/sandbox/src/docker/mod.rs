@@ -261,13 +261,18 @@ fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], inlet: Opti
 fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     let mut shown = Vec::new();
     let mut protected = Vec::new();
+    let mut copies = 0;
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, _) => shown.push(look_at(path, path)?),
             Step::Show(Visible { source: Source::Host(path), target, .. }) => {
                 shown.push(look_at(path, target)?)
             }
-            Step::Copy(path, _) => source::refuse_uncopied(path)?,
+            Step::Copy(path, _) => {
+                source::refuse_uncopied(path)?;
+                shown.push(look_at(path, &container::copied(copies))?);
+                copies += 1;
+            }
             Step::Protect => {
                 protected = protect::present(&plan.workspace, &plan.open)?;
                 for (path, _) in &protected {

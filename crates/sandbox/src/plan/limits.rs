@@ -14,6 +14,8 @@ pub enum LimitsPlan {
     Engine(Limits),
     /// Not at all, but for the number of processes.
     Processes(u32),
+    /// Not at all.
+    Unlimited,
 }
 
 pub(super) fn plan_limits(
@@ -23,26 +25,29 @@ pub(super) fn plan_limits(
 ) -> Result<LimitsPlan, Error> {
     if spec.backend == Backend::Docker {
         // What is held is seen in the container alone: of what nobody asked for, its lack is a notice.
-        let asked = if spec.limits_asked { spec.limits.enforcement } else { Enforcement::BestEffort };
+        let asked = if spec.limits_asked.any() { spec.limits.enforcement } else { Enforcement::BestEffort };
         return Ok(LimitsPlan::Engine(Limits { enforcement: asked, ..spec.limits.clone() }));
     }
+    // A sandbox's own processes can be counted without a group; those of `process` are the caller's as any other.
+    let (lacks, is_asked) = match spec.backend {
+        Backend::Process => ("memory, processors and processes", spec.limits_asked.any()),
+        _ => ("memory and processors", spec.limits_asked.memory_or_cpus),
+    };
     match &host.limits {
         Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
-        Err(missing) if spec.limits_asked && spec.limits.enforcement == Enforcement::Required => {
-            Err(Error::Refused {
-                what: format!("memory and processor limits cannot be enforced: {}", missing.why),
-                remedy: Some(format!(
-                    "{}; or accept a run without them: --limits best-effort",
-                    missing.remedy
-                )),
-            })
-        }
+        Err(missing) if is_asked && spec.limits.enforcement == Enforcement::Required => Err(Error::Refused {
+            what: format!("{lacks} cannot be limited: {}", missing.why),
+            remedy: Some(format!("{}; or accept a run without them: --limits best-effort", missing.remedy)),
+        }),
         Err(missing) => {
             notices.push(format!(
-                "memory and processors are not limited: {}. To change that, {}",
+                "{lacks} are not limited: {}. To change that, {}",
                 missing.why, missing.remedy
             ));
-            Ok(LimitsPlan::Processes(spec.limits.pids))
+            Ok(match spec.backend {
+                Backend::Process => LimitsPlan::Unlimited,
+                _ => LimitsPlan::Processes(spec.limits.pids),
+            })
         }
     }
 }

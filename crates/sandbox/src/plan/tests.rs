@@ -255,6 +255,8 @@ fn a_workspace_has_a_name_that_can_be_written_down() {
 fn what_cannot_be_held_or_shown_is_refused() {
     for config in [
         "limits.memory = \"1GiB\"",
+        "limits.pids = 16\nlimits.cpus = 1",
+        "limits.pids = 16\nbackend = \"process\"",
         "workspace = \"/home/me\"",
         "workspace = \"/\"",
         "image = \"x\"",
@@ -264,6 +266,8 @@ fn what_cannot_be_held_or_shown_is_refused() {
     }
     assert!(matches!(planned("tools = [\"nonesuch\"]"), Err(Error::Unknown { .. })));
     assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+    let counted = planned("limits.pids = 16").map(|plan| plan.limits);
+    assert!(matches!(counted, Ok(LimitsPlan::Processes(16))), "{counted:?}");
 }
 
 /// A small space of runs that can be had: what the person writes, what is added, and what the machine has.

@@ -1,0 +1,112 @@
+//! What a deny rule catches: every spelling of what it names, an address under any name, and nothing beside.
+
+#![expect(clippy::unwrap_used, reason = "a test: what does not hold ends it")]
+
+use std::net::IpAddr;
+
+use policy::{Asked, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
+
+fn policy(egress: &str) -> Policy {
+    let config: RunConfig = toml::from_str(egress).unwrap();
+    let mut layers = Layers::default();
+    layers.push(Origin::Named("test".into()), config);
+    layers.compile().unwrap().policy
+}
+
+/// What a request to an address ends with.
+fn verdict(policy: &Policy, target: &str, found: &[&str]) -> Result<(), policy::Denial> {
+    let asked =
+        Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &Target::parse(target).unwrap());
+    let found: Vec<IpAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
+    policy.decide(&asked)?.vet(&found)
+}
+
+#[test]
+fn a_path_is_denied_in_every_spelling() {
+    for (denied, caught, free) in [
+        (
+            "/caf%C3%A9/*",
+            &["/caf%C3%A9/x", "/caf%c3%a9/x", "/%63af%C3%A9/x", "//caf%C3%A9/x", "/CAF%C3%89/x"][..],
+            &["/caf/x"][..],
+        ),
+        ("/a%20b/*", &["/A%20b/x", "/%61%20b/x", "/a%20b;v/x", "/a%20b./x", "/a%2520b/x"], &["/ab/x"]),
+        ("/%7Euser/*", &["/~user/x", "/%7euser/x"], &["/user/x"]),
+        ("/m;v=1/*", &["/M;v=1/x", "/m%3bv=1/x"], &["/m/x"]),
+        (
+            "/admin",
+            &["/admin", "/Admin/", "/admin;x", "/%61dmin", "/admin%3fx"],
+            &["/admin/x", "/administer"],
+        ),
+        ("/-/npm/*", &["/-/npm/x", "/-%2Fnpm/x", "/-/NPM/x"], &["/@types%2fnode", "/-/np/m"]),
+        ("/a%2Fb/*", &["/a%2Fb/x", "/a/b/x"], &["/a/c"]),
+    ] {
+        let policy = policy(&format!(
+            "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com{denied}\""
+        ));
+        let ask = |path: &&str| verdict(&policy, &format!("https://x.example.com{path}"), &["93.184.216.34"]);
+        for path in caught {
+            let denial = ask(path).unwrap_err();
+            assert_eq!(denial.guard.code(), "deny_rule", "{denied} {path}");
+            // Not the whole host is.
+            assert!(denial.reason.contains(denied), "{}", denial.reason);
+        }
+        for path in free {
+            assert!(ask(path).is_ok(), "{denied} {path}: {:?}", ask(path));
+        }
+    }
+}
+
+#[test]
+fn an_address_is_denied_under_any_name() {
+    let policy = policy(
+        "[egress]\ndefault = \"open-internet\"\ndeny = [{ host = \"8.8.4.4\" }, { host = \"[2606:4700::dead]\", ports = [80] }]",
+    );
+    for (target, found, denied) in [
+        ("http://x.test/", &["8.8.4.4"][..], true),
+        ("http://x.test/", &["8.8.8.8", "8.8.4.4"], true),
+        ("http://x.test/", &["8.8.8.8"], false),
+        ("http://x.test/", &["2606:4700::dead", "8.8.8.8"], true),
+        ("https://x.test/", &["2606:4700::dead"], false),
+        ("http://8.8.4.4/", &["8.8.4.4"], true),
+    ] {
+        let verdict = verdict(&policy, target, found);
+        assert_eq!(verdict.is_err(), denied, "{target} at {found:?}: {verdict:?}");
+        if let Err(denial) = verdict {
+            assert_eq!(denial.guard.code(), "deny_rule", "{denial}");
+            assert!(denial.rule.is_some_and(|rule| rule.contains("egress.deny")));
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_closes_may_be_wide_and_name_what_is_closed() {
+    let policy = policy(
+        "[egress]\ndefault = \"open-internet\"\ndeny = [{ host = \"**.ru\" }, { host = \"169.254.169.254\" }, \
+         { host = \"localhost\" }, { host = \"co.uk\", subdomains = true }]",
+    );
+    for (target, denied) in [
+        ("http://a.b.ru/", true),
+        ("http://a.co.uk/", true),
+        ("http://a.run/", false),
+        ("http://a.uk/", false),
+    ] {
+        assert_eq!(verdict(&policy, target, &["8.8.8.8"]).is_err(), denied, "{target}");
+    }
+}
+
+#[test]
+fn a_hint_is_one_that_can_be_followed() {
+    let policy = policy("[[egress.allow]]\nurl = \"https://x.example.com/v1/*\"");
+    for (target, hint) in [
+        ("https://x.example.com/v2/a", "lockgate policy allow https://x.example.com/v2/a"),
+        ("https://x.example.com/v2/a*b", "none can name this path alone"),
+        ("http://x.example.com:443/v1/x", "lockgate policy allow http://x.example.com:443/v1/x"),
+        ("http://10.0.0.5/", "lockgate policy allow 10.0.0.5:80"),
+    ] {
+        let denial = verdict(&policy, target, &["8.8.8.8"]).unwrap_err();
+        assert!(denial.hint.as_deref().is_some_and(|it| it.contains(hint)), "{target}: {denial:?}");
+    }
+    let open = self::policy("egress.default = \"open-internet\"");
+    let denial = verdict(&open, "http://10.0.0.5/", &["10.0.0.5"]).unwrap_err();
+    assert_eq!(denial.hint.as_deref(), Some("lockgate policy allow 10.0.0.5:80"));
+}
