@@ -56,7 +56,8 @@ pub(super) async fn forward(
     let late = terms.late();
     let until = terms.within.map(|within| Instant::now() + within);
     let Request { head, mut body } = request;
-    if head.asks_for_websocket() {
+    // As it was judged, and not only as it came: the agent may have named the key as one that ends here.
+    if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
         return upgrade::websocket(gate, exchange, target, &sending, body, answer).await;
     }
     let repeatable =

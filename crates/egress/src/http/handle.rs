@@ -24,7 +24,13 @@ pub(super) async fn handle(
     answer: Answer<'_>,
 ) -> io::Result<After> {
     if matches!(via, Via::Gateway) && request.head.target.starts_with('/') {
-        return Box::pin(gateway::route(gate, request, answer)).await;
+        if request.head.fields.values("host").all(may_name_a_host) {
+            return Box::pin(gateway::route(gate, request, answer)).await;
+        }
+        let shown = request.head.target.clone();
+        let denial = unreadable_host("it holds what no host and port do");
+        let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &shown, denial);
+        return refuse(gate, &mut request, answer, &denial, &shown).await;
     }
     let head = &request.head;
     let target = match target_of(via, head) {
@@ -94,12 +100,23 @@ fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
 /// read two ways.
 pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> Result<(), Denial> {
     let Some(value) = head.fields.values("host").next() else { return Ok(()) };
-    let text = std::str::from_utf8(value).map_err(|_| Denial::new(Guard::HostForm, "Host is not text"))?;
-    let named = Authority::parse(text)?;
+    let text = std::str::from_utf8(value).map_err(|_| unreadable_host("it is not text"))?;
+    let named = Authority::parse(text).map_err(|denial| unreadable_host(&denial.reason))?;
     if named.host != *host || named.port.is_some_and(|named| named != port) {
         return Err(mismatch(&named.host.to_string(), host));
     }
     Ok(())
+}
+
+/// A request that cannot be read: RFC 9112 §3.2 has it answered with 400.
+fn unreadable_host(why: &str) -> Denial {
+    Denial::new(Guard::Framing, format!("Host cannot be read: {why}"))
+}
+
+/// Whether `Host` holds only what names and ports are made of (RFC 3986 §3.2.2). The gateway itself may be called anything, also by a
+/// name with `_` that is no host outside; two names in one are read in two ways.
+fn may_name_a_host(value: &[u8]) -> bool {
+    value.iter().all(|octet| octet.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(octet))
 }
 
 fn mismatch(said: &str, host: &Host) -> Denial {

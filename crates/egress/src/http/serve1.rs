@@ -40,7 +40,9 @@ pub(crate) async fn serve_requests(
             Ok(head) => head,
             Err(why) => {
                 let why = format!("the request cannot be read beyond doubt: {why}");
-                return unreadable(&gate, &via, &mut writer, &why).await;
+                unreadable(&gate, &via, &mut writer, &why).await?;
+                linger(&mut agent).await;
+                return Ok(());
             }
         };
         if head.method.as_str() == "CONNECT" {
@@ -65,7 +67,9 @@ pub(crate) async fn serve_requests(
                     &problem::denied(&denial, &head.target, gate.run(), 400).to_version_1(After::Close),
                 )
                 .await?;
-            return writer.shutdown().await;
+            writer.shutdown().await?;
+            linger(&mut agent).await;
+            return Ok(());
         }
         let framing = Framing::of(head.body, From::Agent);
         let RequestHead { version, keep_alive, body: head_body, .. } = head;

@@ -99,9 +99,7 @@ async fn prepare(
     }
     let Some(provider) = provider else {
         if grant.is_pinned() {
-            // What comes back is searched for credentials: it must come unpacked, and whole.
-            sending.fields.set("accept-encoding", b"identity");
-            PARTIAL.iter().for_each(|name| sending.fields.remove(name));
+            ask_for_all_of_it(sending);
         }
         return Ok(None);
     };
@@ -126,7 +124,14 @@ async fn prepare(
     } else if provider.llm().is_some() && sending.fields.has("sec-websocket-key") {
         gate.ledger().borrow_mut().admit_socket()?;
     }
-    // It must come whole as well.
+    ask_for_all_of_it(sending);
+    let draft = Draft { sending: sending.clone(), redeemable };
+    put(sending, provider, target, &held, redeemable)?;
+    Ok(Some((held, draft)))
+}
+
+/// What comes back is searched for credentials: it must come unpacked, and whole.
+fn ask_for_all_of_it(sending: &mut Sending) {
     sending.fields.set("accept-encoding", b"identity");
     for name in PARTIAL.iter().chain(&["sec-websocket-extensions"]) {
         sending.fields.remove(name);
@@ -136,9 +141,6 @@ async fn prepare(
             sending.fields.set(name, b"identity");
         }
     }
-    let draft = Draft { sending: sending.clone(), redeemable };
-    put(sending, provider, target, &held, redeemable)?;
-    Ok(Some((held, draft)))
 }
 
 /// Puts the credential into the request: where the agent says, and where the provider says unless that is the same.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use credential::{Placeholder, is_template};
-use policy::{Denial, Guard, Place, Placeholders, Provider, Target};
+use policy::{Denial, Guard, Injection, Place, Placeholders, Provider, Target};
 
 use super::draft::{Form, Sending};
 use super::place;
@@ -81,8 +81,9 @@ pub(super) fn refuse_own(
         }))
     };
     let places = Places::of(provider.map(AsRef::as_ref), target);
+    let key = basic_key(provider.and_then(|provider| provider.injection(target)));
     for (name, value) in sending.fields.iter() {
-        if places.is_header(name) && !is_only_ours(name, value, form) {
+        if places.is_header(name) && !is_only_ours(name, value, form, key) {
             return pinned(&format!("`{name}`"));
         }
     }
@@ -183,14 +184,34 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
 }
 
-/// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`.
-/// Of basic authentication it must be the password, or the user where there is no password to speak of.
-fn is_only_ours(name: &str, value: &[u8], form: Form) -> bool {
+/// Where a service looks for the key in basic authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BasicKey {
+    /// It is the user, and what stands for a password is not looked at.
+    User,
+    /// It is the password, or the user where there is no password to speak of.
+    Password,
+}
+
+/// Where this provider's own injection puts it.
+fn basic_key(injection: Option<&Injection>) -> BasicKey {
+    let user = |it: &&Injection| {
+        matches!(it.place(), Place::Basic) && is_template(parts_of(it.value().as_bytes()).0)
+    };
+    if injection.as_ref().is_some_and(user) { BasicKey::User } else { BasicKey::Password }
+}
+
+/// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`. Of basic
+/// authentication the key must be one.
+fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
     if let Some(basic) = place::basic_of(name, value) {
         let (user, password) = parts_of(&basic);
         // What a template would become inside base64 is not looked at, so none may stand there.
-        return is_placeholder(password, Form::Placeholders)
-            || (says_nothing(password) && is_placeholder(user, Form::Placeholders));
+        let is_ours = |part: &[u8]| is_placeholder(part, Form::Placeholders);
+        return match key {
+            BasicKey::User => is_ours(user) && (says_nothing(password) || is_ours(password)),
+            BasicKey::Password => is_ours(password) || (says_nothing(password) && is_ours(user)),
+        };
     }
     let value = value.trim_ascii();
     is_placeholder(value, form)
@@ -276,7 +297,8 @@ mod tests {
 
     #[test]
     fn only_a_placeholder_authenticates() {
-        let ours = |value: &[u8]| is_only_ours("authorization", value, Form::Placeholders);
+        let ours =
+            |value: &[u8]| is_only_ours("authorization", value, Form::Placeholders, BasicKey::Password);
         assert!(
             ours(OURS.as_bytes())
                 && ours(format!("Bearer {OURS}").as_bytes())
@@ -295,8 +317,23 @@ mod tests {
         ] {
             assert!(!ours(&own), "{}", String::from_utf8_lossy(&own));
         }
-        assert!(is_only_ours("authorization", b"Bearer {{access_token}}", Form::Templates));
-        assert!(!is_only_ours("authorization", b"Bearer own {{access_token}}", Form::Templates));
+        let filled = |value: &[u8]| is_only_ours("authorization", value, Form::Templates, BasicKey::Password);
+        assert!(filled(b"Bearer {{access_token}}") && !filled(b"Bearer own {{access_token}}"));
+    }
+
+    #[test]
+    fn a_key_that_is_the_user_is_not_somebody_elses() {
+        for (text, as_user, as_password) in [
+            (format!("own:{OURS}"), false, true),
+            (format!("{OURS}:"), true, true),
+            (format!("{OURS}:x-oauth-basic"), true, true),
+            (format!("{OURS}:{OURS}"), true, true),
+            (format!("{OURS}:own"), false, false),
+            ("own:".to_owned(), false, false),
+        ] {
+            let ours = |key| is_only_ours("authorization", &basic(&text), Form::Placeholders, key);
+            assert_eq!((ours(BasicKey::User), ours(BasicKey::Password)), (as_user, as_password), "{text}");
+        }
     }
 
     #[test]

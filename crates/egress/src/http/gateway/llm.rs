@@ -81,7 +81,12 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answe
     let method = head.method.clone();
     let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
     asked.provider = Some(provider.id().clone());
-    let request = Request { head, body: Incoming::Whole(written.filter(|b| !b.is_empty())) };
+    // Without one the connection goes on as it is: it may be asked for a WebSocket.
+    let body = match written.filter(|written| !written.is_empty()) {
+        Some(written) => Incoming::Whole(Some(written)),
+        None => body,
+    };
+    let request = Request { head, body };
     let pinned = match exchange::pin(gate, method.as_str(), text.clone(), asked).await {
         Ok(exchange) => exchange,
         Err(denial) => return deny(gate, &request, answer, &denial, &text).await,
