@@ -90,13 +90,21 @@ fn as_json(error: &clap::Error) -> String {
         .to_string()
 }
 
-/// A command without `--` before it is the slip that everybody makes once.
+/// A command without `--` before it is the slip that everybody makes once. What begins with a digit behind a hyphen was
+/// meant as a limit, and behind `--` it would be the command.
 fn point_to_dashes(error: &mut clap::Error) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
-    if error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-') {
-        let said = format!("the command comes after `--`: lockgate run -- {word} …");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![said.into()]));
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
     }
+    let said = match word.strip_prefix('-') {
+        None => format!("the command comes after `--`: lockgate run -- {word} …"),
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+            "a limit is more than nothing, as in --disk 4GiB".to_owned()
+        }
+        Some(_) => return,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![said.into()]));
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use egress::Summary;
 use policy::{Backend, RunId, RunSpec};
-use sandbox::{Ended, Plan, Taken, UndoLog};
+use sandbox::{Caller, Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, are_dead, reap_dead};
+use crate::missing::Looked;
 use crate::permission::permissions;
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
 use crate::report::{End, Finished, Lived, Report};
@@ -30,6 +31,8 @@ pub(crate) struct Book {
     /// What could not be given back so far.
     problems: Vec<String>,
     alive: Alive,
+    /// Where its command is looked for.
+    looked: Looked,
     /// Whether there are runs that died, where somebody has looked.
     are_dead: Option<bool>,
 }
@@ -51,6 +54,7 @@ impl Book {
         plan: &Plan,
         spec: &RunSpec,
         command: &[OsString],
+        caller: &Caller,
     ) -> Result<Self, Error> {
         let alive = Alive::mark(&state, run)?;
         let undo = alive.undo_log(&state)?;
@@ -81,6 +85,10 @@ impl Book {
                 undo,
                 problems: Vec::new(),
                 alive,
+                looked: Looked {
+                    path: caller.variable("PATH").map(str::to_owned),
+                    workspace: plan.workspace.clone(),
+                },
                 are_dead: None,
             }),
             Err(error) => {
@@ -120,7 +128,10 @@ impl Book {
     ) -> Result<Finished, Error> {
         self.record.ended = Some(now());
         let outcome = match &lived {
-            Ok(lived) => Some(outcome(lived, self.record.command.first().map_or("", String::as_str))),
+            Ok(lived) => {
+                let command = self.record.command.first().map_or("", String::as_str);
+                Some(outcome(lived, command, &self.looked))
+            }
             Err(_) => None,
         };
         self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
@@ -168,7 +179,7 @@ impl Book {
     }
 }
 
-fn outcome(lived: &Lived, command: &str) -> Outcome {
+fn outcome(lived: &Lived, command: &str, looked: &Looked) -> Outcome {
     let summary = lived.summary.clone().unwrap_or_default();
     let usage = lived.usage.unwrap_or_default();
     let (exit_code, text) = match lived.end {
@@ -189,7 +200,8 @@ fn outcome(lived: &Lived, command: &str) -> Outcome {
         End::TimedOut => (TIMED_OUT, "timed out".into()),
         End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
         End::NotExecuted(ENOENT) => {
-            (NOT_FOUND, format!("`{}` was not found in the sandbox", command.escape_debug()))
+            let hint = looked.hint(command).map(|hint| format!("; {hint}")).unwrap_or_default();
+            (NOT_FOUND, format!("`{}` was not found in the sandbox{hint}", command.escape_debug()))
         }
         End::NotExecuted(errno) => {
             let why = std::io::Error::from_raw_os_error(errno);

@@ -37,6 +37,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file that was asked for cannot be written.
+    #[error("write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A run that was named is not on record.
     #[error("find run {run}: there is no record of it")]
     NoRun {
@@ -174,6 +182,9 @@ pub enum Error {
     /// The sidecar ended before it was told to.
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
+    /// The sandbox ended before its command did.
+    #[error("keep the sandbox: its first process was ended from outside, and with it all that ran in it")]
+    SandboxLost,
     /// Somebody on this machine replaced what was protected.
     #[error("keep `{}` of the workspace protected: it was replaced on this machine while the run went on, so the run was ended", path.display())]
     Unprotected {
@@ -271,6 +282,14 @@ impl Error {
                 }
                 Some(remedy)
             }
+            Self::VaultKey { .. } => Some(
+                "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
+                    .into(),
+            ),
+            Self::KeyFile { .. } => Some(
+                "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
+                    .into(),
+            ),
             Self::VaultKeyGone { vault, .. } => Some(format!(
                 "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \
                  values are lost: move {} away, with those of organisations, and set them again",
@@ -294,6 +313,10 @@ impl Error {
             Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),
+            Self::Write { source, .. } if is_about_room(source) => {
+                Some("free some space, or name a file elsewhere".into())
+            }
+            Self::Write { .. } => Some("name a file in a folder that you may write to".into()),
             Self::State { .. } => Some(
                 "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
                     .into(),

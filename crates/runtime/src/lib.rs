@@ -23,6 +23,7 @@ mod inbound;
 mod key;
 mod live;
 mod minted;
+mod missing;
 mod own_secrets;
 mod permission;
 mod platform;
@@ -67,7 +68,7 @@ pub use run::{RunRequest, run};
 pub use settings::{
     Settings, SettingsRequest, approve, is_approved, project_above, project_file, turn_to_approve,
 };
-pub use standalone::{Heard, Places, Standalone, serve_standalone};
+pub use standalone::{AuditFile, Heard, Places, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use system_keys::{SystemKey, SystemKeys};
 pub use value_source::ValueSource;

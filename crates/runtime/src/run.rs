@@ -99,7 +99,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let prepared = companion::prepare(&spec, &run, &caller, &state, &host)?;
     let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
     let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
-    let mut book = Book::open(state.clone(), &run, &plan, &spec, &command)?;
+    let mut book = Book::open(state.clone(), &run, &plan, &spec, &command, &caller)?;
     for notice in &plan.notices {
         report(Report::Notice(notice));
     }

@@ -182,7 +182,8 @@ pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
     let mut config: RunConfig = toml::from_str(text).map_err(|e| {
-        let meant = policy::did_it_mean(e.message()).map(|meant| format!("\n{meant}")).unwrap_or_default();
+        let meant = policy::did_it_mean(e.message()).or_else(|| should_be(e.message()).map(str::to_owned));
+        let meant = meant.map(|meant| format!("\n{meant}")).unwrap_or_default();
         Error::ParseSettings { path: path.into(), why: format!("{}{meant}", cut(e.to_string().trim_end())) }
     })?;
     // Whoever approves a file approves what it names, wherever a run is started.
@@ -194,6 +195,19 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
         *source = folder.join(&*source).to_string_lossy().into_owned();
     }
     Ok(config)
+}
+
+/// How something of the wrong kind is written, where the reader's words for it are those of programmers.
+fn should_be(message: &str) -> Option<&'static str> {
+    [
+        ("unknown field `allow`", "rules stand in `egress`, each under [[egress.allow]]"),
+        ("unknown field `deny`", "rules stand in `egress`, each under [[egress.deny]]"),
+        ("expected a sequence", "a list of words stands in brackets, as in [\"github\"]; a rule under double ones, as in [[egress.allow]]"),
+        ("expected a string", "it stands in quotes, as in \"90s\" or \"2GiB\""),
+        ("expected u16", "a port is a number from 1 to 65535, without quotes"),
+    ]
+    .into_iter()
+    .find_map(|(words, meant)| message.contains(words).then_some(meant))
 }
 
 /// What is wrong with a file, with no more of any line of it than one looks at.

@@ -1,28 +1,29 @@
 //! The sidecar alone, for those who bring their own sandbox: on addresses it is told, in a process of its own that is shut
 //! in. The process that started it stays, and answers it for credentials.
 
+mod inside;
+
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{
-    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey,
-};
+use egress::{Listeners, Told};
 use policy::{OrganisationName, Policy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use rustix::process::Signal;
 use sandbox::{Caller, Sidecar, Signals};
 
+use self::inside::Inside;
 use crate::error::{Error, plumbing};
 use crate::minted::placeholders;
 use crate::platform::{History, Platform, Sources};
 use crate::sidecar::Purse;
-use crate::state::{StateDirectory, state};
+use crate::state::StateDirectory;
 
 /// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
 const TOKEN: &str = "RUN_TOKEN";
@@ -50,10 +51,21 @@ pub struct Standalone {
     pub authority: Option<PathBuf>,
     /// Gets the placeholders, as lines of `NAME=VALUE`.
     pub environment: Option<PathBuf>,
-    /// Where records go, and the key that signs them.
-    pub audit: Option<(File, Secret)>,
+    /// Where records go.
+    pub audit: Option<AuditFile>,
     /// The name its records carry.
     pub run: RunId,
+}
+
+/// A file of records.
+#[derive(Debug)]
+pub struct AuditFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The file, opened for appending.
+    pub file: File,
+    /// The key that signs them.
+    pub key: Secret,
 }
 
 /// Where a sidecar listens: the ports that were found, where none was named.
@@ -138,7 +150,7 @@ fn attend(
         if ready[1] || ready[2] {
             match hear(link) {
                 Word::Ready => hear_of(Heard::Listening(places)),
-                Word::Failed(why) => return Err(Error::SidecarFailed { why, remedy: None }),
+                Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
                 Word::None => return Err(Error::SidecarLost),
             }
         }
@@ -167,10 +179,14 @@ fn is_to_end(stop: &Signals) -> Result<bool, Error> {
     Ok(end)
 }
 
+/// What the sidecar says once it serves; anything else it says is why it does not.
+const READY: &[u8] = b"ready";
+const LONGEST_WORD: usize = 8 << 10;
+
 /// What the sidecar says of itself.
 enum Word {
     Ready,
-    Failed(String),
+    Failed { why: String, remedy: Option<String> },
     None,
 }
 
@@ -178,8 +194,11 @@ fn hear(link: &OwnedFd) -> Word {
     let mut buffer = [0; LONGEST_WORD];
     match rustix::net::recv(link, &mut buffer[..], RecvFlags::DONTWAIT) {
         Ok((length, _)) if buffer[..length] == *READY => Word::Ready,
-        Ok((length @ 1.., _)) => Word::Failed(String::from_utf8_lossy(&buffer[..length]).into_owned()),
-        _ => Word::None,
+        Ok((length, _)) => match Told::parse(&buffer[..length]) {
+            Some(Told::Failed { why, remedy }) => Word::Failed { why, remedy },
+            _ => Word::None,
+        },
+        Err(_) => Word::None,
     }
 }
 
@@ -207,114 +226,11 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
     Ok((listeners, places))
 }
 
-/// What the sidecar says once it serves; anything else it says is why it does not.
-const READY: &[u8] = b"ready";
-const LONGEST_WORD: usize = 1024;
-
-/// What the process that serves has.
-struct Inside {
-    sidecar: Standalone,
-    listeners: Listeners,
-    purse: Purse,
-    place: Place,
-    bundle: Option<String>,
-    /// Where it tells how it is, and whose end is its own.
-    link: OwnedFd,
-}
-
 /// A platform elsewhere: one that the environment names, or one that `/configure` will name.
 #[derive(Default)]
 struct Place {
     address: Option<(String, Secret)>,
     configure_once: Option<Secret>,
-}
-
-impl Inside {
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let Listeners { forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } = &self.listeners;
-        let mut all: Vec<BorrowedFd<'_>> = [forward, gateway, gateway_socket, dns_udp, dns_tcp]
-            .into_iter()
-            .flatten()
-            .map(AsFd::as_fd)
-            .collect();
-        all.push(self.link.as_fd());
-        all.extend(self.purse.descriptors());
-        all.extend(self.sidecar.audit.as_ref().map(|(file, _)| file.as_fd()));
-        all
-    }
-
-    /// Its life, and the status it ends with.
-    fn live(&self) -> i32 {
-        match self.serve() {
-            Ok(()) => 0,
-            Err(error) => {
-                let mut why = error.to_string().into_bytes();
-                why.truncate(LONGEST_WORD);
-                let _ = rustix::net::send(&self.link, &why, SendFlags::NOSIGNAL);
-                1
-            }
-        }
-    }
-
-    fn serve(&self) -> Result<(), Error> {
-        let Standalone { policy, spending, run, audit, authority, .. } = &self.sidecar;
-        let files = Files::open(self.bundle.as_deref());
-        let audit = match audit {
-            Some((file, document)) => {
-                let file = file.try_clone().map_err(plumbing("open the audit"))?;
-                Some((file, SigningKey::from_pkcs8(document).map_err(plumbing("read the audit's key"))?))
-            }
-            None => None,
-        };
-        let authority = match authority {
-            Some(path) => {
-                let authority = RunAuthority::make().map_err(GateError::Authority)?;
-                std::fs::write(path, authority.certificate_pem()).map_err(|source| state(path, source))?;
-                Some(authority)
-            }
-            None => None,
-        };
-        let mut wallet = self.purse.wallet().map_err(plumbing("reach the platform"))?;
-        wallet.configure_once.clone_from(&self.place.configure_once);
-        if let Some((address, token)) = &self.place.address {
-            wallet.platform = Some((PlatformPlace::Address(address.clone()), token.clone()));
-        }
-        let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
-        let bound = &self.listeners;
-        let duplicate = || {
-            Ok::<_, std::io::Error>(Listeners {
-                forward: again(&bound.forward)?,
-                gateway: again(&bound.gateway)?,
-                gateway_socket: again(&bound.gateway_socket)?,
-                dns_udp: again(&bound.dns_udp)?,
-                dns_tcp: again(&bound.dns_tcp)?,
-                ..Listeners::default()
-            })
-        };
-        let listeners = duplicate().map_err(plumbing("use the sockets"))?;
-        let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
-        sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
-        let gate = Gate::open(GateOptions {
-            policy: policy.clone(),
-            spending: spending.clone(),
-            names: NameRange::default(),
-            run: run.clone(),
-            files,
-            answers: None,
-            audit,
-            notices: None,
-            authority,
-            wallet,
-            companions: egress::Companions::default(),
-            machine: Vec::new(),
-        })?;
-        let ready = || {
-            rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
-            Ok(())
-        };
-        egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
-        Ok(())
-    }
 }
 
 /// A platform that the environment names; one that `/configure` will name; or else a vault, the organisation's that was named or
@@ -372,5 +288,9 @@ fn write_environment(
     }
     debug_assert_eq!(policy.providers().count(), placeholders.len());
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| state(path, source))
+    file.and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| unwritten(path, source))
+}
+
+fn unwritten(path: &Path, source: std::io::Error) -> Error {
+    Error::Write { path: path.into(), source }
 }

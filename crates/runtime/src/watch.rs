@@ -280,14 +280,32 @@ impl Watch<'_> {
             None if state.timed_out => Ok(Some(End::TimedOut)),
             None => match state.kill_at {
                 Some((_, signal)) => Ok(Some(End::Killed(signal))),
-                None if state.sidecar_gone || state.started => Err(Error::SidecarLost),
-                None => Err(sandbox::Error::step(
-                    "start".into(),
-                    "the sandbox ended before the command began".into(),
-                )
-                .into()),
+                None => Err(self.lost(state)),
             },
         }
+    }
+
+    /// Why a sandbox ended that said nothing of an end.
+    fn lost(&mut self, state: &mut State) -> Error {
+        if self.lost_its_sidecar(state) {
+            return Error::SidecarLost;
+        }
+        match state.started {
+            true => Error::SandboxLost,
+            false => {
+                sandbox::Error::step("start".into(), "the sandbox ended before the command began".into())
+                    .into()
+            }
+        }
+    }
+
+    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox has a last word, or is still there.
+    fn lost_its_sidecar(&mut self, state: &mut State) -> bool {
+        self.take_notices(state);
+        let mut gone = [PollFd::from_borrowed_fd(self.sidecar.gone(), PollFlags::IN)];
+        let mut is_gone =
+            || rustix::event::poll(&mut gone, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+        state.summary.is_none() && (state.sidecar_gone || is_gone())
     }
 
     /// Writes down how a set-up command ended. One that failed and is not required is told of, and the run goes on.

@@ -51,6 +51,39 @@ fn a_name_that_nothing_has_is_a_wrong_command_line() {
 }
 
 #[test]
+fn a_limit_below_nothing_is_no_other_flag() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for limit in ["--disk -5GiB", "--memory -1", "--pids -1", "--timeout -5m"] {
+        let ended = shell(&site, &format!("$L run {limit} -- true"));
+        assert!(ended.code == 2 && !ended.stderr.contains("to pass"), "`{limit}`: {ended}");
+    }
+    told(&site, "$L run --disk -5GiB -- true", 2, &["a limit is more than nothing"]);
+}
+
+#[test]
+fn a_rule_that_is_there_is_known_in_any_spelling() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    told(&site, "$L policy allow --policy p.toml api.example.com", 0, &["allow api.example.com"]);
+    for other in ["API.example.com", "api.example.com."] {
+        told(&site, &format!("$L policy allow --policy p.toml {other}"), 0, &["is there already"]);
+    }
+    told(&site, "$L policy deny --policy p.toml Api.Example.com", 0, &["deny Api.Example.com"]);
+    told(&site, "$L policy allow --policy p.toml api.example.com.", 0, &["denies api.example.com. as well"]);
+}
+
+#[test]
+fn a_sidecar_s_files_are_named_where_they_cannot_be_written() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for file in ["--env-file", "--ca", "--audit"] {
+        let script = format!(
+            "echo '[egress]' > s.toml; timeout 20 $L sidecar --policy s.toml --forward 127.0.0.1:0 {file} none/x"
+        );
+        let code = if file == "--audit" { 2 } else { 125 };
+        told(&site, &script, code, &["none/x", "name a file in a folder that you may write to"]);
+    }
+}
+
+#[test]
 fn a_program_is_told_as_json_what_is_wrong() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for wrong in

@@ -49,6 +49,30 @@ fn a_run_ends_with_its_sidecar() {
     assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its sidecar");
 }
 
+#[test]
+fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
+    // An engine has its containers ended by name, and says itself what became of them.
+    if Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    let live =
+        bench.run(Backend::isolated()).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
+    let holds = || {
+        processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
+    };
+    assert!(within(Backend::patience(10), holds), "the command did not start");
+    let mut inits = descendants(live.id());
+    inits.retain(|id| innermost(*id) == Some(1));
+    assert!(inits.len() == 1, "which of {inits:?} is the init?");
+    kill(inits[0]);
+    let ended = live.wait();
+    assert!(ended.code == 125 && ended.stderr.contains("its first process was ended"), "{ended}");
+    assert!(!ended.stderr.contains("sidecar"), "{ended}");
+    assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its init");
+}
+
 /// Kills the sidecar of the only run of this bench, whose command line is the process `id`.
 fn kill_sidecar(bench: &Bench, id: u32) {
     if Backend::isolated().is_engine() {
@@ -71,13 +95,27 @@ fn kill_sidecar(bench: &Bench, id: u32) {
         sidecars = candidates();
     }
     assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
-    let killed = std::process::Command::new("kill").args(["-s", "KILL", &sidecars[0].to_string()]).status();
+    kill(sidecars[0]);
+}
+
+fn kill(id: u32) {
+    let killed = std::process::Command::new("kill").args(["-s", "KILL", &id.to_string()]).status();
     assert!(killed.is_ok_and(|status| status.success()));
 }
 
 /// How many PID namespaces, seen from here, a process is in; none when it has ended.
 fn depth(id: u32) -> usize {
+    ids(id).len()
+}
+
+/// The id of a process in the innermost PID namespace it is in.
+fn innermost(id: u32) -> Option<u32> {
+    ids(id).last().copied()
+}
+
+/// The ids of a process, from that seen from here to the innermost.
+fn ids(id: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    line.split_whitespace().count()
+    line.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }

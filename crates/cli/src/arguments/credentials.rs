@@ -21,6 +21,9 @@ pub(crate) enum Creds {
     Set {
         /// The provider it is for
         provider: String,
+        /// A value that was given after all, which is refused and not repeated
+        #[arg(hide = true)]
+        given: Vec<std::ffi::OsString>,
         /// The field [default: access_token]
         #[arg(long, value_name = "NAME")]
         field: Option<String>,

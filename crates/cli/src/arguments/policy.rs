@@ -83,7 +83,7 @@ pub(crate) struct PolicyFile {
 pub(crate) struct PolicyCheck {
     #[command(flatten)]
     pub(crate) spec: Spec,
-    /// Read rows {"id", "target", "resolves"?} from stdin and write a verdict for each
+    /// Read rows {"id", "target", "method"?, "resolves"?} from stdin and write a verdict for each
     #[arg(long, conflicts_with = "target")]
     pub(crate) jsonl: bool,
     /// The method of the request

@@ -83,7 +83,7 @@ pub(crate) struct Spec {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
     /// Processes and threads at once [default: 512]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) pids: Option<u32>,
     /// What may be written outside the workspace [default: 4GiB]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
@@ -91,7 +91,7 @@ pub(crate) struct Spec {
     /// What happens where limits cannot be held: required or best-effort
     #[arg(long, value_name = "HOW")]
     pub(crate) limits: Option<String>,
-    /// When the run is ended; 30m at most
+    /// When the run is ended [default: 30m, and no more unless this machine allows it]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) timeout: Option<String>,
 }

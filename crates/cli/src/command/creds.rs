@@ -2,6 +2,7 @@
 //! come out again.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 
 use policy::{OrganisationName, ProviderId};
 use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
@@ -13,7 +14,10 @@ use crate::output::{self, Form};
 
 pub(crate) fn creds(command: Creds) -> Done {
     match command {
-        Creds::Set { provider, field, value, whose } => set(&provider, field.as_deref(), &value, whose),
+        Creds::Set { provider, given, field, value, whose } => {
+            refuse_given(&given)?;
+            set(&provider, field.as_deref(), &value, whose)
+        }
         Creds::Ls { json, quiet, whose } => ls(Form::of(json), quiet, whose),
         Creds::Show { provider, json, whose } => show(&provider, Form::of(json), whose),
         Creds::Rm { providers, whose } => rm(&providers, whose),
@@ -35,6 +39,17 @@ fn vault(whose: Whose) -> Result<Credentials, anyhow::Error> {
 fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
     text.parse()
         .map_err(|why: &str| Usage::error(format!("`{}`: {why}", output::plain(text)), "lockgate creds ls"))
+}
+
+fn refuse_given(given: &[OsString]) -> Result<(), anyhow::Error> {
+    match given {
+        [] => Ok(()),
+        _ => Err(Usage::error(
+            "a value was given on the command line, where others can read it and the shell keeps it",
+            "leave it out to be asked for it, or use --stdin, --from-file, --from-env or --from-command; have a new key \
+             made if that one matters",
+        )),
+    }
 }
 
 fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) -> Done {

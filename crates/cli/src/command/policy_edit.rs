@@ -222,7 +222,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         .ok_or_else(|| Usage::error(format!("egress in {name} is no table"), "mend it first"))?;
     let mut added = Vec::new();
     for target in targets {
-        let rule = rule(target, reason);
+        let rule = rule(list, target, reason);
         if tables(rules).any(|there| is_same(&there, &rule)) {
             output::tell(&format!("{name}: {list} {target} is there already"));
         } else if reason.is_some_and(|reason| give_reason(rules, &rule, reason)) {

@@ -1,6 +1,7 @@
 //! Rules as they stand in the text of a policy: found, compared, and added in the way in which the others are written. It
 //! knows a list of rules and nothing of the file around it.
 
+use policy::{HostPattern, Port};
 use toml_edit::{Array, Item, Table, value};
 
 /// The rules of a list, whether they are blocks of their own or stand in brackets.
@@ -12,8 +13,8 @@ pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
 
 /// Whether a rule names what was said on the command line.
 pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
-    let said = rule(target, None);
-    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(str::to_owned);
+    let said = rule("deny", target, None);
+    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(plain_host);
     let ports = |rule: &Table| rule.get("ports").map(ToString::to_string);
     let is_as_wide = ports(there).is_none_or(|denied| Some(denied) == ports(&said));
     is_as_wide && text(there).is_some_and(|named| text(&said) == Some(named))
@@ -65,21 +66,35 @@ pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool 
 
 /// Whether two rules say the same, however they are written.
 pub(super) fn is_same(one: &Table, other: &Table) -> bool {
-    let read = |rule: &Table| toml::from_str::<toml::Table>(&rule.to_string()).ok();
+    let read = |rule: &Table| {
+        let mut rule: toml::Table = toml::from_str(&rule.to_string()).ok()?;
+        if let Some(toml::Value::String(host)) = rule.get_mut("host") {
+            *host = plain_host(host);
+        }
+        Some(rule)
+    };
     read(one).is_some_and(|read_one| read(other) == Some(read_one))
 }
 
-pub(super) fn rule(target: &str, reason: Option<&str>) -> Table {
+/// A host in the one spelling that stands for all of its own: `API.example.com.` is `api.example.com`.
+fn plain_host(host: &str) -> String {
+    HostPattern::parse(host).map_or_else(|_| host.to_owned(), |pattern| pattern.to_string())
+}
+
+/// The rule of a list that a target on the command line stands for.
+pub(super) fn rule(list: &str, target: &str, reason: Option<&str>) -> Table {
     let mut rule = Table::new();
     match target.rsplit_once(':') {
         _ if target.contains("://") => {
             rule.insert("url", value(target));
-            // Without it the rule would fit nothing.
-            if policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash()) {
+            // Without it a rule that allows would fit nothing; one that denies knows every reading.
+            if list == "allow"
+                && policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash())
+            {
                 rule.insert("encoded_slash", value(true));
             }
         }
-        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+        Some((host, port)) if Port::parse(port).is_some() && (!host.contains(':') || host.ends_with(']')) => {
             rule.insert("host", value(host));
             let ports: toml_edit::Array = port.parse::<i64>().into_iter().collect();
             rule.insert("ports", value(ports));
@@ -106,11 +121,31 @@ mod tests {
             let mut document: DocumentMut = list.parse().unwrap();
             let rules = document.get_mut("deny").unwrap();
             for reason in ["first", "second"] {
-                assert!(give_reason(rules, &rule("x.example", Some(reason)), reason), "{list}");
+                assert!(give_reason(rules, &rule("deny", "x.example", Some(reason)), reason), "{list}");
                 let all: Vec<Table> = tables(rules).collect();
-                assert!(all.len() == 1 && is_same(&all[0], &rule("x.example", Some(reason))), "{all:?}");
+                assert!(
+                    all.len() == 1 && is_same(&all[0], &rule("deny", "x.example", Some(reason))),
+                    "{all:?}"
+                );
             }
-            assert!(!give_reason(rules, &rule("y.example", None), "none"), "{list}");
+            assert!(!give_reason(rules, &rule("deny", "y.example", None), "none"), "{list}");
+        }
+    }
+    #[test]
+    fn other_spellings_of_a_host_are_the_same_rule() {
+        for (one, other, same) in [
+            ("api.example.com", "API.example.com.", true),
+            ("*.Example.com", "*.example.com", true),
+            ("api.example.com:443", "API.example.com:443", true),
+            ("api.example.com:443", "api.example.com", false),
+            ("*.example.com", "**.example.com", false),
+            ("*.com", "*.COM", false), // no pattern at all, so nothing is known of it
+        ] {
+            assert_eq!(
+                is_same(&rule("allow", one, None), &rule("allow", other, None)),
+                same,
+                "{one} {other}"
+            );
         }
     }
 }

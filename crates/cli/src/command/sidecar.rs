@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use policy::RunConfig;
-use runtime::{Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
+use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
 use crate::arguments::Sidecar;
@@ -64,7 +64,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
                 );
                 return Err(Usage::error(what, "name a new file, or move that one away"));
             }
-            Some((file, runtime::audit_key(&state)?))
+            Some(AuditFile { path: path.clone(), file, key: runtime::audit_key(&state)? })
         }
         None => None,
     };

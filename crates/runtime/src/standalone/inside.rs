@@ -1,0 +1,116 @@
+//! The process that serves, from what it inherits to its end: it opens the gate, shuts itself in, and says that it is ready, or why it
+//! is not.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use egress::{
+    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey,
+};
+use rustix::net::SendFlags;
+
+use super::{AuditFile, Place, READY, Standalone, unwritten};
+use crate::error::{Error, plumbing};
+use crate::sidecar::Purse;
+
+/// What the process that serves has.
+pub(super) struct Inside {
+    pub(super) sidecar: Standalone,
+    pub(super) listeners: Listeners,
+    pub(super) purse: Purse,
+    pub(super) place: Place,
+    pub(super) bundle: Option<String>,
+    /// Where it tells how it is, and whose end is its own.
+    pub(super) link: OwnedFd,
+}
+
+impl Inside {
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let Listeners { forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } = &self.listeners;
+        let mut all: Vec<BorrowedFd<'_>> = [forward, gateway, gateway_socket, dns_udp, dns_tcp]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd)
+            .collect();
+        all.push(self.link.as_fd());
+        all.extend(self.purse.descriptors());
+        all.extend(self.sidecar.audit.as_ref().map(|audit| audit.file.as_fd()));
+        all
+    }
+
+    /// Its life, and the status it ends with.
+    pub(super) fn live(&self) -> i32 {
+        match self.serve() {
+            Ok(()) => 0,
+            Err(error) => {
+                egress::tell_failure(self.link.as_fd(), &error.to_string(), error.remedy().as_deref());
+                1
+            }
+        }
+    }
+
+    fn serve(&self) -> Result<(), Error> {
+        let Standalone { policy, spending, run, audit, authority, .. } = &self.sidecar;
+        let files = Files::open(self.bundle.as_deref());
+        let (audit, audited) = match audit {
+            Some(AuditFile { path, file, key }) => {
+                let file = file.try_clone().map_err(plumbing("open the audit"))?;
+                let key = SigningKey::from_pkcs8(key).map_err(plumbing("read the audit's key"))?;
+                (Some((file, key)), Some(path))
+            }
+            None => (None, None),
+        };
+        let authority = match authority {
+            Some(path) => {
+                let authority = RunAuthority::make().map_err(GateError::Authority)?;
+                std::fs::write(path, authority.certificate_pem())
+                    .map_err(|source| unwritten(path, source))?;
+                Some(authority)
+            }
+            None => None,
+        };
+        let mut wallet = self.purse.wallet().map_err(plumbing("reach the platform"))?;
+        wallet.configure_once.clone_from(&self.place.configure_once);
+        if let Some((address, token)) = &self.place.address {
+            wallet.platform = Some((PlatformPlace::Address(address.clone()), token.clone()));
+        }
+        let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
+        let bound = &self.listeners;
+        let duplicate = || {
+            Ok::<_, std::io::Error>(Listeners {
+                forward: again(&bound.forward)?,
+                gateway: again(&bound.gateway)?,
+                gateway_socket: again(&bound.gateway_socket)?,
+                dns_udp: again(&bound.dns_udp)?,
+                dns_tcp: again(&bound.dns_tcp)?,
+                ..Listeners::default()
+            })
+        };
+        let listeners = duplicate().map_err(plumbing("use the sockets"))?;
+        let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
+        sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
+        let gate = Gate::open(GateOptions {
+            policy: policy.clone(),
+            spending: spending.clone(),
+            names: NameRange::default(),
+            run: run.clone(),
+            files,
+            answers: None,
+            audit,
+            notices: None,
+            authority,
+            wallet,
+            companions: egress::Companions::default(),
+            machine: Vec::new(),
+        })
+        .map_err(|error| match (error, audited) {
+            (GateError::Audit(source), Some(path)) => unwritten(path, source),
+            (error, _) => error.into(),
+        })?;
+        let ready = || {
+            rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
+            Ok(())
+        };
+        egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
+        Ok(())
+    }
+}
