@@ -237,3 +237,17 @@ fn a_trailer_of_http_2_carries_none() {
         assert!(with.is_none(), "a key went on in a trailer: {with:?}");
     }
 }
+
+#[test]
+fn a_trailer_of_http_2_is_one_that_the_provider_takes() {
+    let Some((site, _)) = site() else { return };
+    let Some(client) = site.h2_client() else { return };
+    let run = site.run().policy(&format!("{POLICY}headers = [\"x-may\"]\n")).bare();
+    let ended = run.script(&format!(
+        r#"WORLD_CA=/.lockgate-etc/authority.pem {} protocols.example:443 '{{"host":"protocols.example","method":"POST","path":"/at-trailers","data":["a"],"trailers":{{"x-may":"1","x-other":"2"}}}}'"#,
+        client.display()
+    ));
+    let requests = site.requests();
+    let trailers = request(&requests, "trailers").detail["trailers"].to_string();
+    assert!(trailers.contains("x-may") && !trailers.contains("x-other"), "{trailers} {ended}");
+}

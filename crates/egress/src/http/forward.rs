@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::Target;
+use policy::{Provider, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -172,6 +172,7 @@ async fn relay<'a>(
             .and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method, target)))),
         ledger: gate.ledger(),
     };
+    let provider = exchange.grant().provider().cloned();
     let flow = Flow::of(exchange.record(), 0);
     let mut halves = None;
     let (mut outgoing, coming) = match sent {
@@ -186,7 +187,7 @@ async fn relay<'a>(
     };
     let (mut whole, mut broken) = (false, None);
     let mut outcome = {
-        let pump = pump(&mut body, &mut outgoing, &flow.sent);
+        let pump = pump(&mut body, &mut outgoing, provider.as_deref(), &flow.sent);
         let coming = respond(coming, handling, answer, &flow.received);
         tokio::pin!(pump, coming);
         loop {
@@ -288,10 +289,11 @@ enum Stopped {
     Upstream(io::Error),
 }
 
-/// Passes a body on.
+/// Passes a body on, and of what comes after it the fields that the provider takes.
 async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
+    provider: Option<&Provider>,
     count: &Cell<u64>,
 ) -> Result<(), Stopped> {
     let mut last = bytes::Bytes::new();
@@ -304,9 +306,10 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
-    let trailers = upstream::passed_on(body.trailers().await.map_err(Stopped::Body)?);
+    let mut trailers = upstream::passed_on(body.trailers().await.map_err(Stopped::Body)?);
     if tells_who_asks(&trailers) {
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
+    trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
     outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)
 }
