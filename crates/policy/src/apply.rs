@@ -218,7 +218,7 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     if says_default {
         spec.policy.default = rules.default;
     }
-    spec.policy.deny.extend(rules.deny.iter().cloned());
+    Arc::make_mut(&mut spec.policy.deny).extend(rules.deny.iter().cloned());
     spec.policy.allow.extend(rules.allow.iter().cloned());
     for (index, provider) in rules.providers.iter().enumerate() {
         let written_out = index >= config.providers.len();
@@ -286,11 +286,8 @@ fn compile_egress(
     for (index, deny) in config.egress.deny.iter().enumerate() {
         let field = format!("{place}egress.deny[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
-        rules.deny.push(DenyRule::compile(
-            &At { origin: &named, field: &field, width: Width::Closing },
-            deny,
-            name,
-        )?);
+        let at = At { origin: &named, field: &field, width: Width::Closing };
+        Arc::make_mut(&mut rules.deny).push(DenyRule::compile(&at, deny, name)?);
     }
     Ok(rules)
 }

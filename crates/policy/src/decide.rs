@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::address::AddressClass;
 use crate::advice::{allow_line, not_allowed, short};
 use crate::asked::{Asked, Plane, View};
+use crate::barred::Barred;
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
-use crate::pattern::{HostPattern, is_reserved};
+use crate::pattern::is_reserved;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
 use crate::reach::{Carriage, Fit};
@@ -28,14 +29,9 @@ pub struct Grant {
     provider: Option<Arc<Provider>>,
     pinned: bool,
     companion: bool,
-    barred: Vec<Barred>,
-}
-
-/// An address that a deny rule names: no name leads there either.
-#[derive(Clone, Debug)]
-struct Barred {
-    address: IpAddr,
-    denial: Denial,
+    barred: Option<Box<Barred>>,
+    /// By the managed policy.
+    managed: Option<Box<Barred>>,
 }
 
 impl Grant {
@@ -98,9 +94,9 @@ impl Grant {
                 .with_rule(self.rule.as_str()));
         }
         for address in found {
-            if let Some(barred) = self.barred.iter().find(|barred| barred.address == *address) {
-                return Err(barred.denial.clone());
-            }
+            let refuse = |barred: &Barred| barred.refuse(*address, self.carriage);
+            self.barred.as_deref().map_or(Ok(()), refuse)?;
+            self.managed.as_deref().map_or(Ok(()), refuse).map_err(managed)?;
             let class = AddressClass::of(*address);
             let named = self.addresses().is_some_and(|list| list.contains(address)) && class.may_be_named();
             if !class.is_public() && !named {
@@ -162,13 +158,12 @@ impl Policy {
         if unseen && self.deny.iter().any(denied_in_part) {
             grant.carriage = Carriage::Opened;
         }
-        grant.barred = self.barred(asked);
+        grant.barred = Barred::of(asked, &self.deny);
         let Some(ceiling) = &self.ceiling else { return Ok(grant) };
         let plain = ceiling.knowing(asked);
         let most = ceiling.decide(&plain).map_err(managed)?;
         grant.pinned |= most.pinned;
-        let barred = |it: &Barred| Barred { denial: managed(it.denial.clone()), ..it.clone() };
-        grant.barred.extend(most.barred.iter().map(barred));
+        grant.managed.clone_from(&most.barred);
         if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
             // What a managed policy says of a provider, no other layer says otherwise.
             let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&plain), Fit::Full(_)));
@@ -187,20 +182,6 @@ impl Policy {
             (_, own) => own,
         };
         Ok(grant)
-    }
-
-    /// The addresses at which deny rules would catch what is asked, under whatever name.
-    fn barred(&self, asked: &Asked) -> Vec<Barred> {
-        let bars = |rule: &DenyRule| {
-            let HostPattern::Address(address) = rule.reach.host else { return None };
-            if !rule.reach.catches(&Asked { host: Host::Address(address), ..asked.clone() }) {
-                return None;
-            }
-            let reason = || format!("{} is at {address}, which is denied", asked.host);
-            let denial = Denial::new(Guard::DenyRule, rule.reason.clone().unwrap_or_else(reason));
-            Some(Barred { address, denial: denial.with_rule(rule.name.as_str()) })
-        };
-        self.deny.iter().filter_map(bars).collect()
     }
 
     /// What is asked, of a policy that may not know the provider: then about the host alone.
@@ -323,7 +304,8 @@ impl Policy {
             provider: None,
             pinned,
             companion: false,
-            barred: Vec::new(),
+            barred: None,
+            managed: None,
         }
     }
 

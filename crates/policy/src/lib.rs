@@ -8,6 +8,7 @@ mod advice;
 mod apply;
 mod asked;
 mod at;
+mod barred;
 mod beside;
 mod companion;
 mod compile;

@@ -41,8 +41,13 @@ impl Path {
         [folded, collapsed, lenient]
     }
 
+    /// The path as a reader takes it who decodes it to its end, knows no case and takes several slashes for one.
+    pub(crate) fn plain(&self) -> String {
+        collapsed(&self.folded())
+    }
+
     /// The path decoded to its end, in lower case.
-    pub(crate) fn folded(&self) -> String {
+    fn folded(&self) -> String {
         let mut decoded = self.0.as_bytes().to_vec();
         while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
             decoded = next;

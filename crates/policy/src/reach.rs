@@ -50,7 +50,7 @@ enum PathReach {
 struct Literal {
     /// As it was written.
     written: String,
-    /// As a reader takes it who decodes it and knows no case.
+    /// As a reader takes it who decodes it, knows no case and takes several slashes for one.
     folded: String,
 }
 
@@ -259,7 +259,7 @@ impl PathReach {
         }
         let parsed = Path::new(literal);
         parsed.check_cannot_climb(EncodedSlash::Allow).map_err(|denial| denial.reason)?;
-        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.folded() };
+        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.plain() };
         Ok(if prefix { Self::Prefix(literal) } else { Self::Exact(literal) })
     }
 

@@ -16,7 +16,7 @@ use crate::written::{EgressDefault, Scrub};
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) allow: Vec<AllowRule>,
-    pub(crate) deny: Vec<DenyRule>,
+    pub(crate) deny: Arc<Vec<DenyRule>>,
     pub(crate) providers: Vec<Arc<Provider>>,
     pub(crate) default: EgressDefault,
     /// A managed policy: what it does not allow, nothing else can.
@@ -33,7 +33,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
-            deny: Vec::new(),
+            deny: Arc::default(),
             providers: Vec::new(),
             default: EgressDefault::Deny,
             ceiling: None,

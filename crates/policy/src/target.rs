@@ -271,7 +271,6 @@ impl fmt::Display for Target {
 }
 
 /// R1: only RFC 3986 characters, and `%` only before two hexadecimal digits.
-/// Refuses what stands in no URI.
 pub(crate) fn check_characters(text: &str) -> Result<(), Denial> {
     if text.len() > MAX_TARGET {
         return Err(syntax("it is longer than 64 KiB"));

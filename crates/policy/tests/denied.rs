@@ -39,6 +39,7 @@ fn a_path_is_denied_in_every_spelling() {
         ),
         ("/-/npm/*", &["/-/npm/x", "/-%2Fnpm/x", "/-/NPM/x"], &["/@types%2fnode", "/-/np/m"]),
         ("/a%2Fb/*", &["/a%2Fb/x", "/a/b/x"], &["/a/c"]),
+        ("/a//b/*", &["/a//b/x", "/a/b/x", "/a///b/x"], &["/a/c"]),
     ] {
         let policy = policy(&format!(
             "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com{denied}\""
@@ -109,4 +110,23 @@ fn a_hint_is_one_that_can_be_followed() {
     let open = self::policy("egress.default = \"open-internet\"");
     let denial = verdict(&open, "http://10.0.0.5/", &["10.0.0.5"]).unwrap_err();
     assert_eq!(denial.hint.as_deref(), Some("lockgate policy allow 10.0.0.5:80"));
+}
+
+#[test]
+fn what_an_address_is_denied_in_part_is_not_passed_unseen() {
+    let policy = policy(
+        "[egress]\nallow = [{ host = \"db.example.com\", ports = [443], addresses = [\"10.0.0.5\"] }]\n\
+         deny = [{ host = \"10.0.0.5\", methods = [\"DELETE\"] }, { url = \"https://10.0.0.6/admin/*\" }]",
+    );
+    let host = policy::Host::parse("db.example.com").unwrap();
+    let at = |view, address: &str| {
+        let asked =
+            Asked::connection(Plane::Forward, host.clone(), policy::Port::parse("443").unwrap(), view);
+        policy.decide(&asked).unwrap().vet(&[address.parse().unwrap()])
+    };
+    for view in [policy::View::Opaque, policy::View::Tls] {
+        assert_eq!(at(view, "10.0.0.5").unwrap_err().guard.code(), "deny_rule");
+    }
+    // A request is seen.
+    assert!(verdict(&policy, "https://db.example.com/", &["10.0.0.5"]).is_ok());
 }

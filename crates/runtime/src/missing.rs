@@ -17,6 +17,8 @@ pub(crate) struct Looked {
     pub(crate) path: Option<String>,
     /// The folder it works in, which is inside as well.
     pub(crate) workspace: PathBuf,
+    /// Whether it sees all of this machine, as without a sandbox.
+    pub(crate) sees_this_machine: bool,
 }
 
 impl Looked {
@@ -32,20 +34,25 @@ impl Looked {
             return Some(format!("`{command}` is a shell's own word: sh -c '{command} …'"));
         }
         if command.contains('/') {
-            let interpreter = interpreter_of(&self.workspace.join(command))?;
-            return Some(format!(
-                "it is there, and its interpreter `{}` is not inside",
-                interpreter.escape_debug()
-            ));
+            let workspace = self.workspace.canonicalize().ok()?;
+            let file =
+                workspace.join(command).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
+            let interpreter = interpreter_of(&file)?;
+            return Some(format!("it is there, and its interpreter `{interpreter}` may not be inside"));
         }
         let mut places = self.path.as_deref()?.split(':').filter(|place| place.starts_with('/'));
-        let found =
-            places.find_map(|place| Some(Path::new(place).join(command)).filter(|path| is_program(path)))?;
-        let found = found.display().to_string();
-        Some(format!(
-            "here it is {}, which is not inside: --tool NAME brings a toolchain of your home, --mount a folder",
-            found.escape_debug()
-        ))
+        let file =
+            places.find_map(|place| Some(Path::new(place).join(command)).filter(|file| is_program(file)))?;
+        let here = file.display().to_string().escape_debug().to_string();
+        match interpreter_of(&file).filter(|interpreter| !Path::new(interpreter).exists()) {
+            Some(interpreter) => {
+                Some(format!("here it is {here}, and its interpreter `{interpreter}` is not there"))
+            }
+            None if self.sees_this_machine => None,
+            None => Some(format!(
+                "here it is {here}; what is installed in a home is not inside unless --tool NAME or --mount brings it"
+            )),
+        }
     }
 }
 
@@ -53,14 +60,14 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The interpreter that a script's first line names.
+/// The interpreter that a script's first line names, without what a terminal would obey.
 fn interpreter_of(script: &Path) -> Option<String> {
     let is_file = std::fs::metadata(script).is_ok_and(|it| it.is_file());
     let mut head = Vec::new();
     File::open(script).ok().filter(|_| is_file)?.take(FIRST_LINE).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
-    line.split_whitespace().next().map(str::to_owned)
+    line.split_whitespace().next().map(|interpreter| interpreter.escape_debug().to_string())
 }
 
 #[cfg(test)]
@@ -74,14 +81,19 @@ mod tests {
         std::fs::write(at("script"), "#! /none/python3 -u\nx").unwrap();
         std::fs::write(at("data"), "x").unwrap();
         std::fs::write(at("tool"), "x").unwrap();
-        std::fs::set_permissions(at("tool"), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::write(at("broken"), "#!/none/python3\n").unwrap();
+        for program in ["tool", "broken"] {
+            std::fs::set_permissions(at(program), PermissionsExt::from_mode(0o755)).unwrap();
+        }
         let path = Some(format!("relative:/none:{}", folder.path().display()));
-        let looked = Looked { path, workspace: folder.path().to_owned() };
+        let looked = Looked { path, workspace: folder.path().to_owned(), sees_this_machine: false };
         for (command, said) in [
             ("make test", Some("words of their own")),
             ("cd", Some("sh -c 'cd …'")),
-            ("./script", Some("its interpreter `/none/python3` is not inside")),
+            ("./script", Some("its interpreter `/none/python3` may not be inside")),
             ("./none", None),
+            ("../script", None),
+            ("broken", Some("its interpreter `/none/python3` is not there")),
             ("./data", None),
             ("tool", Some("--tool NAME")),
             ("data", None),
@@ -94,5 +106,7 @@ mod tests {
                 "{command}: {hint:?}"
             );
         }
+        let bare = Looked { sees_this_machine: true, ..looked };
+        assert_eq!(bare.hint("tool"), None);
     }
 }

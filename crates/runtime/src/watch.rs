@@ -20,6 +20,9 @@ use crate::streams::Carried;
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a sidecar may take to end behind its sandbox.
+const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// How many denials wait for the screen.
 const MOST_HELD: usize = 1000;
 
@@ -299,13 +302,13 @@ impl Watch<'_> {
         }
     }
 
-    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox has a last word, or is still there.
+    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox ends as well, and has a last word.
     fn lost_its_sidecar(&mut self, state: &mut State) -> bool {
-        self.take_notices(state);
         let mut gone = [PollFd::from_borrowed_fd(self.sidecar.gone(), PollFlags::IN)];
-        let mut is_gone =
-            || rustix::event::poll(&mut gone, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
-        state.summary.is_none() && (state.sidecar_gone || is_gone())
+        // Its sockets are closed a moment before it is gone.
+        let is_gone = rustix::event::poll(&mut gone, Some(&LAST_WORD)).is_ok_and(|ready| ready > 0);
+        self.take_notices(state);
+        state.summary.is_none() && (state.sidecar_gone || is_gone)
     }
 
     /// Writes down how a set-up command ended. One that failed and is not required is told of, and the run goes on.

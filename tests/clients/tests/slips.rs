@@ -61,6 +61,31 @@ fn a_limit_below_nothing_is_no_other_flag() {
 }
 
 #[test]
+fn a_value_on_the_command_line_is_refused_and_not_repeated() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for given in ["github sk-canary", "github=sk-canary"] {
+        let ended = shell(&site, &format!("$L creds set {given}"));
+        assert!(ended.code == 2 && ended.stderr.contains("--stdin"), "{ended}");
+        assert!(!ended.stderr.contains("canary"), "{ended}");
+    }
+    told(&site, "$L creds ls", 0, &[]);
+}
+
+#[test]
+fn of_a_command_that_was_not_found_it_is_said_why() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = "printf '#!/none/python3\\n' > agent; chmod +x agent; ";
+    for (command, why) in [
+        ("'make test'", "words of their own"),
+        ("cd /", "a shell's own word"),
+        ("./agent", "its interpreter `/none/python3` may not be inside"),
+        ("nonesuch", "`nonesuch` was not found in the sandbox\n"),
+    ] {
+        told(&site, &format!("{script}$L run -- {command}"), 127, &[why]);
+    }
+}
+
+#[test]
 fn a_rule_that_is_there_is_known_in_any_spelling() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     told(&site, "$L policy allow --policy p.toml api.example.com", 0, &["allow api.example.com"]);

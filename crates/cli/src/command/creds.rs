@@ -2,7 +2,6 @@
 //! come out again.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 
 use policy::{OrganisationName, ProviderId};
 use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
@@ -15,7 +14,9 @@ use crate::output::{self, Form};
 pub(crate) fn creds(command: Creds) -> Done {
     match command {
         Creds::Set { provider, given, field, value, whose } => {
-            refuse_given(&given)?;
+            if provider.contains('=') || !given.is_empty() {
+                return Err(refused_value());
+            }
             set(&provider, field.as_deref(), &value, whose)
         }
         Creds::Ls { json, quiet, whose } => ls(Form::of(json), quiet, whose),
@@ -41,15 +42,13 @@ fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
         .map_err(|why: &str| Usage::error(format!("`{}`: {why}", output::plain(text)), "lockgate creds ls"))
 }
 
-fn refuse_given(given: &[OsString]) -> Result<(), anyhow::Error> {
-    match given {
-        [] => Ok(()),
-        _ => Err(Usage::error(
-            "a value was given on the command line, where others can read it and the shell keeps it",
-            "leave it out to be asked for it, or use --stdin, --from-file, --from-env or --from-command; have a new key \
-             made if that one matters",
-        )),
-    }
+/// A value that came as one more word, or as other programs take one: NAME=VALUE.
+fn refused_value() -> anyhow::Error {
+    Usage::error(
+        "a value was given on the command line, where others can read it and the shell keeps it",
+        "leave it out to be asked for it, or use --stdin, --from-file, --from-env or --from-command; have a new key \
+         made if that one matters",
+    )
 }
 
 fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) -> Done {

@@ -115,6 +115,11 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
             }
             _ => Ok(grant),
         });
+        // Addresses that its rule gives are known already.
+        let decided = decided.and_then(|grant| {
+            grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
+            Ok(grant)
+        });
         ways.push(match decided {
             Ok(grant) => {
                 let (rule, how) = (grant.rule().to_string(), how(&grant, policy.denies_in_part(&host, port)));
@@ -130,7 +135,7 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
                 Way::allowed("then", None, "its address is public, or named by its rule".into())
             }
             (Host::Name(_), None) => {
-                let reason = "every address it resolves to must be public, or be named by its rule";
+                let reason = "every address it resolves to must be public, or be named by its rule, and none may be denied";
                 Way::allowed("then", None, reason.into())
             }
         });

@@ -195,10 +195,12 @@ enum BasicKey {
 
 /// Where this provider's own injection puts it.
 fn basic_key(injection: Option<&Injection>) -> BasicKey {
-    let user = |it: &&Injection| {
-        matches!(it.place(), Place::Basic) && is_template(parts_of(it.value().as_bytes()).0)
+    // Where both are fields, the user only says whose key it is.
+    let is_user = |it: &Injection| {
+        let (user, password) = parts_of(it.value().as_bytes());
+        matches!(it.place(), Place::Basic) && is_template(user) && !is_template(password)
     };
-    if injection.as_ref().is_some_and(user) { BasicKey::User } else { BasicKey::Password }
+    if injection.is_some_and(is_user) { BasicKey::User } else { BasicKey::Password }
 }
 
 /// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`. Of basic
