@@ -60,6 +60,17 @@ fn is(left: &Left, key: &str, status: &str, words: &str) {
 }
 
 #[test]
+fn it_may_be_called_anything_but_two_things_at_once() {
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let left = site.beside("").script(
+        "n=0; for host in sidecar my_gate:8080 '[::1]:8080' %2Frun%2Fgate.sock 'a b' a,b 'u@a'; do n=$((n+1)); \
+         code $n gate -H \"Host: $host\" http://127.0.0.1:8080/health; done",
+    );
+    let said: Vec<String> = (1..=7).map(|n| left.said(&n.to_string()).to_owned()).collect();
+    assert_eq!(said, ["200", "200", "200", "200", "400", "400", "400"], "{}", left.ended);
+}
+
+#[test]
 fn what_is_wrong_is_said_in_the_words_that_clients_know() {
     // S0.45, S0.46, S1.22, S1.37
     // The statuses and words of "Literal behaviour of the existing sidecar".

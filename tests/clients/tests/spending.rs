@@ -97,6 +97,23 @@ fn what_asks_no_model_takes_no_budget_and_what_cannot_be_counted_is_refused() {
 }
 
 #[test]
+fn a_socket_to_a_model_is_opened_at_the_gateway() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("one", "access_token", "canary-of-a-socket");
+    let policy = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/v1/*\"]\n\
+                  llm = \"openai\"\ninject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
+    let socket = "-m 2 --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
+                  -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' http://127.0.0.1:8080/llm/v1/ws";
+    let left = site.beside(policy).script(&format!("code 1 gate {socket}"));
+    assert_eq!(left.said("1"), "101", "{}", left.ended);
+    let requests = site.requests();
+    assert!(
+        requests.len() == 1 && requests[0].header("authorization") == Some("Bearer canary-of-a-socket"),
+        "{requests:?}"
+    );
+}
+
+#[test]
 fn a_rate_is_held() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("one", "access_token", "canary-of-a-rate");

@@ -80,7 +80,7 @@ pub(crate) fn answer(
             Response::json(&echo(origin, head, body)).after(103, vec![link])
         }
         "/hang" | "/stall" => return Some(Reaction::Hang),
-        "/ws" => return Some(Reaction::WebSocket { greeting: None, cut: None, hints: 0 }),
+        "/ws" | "/v1/ws" => return Some(Reaction::WebSocket { greeting: None, cut: None, hints: 0 }),
         "/ws/echo-auth" => {
             let authorization = head.header("authorization").unwrap_or_default().to_owned();
             let hints = query.number("hints").unwrap_or(0).min(MAX_HINTS);
