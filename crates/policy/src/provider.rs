@@ -204,10 +204,7 @@ fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
 }
 
 fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
-    let bad = |field: &str, why: &str| match field {
-        "" => at.error("inject", why),
-        field => at.error(&format!("inject.{field}"), why),
-    };
+    let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
     let (place, value) = match (&config.header, &config.query, &config.basic) {
         (Some(header), None, None) => (Place::Header(header_name(at, header)?), &config.value),
         (None, Some(query), None) => {
@@ -220,7 +217,7 @@ fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, Co
             (Place::Basic, &config.basic)
         }
         (None, None, Some(_)) => return Err(bad("basic", "write it as USER:PASSWORD, without `value`")),
-        _ => return Err(bad("", "give one of `header`, `query` and `basic`")),
+        _ => return Err(at.error("inject", "give one of `header`, `query` and `basic`")),
     };
     let value = value.as_ref().ok_or_else(|| bad("value", "is missing, as in `Bearer {{access_token}}`"))?;
     if !names_fields(value) || value.contains(['\r', '\n', '\0']) {

@@ -88,6 +88,7 @@ impl Book {
                 looked: Looked {
                     path: caller.variable("PATH").map(str::to_owned),
                     workspace: plan.workspace.clone(),
+                    directory: plan.directory.clone(),
                     sees_this_machine: plan.backend == Backend::Process,
                 },
                 are_dead: None,

@@ -1,6 +1,5 @@
 //! Why a command was not found inside, as far as that can be told from here: said to the person, who sees another machine.
 
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +14,9 @@ const FIRST_LINE: u64 = 256;
 pub(crate) struct Looked {
     /// The caller's own search path.
     pub(crate) path: Option<String>,
-    /// The folder it works in, which is inside as well.
+    /// The folder that is inside as well, and where in it the command was to begin.
     pub(crate) workspace: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Whether it sees all of this machine, as without a sandbox.
     pub(crate) sees_this_machine: bool,
 }
@@ -35,9 +35,8 @@ impl Looked {
         }
         if command.contains('/') {
             let workspace = self.workspace.canonicalize().ok()?;
-            let file =
-                workspace.join(command).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
-            let interpreter = interpreter_of(&file)?;
+            let file = self.directory.join(command).canonicalize().ok();
+            let interpreter = interpreter_of(&file.filter(|file| file.starts_with(&workspace))?)?;
             return Some(format!("it is there, and its interpreter `{interpreter}` may not be inside"));
         }
         let mut places = self.path.as_deref()?.split(':').filter(|place| place.starts_with('/'));
@@ -62,9 +61,10 @@ fn is_program(path: &Path) -> bool {
 
 /// The interpreter that a script's first line names, without what a terminal would obey.
 fn interpreter_of(script: &Path) -> Option<String> {
-    let is_file = std::fs::metadata(script).is_ok_and(|it| it.is_file());
+    // Somebody else's command may put a pipe in its place, which nobody would ever write to.
+    let file = sandbox::open_regular(&script.canonicalize().ok()?).ok()??;
     let mut head = Vec::new();
-    File::open(script).ok().filter(|_| is_file)?.take(FIRST_LINE).read_to_end(&mut head).ok()?;
+    file.take(FIRST_LINE).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     line.split_whitespace().next().map(|interpreter| interpreter.escape_debug().to_string())
@@ -82,16 +82,27 @@ mod tests {
         std::fs::write(at("data"), "x").unwrap();
         std::fs::write(at("tool"), "x").unwrap();
         std::fs::write(at("broken"), "#!/none/python3\n").unwrap();
+        std::fs::create_dir(at("below")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
         for program in ["tool", "broken"] {
             std::fs::set_permissions(at(program), PermissionsExt::from_mode(0o755)).unwrap();
         }
         let path = Some(format!("relative:/none:{}", folder.path().display()));
-        let looked = Looked { path, workspace: folder.path().to_owned(), sees_this_machine: false };
+        let [workspace, directory] = [folder.path(), folder.path()].map(Path::to_owned);
+        let looked = Looked { path, workspace, directory, sees_this_machine: false };
         for (command, said) in [
             ("make test", Some("words of their own")),
             ("cd", Some("sh -c 'cd …'")),
             ("./script", Some("its interpreter `/none/python3` may not be inside")),
             ("./none", None),
+            ("./pipe", None),
             ("../script", None),
             ("broken", Some("its interpreter `/none/python3` is not there")),
             ("./data", None),
@@ -106,7 +117,9 @@ mod tests {
                 "{command}: {hint:?}"
             );
         }
-        let bare = Looked { sees_this_machine: true, ..looked };
+        let below = Looked { directory: at("below"), ..looked };
+        assert!(below.hint("./script").is_none() && below.hint("../script").is_some());
+        let bare = Looked { sees_this_machine: true, ..below };
         assert_eq!(bare.hint("tool"), None);
     }
 }

@@ -308,7 +308,7 @@ impl Watch<'_> {
         // Its sockets are closed a moment before it is gone.
         let is_gone = rustix::event::poll(&mut gone, Some(&LAST_WORD)).is_ok_and(|ready| ready > 0);
         self.take_notices(state);
-        state.summary.is_none() && (state.sidecar_gone || is_gone)
+        state.summary.is_none() && is_gone
     }
 
     /// Writes down how a set-up command ended. One that failed and is not required is told of, and the run goes on.

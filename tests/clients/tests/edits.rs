@@ -168,7 +168,7 @@ fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
     );
     assert!(ended.stdout.contains("/v2;touch$IFS./pasted") && !ended.stdout.contains("PASTED"), "{ended}");
     assert!(ended.stdout.contains("\n404\n") || ended.stdout.contains("\n200\n"), "{ended}");
-    assert!(ended.stdout.ends_with("none can name this path alone\n"), "{ended}");
+    assert!(ended.stdout.ends_with("stands for more in a rule: none can name this path alone\n"), "{ended}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Needs, kill_containers, processes_named, ready, vanishes, within,
+    Backend, Bench, Canary, Live, Needs, kill_containers, processes_named, ready, vanishes, within,
 };
 
 /// Process ids beneath `parent`, at any depth.
@@ -35,12 +35,7 @@ fn a_run_ends_with_its_sidecar() {
     }
     let bench = Bench::new();
     let mark = Canary::draw();
-    let live =
-        bench.run(Backend::isolated()).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
-    let holds = || {
-        processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
-    };
-    assert!(within(Backend::patience(10), holds), "the command did not start");
+    let live = held(&bench, &mark);
     let start = Instant::now();
     kill_sidecar(&bench, live.id());
     let ended = live.wait();
@@ -57,12 +52,7 @@ fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
     }
     let bench = Bench::new();
     let mark = Canary::draw();
-    let live =
-        bench.run(Backend::isolated()).start([bench.probe().to_str().unwrap(), "hold", "60", mark.text()]);
-    let holds = || {
-        processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(bench.probe().to_str().unwrap()))
-    };
-    assert!(within(Backend::patience(10), holds), "the command did not start");
+    let live = held(&bench, &mark);
     let mut inits = descendants(live.id());
     inits.retain(|id| innermost(*id) == Some(1));
     assert!(inits.len() == 1, "which of {inits:?} is the init?");
@@ -71,6 +61,16 @@ fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
     assert!(ended.code == 125 && ended.stderr.contains("its first process was ended"), "{ended}");
     assert!(!ended.stderr.contains("sidecar"), "{ended}");
     assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its init");
+}
+
+/// A run whose command has begun, and goes on.
+fn held(bench: &Bench, mark: &Canary) -> Live {
+    let probe = bench.probe();
+    let probe = probe.to_str().unwrap();
+    let live = bench.run(Backend::isolated()).start([probe, "hold", "60", mark.text()]);
+    let holds = || processes_named(mark.text()).iter().any(|(_, line)| line.starts_with(probe));
+    assert!(within(Backend::patience(10), holds), "the command did not start");
+    live
 }
 
 /// Kills the sidecar of the only run of this bench, whose command line is the process `id`.

@@ -27,19 +27,13 @@ pub(super) async fn handle(
         if request.head.fields.values("host").all(may_name_a_host) {
             return Box::pin(gateway::route(gate, request, answer)).await;
         }
-        let shown = request.head.target.clone();
         let denial = unreadable_host("it holds what no host and port do");
-        let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &shown, denial);
-        return refuse(gate, &mut request, answer, &denial, &shown).await;
+        return refuse_unreadable(gate, via, &mut request, answer, denial).await;
     }
     let head = &request.head;
     let target = match target_of(via, head) {
         Ok(target) => target,
-        Err(denial) => {
-            let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &head.target, denial);
-            let shown = head.target.clone();
-            return refuse(gate, &mut request, answer, &denial, &shown).await;
-        }
+        Err(denial) => return refuse_unreadable(gate, via, &mut request, answer, denial).await,
     };
     let text = target.to_string();
     let asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
@@ -55,6 +49,19 @@ pub(super) async fn handle(
         Ok(exchange) => forward(gate, exchange, &target, sending, request, answer, Terms::default()).await,
         Err(denial) => refuse(gate, &mut request, answer, &denial, &text).await,
     }
+}
+
+/// Refuses a request of which nobody knows where it goes.
+async fn refuse_unreadable(
+    gate: &Rc<Gate>,
+    via: &Via,
+    request: &mut Request<'_>,
+    answer: Answer<'_>,
+    denial: Denial,
+) -> io::Result<After> {
+    let shown = request.head.target.clone();
+    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &shown, denial);
+    refuse(gate, request, answer, &denial, &shown).await
 }
 
 /// Refuses a request, and lets its sender finish.
