@@ -220,6 +220,18 @@ fn a_policy_that_cannot_be_approved_is_not_written() {
 }
 
 #[test]
+fn what_a_run_would_refuse_is_shown_and_said() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let project = site.workspace().join("lockgate.toml");
+    fs::write(&project, "presets = [\"github\"]\n").expect("a file that came with a clone");
+    let show = "$L config show --origin | grep -F 'presets = \"github\"  # lockgate.toml'";
+    told(&site, show, 0, &["a run would be refused: lockgate.toml: presets", "lockgate policy approve"]);
+    told(&site, "$L policy approve < /dev/null", 0, &["approved"]);
+    let ended = shell(&site, show);
+    assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended}");
+}
+
+#[test]
 fn the_doctor_says_what_a_run_in_this_folder_would() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     told(&site, "$L doctor > ../healthy", 0, &[]);

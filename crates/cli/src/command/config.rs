@@ -25,5 +25,10 @@ pub(crate) fn config(command: Config) -> Done {
         };
         output::data(&line)?;
     }
+    if let Err(error) = layers.compile() {
+        let error = runtime::Error::from(error);
+        let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
+        output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
+    }
     Ok(0)
 }
