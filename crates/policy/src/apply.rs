@@ -19,7 +19,7 @@ use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::{Backend, RunSpec, Terminal, Wiring};
 use crate::written::{CompanionEgress, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
-use crate::{label, setup};
+use crate::{claim, label, setup};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin, config } = layer;
@@ -212,6 +212,9 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
         }
         spec.policy.denied_status = status;
     }
+    if matches!(origin, Origin::Project { .. }) {
+        claim::refuse(&origin.to_string(), config, &spec.policy)?;
+    }
     apply_proxies(origin, config, &mut spec.policy.proxies)?;
     spec.policy.scrub = config.egress.scrub.unwrap_or(spec.policy.scrub);
     let says_default = config.egress.default.is_some() || rules.default == EgressDefault::OpenInternet;
@@ -220,21 +223,7 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     }
     Arc::make_mut(&mut spec.policy.deny).extend(rules.deny.iter().cloned());
     spec.policy.allow.extend(rules.allow.iter().cloned());
-    for (index, provider) in rules.providers.iter().enumerate() {
-        let written_out = index >= config.providers.len();
-        let known = preset::is_provider(provider.id().as_str())
-            || spec.policy.providers.iter().any(|known| known.id() == provider.id());
-        if written_out && known && matches!(origin, Origin::Project { .. }) {
-            // The stored credential is known by this name, and would go where the project says.
-            let field = format!("provider[{}].id", index - config.providers.len());
-            let problem = format!(
-                "`{}` is the name of a provider that a project's file cannot give another meaning",
-                provider.id()
-            );
-            return Err(
-                ConfigError::new(&origin.to_string(), field, problem).with_hint("choose another name")
-            );
-        }
+    for provider in &rules.providers {
         if provider.may_be_in_the_clear() {
             spec.notices.push(format!(
                 "the credential of `{}` may go over plain HTTP, where others can read it",

@@ -10,6 +10,7 @@ mod asked;
 mod at;
 mod barred;
 mod beside;
+mod claim;
 mod companion;
 mod compile;
 mod decide;

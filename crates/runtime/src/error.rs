@@ -262,7 +262,7 @@ impl Error {
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
             ),
             Self::Image(error) => error.remedy(),
-            Self::Sandbox(error) => error.remedy().map(str::to_owned),
+            Self::Sandbox(error) => error.remedy(),
             Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),

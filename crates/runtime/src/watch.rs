@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egress::{Notice, Summary, Told};
 use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Event, SetUpEnd, Sidecar, Signals, Started, Usage};
+use sandbox::{Event, Failure, SetUpEnd, Sidecar, Signals, Started, Usage};
 
 use crate::asked::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::companion::Companions;
@@ -272,7 +272,7 @@ impl Watch<'_> {
                 self.note_set_up(number, end, took);
                 Ok(None)
             }
-            Some(Event::Failed { step, cause }) => Err(sandbox::Error::step(step, cause).into()),
+            Some(Event::Failed(failure)) => Err(sandbox::Error::Step(failure).into()),
             Some(Event::NotExecuted { errno }) => Ok(Some(End::NotExecuted(errno))),
             Some(Event::Used(used)) => {
                 state.used = Some(used);
@@ -296,8 +296,8 @@ impl Watch<'_> {
         match state.started {
             true => Error::SandboxLost,
             false => {
-                sandbox::Error::step("start".into(), "the sandbox ended before the command began".into())
-                    .into()
+                let failure = Failure::new("start", "the sandbox ended before the command began");
+                sandbox::Error::Step(failure).into()
             }
         }
     }

@@ -3,6 +3,7 @@
 use sys::probe::{Feature, try_feature};
 
 use crate::caller::Caller;
+use crate::failure::Need;
 use crate::host::Host;
 use crate::linux::within_subordinate_ids;
 use crate::subordinate::SubordinateIds;
@@ -70,8 +71,8 @@ pub fn examine() -> Vec<Check> {
             }
             Err(error) => {
                 all_work = false;
-                let remedy = crate::error::remedies(what);
-                Check::lacks(group, what, Verdict::Missing, error.to_string(), remedy)
+                let remedy = need(feature).remedy();
+                Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
             }
         });
     }
@@ -151,6 +152,16 @@ pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
             Err(error) => lacks(error.to_string(), None),
         },
     })
+}
+
+/// What a feature that is missing needs.
+fn need(feature: Feature) -> Need {
+    match feature {
+        Feature::UserNamespace | Feature::OtherNamespaces => Need::UserNamespaces,
+        Feature::Proc => Need::UncoveredProc,
+        Feature::Overlay => Need::Overlay,
+        Feature::Redirect => Need::Redirect,
+    }
 }
 
 fn describe(feature: Feature) -> (&'static str, &'static str) {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::failure::{Failure, Need};
+
 /// An error of this crate: each reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -31,15 +33,8 @@ pub enum Error {
         why: String,
     },
     /// A step of the plan failed in the sandbox's own process.
-    #[error("{step}: {cause}")]
-    Step {
-        /// The step, in the words of the plan.
-        step: String,
-        /// What the kernel said.
-        cause: String,
-        /// What would help.
-        remedy: Option<String>,
-    },
+    #[error("{}: {}", .0.step, .0.cause)]
+    Step(Failure),
     /// The command could not be executed.
     #[error("execute `{}`: {source}", program.escape_debug())]
     Execute {
@@ -78,19 +73,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// A step that init could not carry out, with what would help where that is known.
-    #[must_use]
-    pub fn step(step: String, cause: String) -> Self {
-        let remedy = remedies(&step);
-        Self::Step { step, cause, remedy }
-    }
-
     /// What the person can do about it, where we know.
     #[must_use]
-    pub fn remedy(&self) -> Option<&str> {
-        match self {
-            Self::Refused { remedy, .. } | Self::Step { remedy, .. } => remedy.as_deref(),
-            Self::Unknown { remedy, .. } => Some(remedy),
+    pub fn remedy(&self) -> Option<String> {
+        let text = match self {
+            Self::Refused { remedy, .. } => remedy.as_deref(),
+            Self::Step(Failure { need, .. }) => return need.map(Need::remedy),
+            Self::Unknown { remedy, .. } => Some(remedy.as_str()),
             Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
                 ENOSYS => Some(
                     "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it is shut in \
@@ -107,7 +96,8 @@ impl Error {
                 "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",
             ),
             _ => None,
-        }
+        };
+        text.map(str::to_owned)
     }
 }
 
@@ -120,28 +110,3 @@ const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
 const EUSERS: i32 = 87;
-
-/// How a step begins that makes the command start where it should; the path follows.
-pub(crate) const WORKING_DIRECTORY: &str = "enter the working directory";
-
-/// What usually helps where a step fails.
-pub(crate) fn remedies(step: &str) -> Option<String> {
-    if step.starts_with(WORKING_DIRECTORY) {
-        return Some("name another: --workdir DIR, or `workdir` in the policy file".into());
-    }
-    let text = if step.contains("/proc") {
-        "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
-    } else if step.contains("namespace") || step.contains("identity") {
-        "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
-    } else if step.contains("mount the image") {
-        "images need overlayfs in user namespaces, with attributes on files in memory: `modprobe overlay`, on Linux 6.6 or later"
-    } else if step.contains("run's network") {
-        // An engine's own: what would help, it says itself.
-        return None;
-    } else if step.contains("network") {
-        "the kernel needs nf_tables with nft_tproxy, or with nft_redir and nf_nat: `modprobe nft_tproxy`"
-    } else {
-        return None;
-    };
-    Some(format!("{text}; `lockgate doctor` tells what is missing"))
-}

@@ -7,6 +7,8 @@ use std::time::Duration;
 use sys::cgroup::Usage;
 use sys::descriptor;
 
+use crate::failure::{Failure, Need};
+
 /// The longest message.
 const LONGEST: usize = 8192;
 
@@ -51,13 +53,6 @@ impl std::fmt::Display for SetUpEnd {
     }
 }
 
-/// A step that failed, in words for the parent.
-#[derive(Clone)]
-pub(crate) struct Failure {
-    pub(crate) step: String,
-    pub(crate) cause: String,
-}
-
 /// What init tells its parent.
 #[derive(Debug)]
 pub enum Event {
@@ -78,12 +73,7 @@ pub enum Event {
         took: Duration,
     },
     /// A step failed; nothing ran.
-    Failed {
-        /// The step.
-        step: String,
-        /// What the kernel said.
-        cause: String,
-    },
+    Failed(Failure),
     /// The command could not be executed.
     NotExecuted {
         /// The error number.
@@ -110,7 +100,11 @@ impl Event {
             Self::Started { notices } => {
                 (b'S', fields(&notices.iter().map(String::as_str).collect::<Vec<_>>()), Vec::new())
             }
-            Self::Failed { step, cause } => (b'F', fields(&[step, cause]), Vec::new()),
+            // The words last, which alone may be too long.
+            Self::Failed(Failure { step, cause, need }) => {
+                let sign = Need::sign(*need).to_string();
+                (b'F', fields(&[&sign, step, cause]), Vec::new())
+            }
             Self::NotExecuted { errno } => (b'X', number(*errno), Vec::new()),
             Self::SetUp { number, end, took } => (b'P', set_up(*number, *end, *took), Vec::new()),
             Self::Used(Usage { memory_peak, out_of_memory, pids_refused }) => {
@@ -150,8 +144,10 @@ impl Event {
                 Self::Started { notices: fields }
             }
             b'F' => {
-                let cause = fields.pop().unwrap_or_default();
-                Self::Failed { step: fields.pop().unwrap_or_default(), cause }
+                let mut fields = fields.into_iter();
+                let mut next = || fields.next().unwrap_or_default();
+                let (sign, step, cause) = (next(), next(), next());
+                Self::Failed(Failure { step, cause, need: Need::of_sign(&sign) })
             }
             b'X' => Self::NotExecuted { errno: number()? },
             b'P' => parse_set_up(body).ok_or(io::ErrorKind::InvalidData)?,

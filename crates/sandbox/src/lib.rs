@@ -14,6 +14,7 @@ mod doctor;
 mod environment;
 mod error;
 mod event;
+mod failure;
 mod handshake;
 mod host;
 mod image;
@@ -54,6 +55,7 @@ pub use docker::{
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use error::Error;
 pub use event::{Ended, Event, SetUpEnd};
+pub use failure::{Failure, Need};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;

@@ -16,7 +16,7 @@ use sys::{descriptor, listener, signal};
 
 use crate::environment::trusted;
 use crate::error::Error;
-use crate::event::Failure;
+use crate::failure::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::launch::{Launch, Stdio};
@@ -134,7 +134,7 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 }
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
-    let fail = |step: &str, error: io::Error| Failure { step: step.into(), cause: error.to_string() };
+    let fail = |step: &str, error: io::Error| Failure::new(step, error);
     let doors = group.map(Group::doors).unwrap_or_default();
     sys::cgroup::enter(doors).map_err(|e| fail("enter the control group", e))?;
     let mut keep = vec![it.control, it.sidecar];

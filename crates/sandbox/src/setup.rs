@@ -15,7 +15,8 @@ use std::time::Instant;
 use policy::OnFailure;
 use rustix::fs::{Mode, OFlags};
 
-use crate::event::{Ended, Event, Failure, SetUpEnd};
+use crate::event::{Ended, Event, SetUpEnd};
+use crate::failure::Failure;
 use crate::launch::{Launch, Stdio};
 use crate::spawn;
 use crate::watch::{Seen, Watch};
@@ -30,7 +31,7 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
         let began = Instant::now();
         let told = |step: &str| {
             let step = step.to_owned();
-            move |error: io::Error| Some(Failure { step, cause: error.to_string() })
+            move |error: io::Error| Some(Failure::new(step, error))
         };
         let stdio = streams(it.stdio).map_err(told("give a set-up command its streams"))?;
         let launch = Launch { command: setup.command.clone(), ..it.launch.clone() };
@@ -49,7 +50,7 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
         }
         if !end.succeeded() && setup.on_failure == OnFailure::EndRun {
             let cause = format!("`{}` {end}, and the run requires it", setup.name);
-            return Err(Some(Failure { step: "set the sandbox up".into(), cause }));
+            return Err(Some(Failure::new("set the sandbox up", cause)));
         }
     }
     Ok(None)

@@ -129,7 +129,7 @@ impl Started {
         let mut said = [PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut said, Some(&LAST_WORD)).ok().filter(|ready| *ready > 0)?;
         match self.next_event() {
-            Ok(Some(Event::Failed { step, cause })) => Some(Error::step(step, cause)),
+            Ok(Some(Event::Failed(failure))) => Some(Error::Step(failure)),
             _ => None,
         }
     }

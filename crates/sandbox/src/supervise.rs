@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::descriptor;
 
-use crate::error::WORKING_DIRECTORY;
-use crate::event::{Ended, Event, Failure};
+use crate::event::{Ended, Event};
+use crate::failure::{Failure, Need};
 use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
 
@@ -31,8 +31,8 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
             let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Write);
             await_last_word(it.sidecar);
         }
-        Err(Some(Failure { step, cause })) => {
-            let _ = Event::Failed { step, cause }.send(it.control);
+        Err(Some(failure)) => {
+            let _ = Event::Failed(failure).send(it.control);
         }
         Err(None) => {}
     }
@@ -53,8 +53,7 @@ fn await_last_word(sidecar: BorrowedFd<'_>) {
 /// where somebody is gone nobody is left to tell: neither is a failure with a name.
 fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     let control = it.control;
-    let fail =
-        |step: &str, error: std::io::Error| Some(Failure { step: step.into(), cause: error.to_string() });
+    let fail = |step: &str, error: std::io::Error| Some(Failure::new(step, error));
     let mut watch = Watch::of(it).map_err(|e| fail("watch for ended processes", e))?;
     handshake::await_ready(it.sidecar).map_err(|e| fail("wait for the sidecar", e))?;
     let mut terminal = None;
@@ -64,7 +63,8 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     }
     let directory = &it.launch.directory;
     rustix::process::chdir(directory)
-        .map_err(|e| fail(&format!("{WORKING_DIRECTORY} `{}`", directory.display()), e.into()))?;
+        .map_err(|e| Failure::new(format!("enter the working directory `{}`", directory.display()), e))
+        .map_err(|failure| Some(failure.needing(Need::OtherDirectory)))?;
     descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;

@@ -22,7 +22,7 @@ impl Agents {
     /// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
     #[must_use]
     pub fn with(names: &[&str]) -> Option<Self> {
-        if !ready(&[Need::Venv, Need::Program("node")]) {
+        if !ready(&[Need::Venv]) {
             return None;
         }
         let python = PathBuf::from(env::var_os("LOCKGATE_TEST_VENV")?);
@@ -41,7 +41,13 @@ impl Agents {
     /// A program of theirs.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
-        self.node.join("node_modules/.bin").join(name)
+        self.programs().join(name)
+    }
+
+    /// What a script's PATH begins with: their programs, and the Node that they and the libraries want.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.node.join("node_modules/.bin")
     }
 
     /// Where scripts for Node find the libraries.

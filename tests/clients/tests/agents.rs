@@ -117,9 +117,10 @@ fn task(agent: &Agent, agents: &Agents, site: &Site) -> Ended {
     let prompt = site_file(&site.workspace(), "prompt", &prompt);
     let run = agents.shown_to(site.run().flags(["--provider", agent.provider]).bare());
     run.script(&format!(
-        "agent='{}'; prompt=$(cat '{prompt}'); tr '\\0' '\\n' < /proc/$$/environ > at-start; env > environment\n\
+        "PATH='{}':$PATH; agent='{}'; prompt=$(cat '{prompt}'); tr '\\0' '\\n' < /proc/$$/environ > at-start; env > environment\n\
          {} </dev/null\n\
          cp -r \"$HOME\" home; test -s within",
+        agents.programs().display(),
         agents.program(agent.program).display(),
         agent.command,
     ))

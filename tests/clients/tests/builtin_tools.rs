@@ -188,7 +188,9 @@ fn agent(site: &Site, name: &str, provider: &str, home: &Path, command: &str) ->
     let task =
         format!("LOCKGATE-TASK file={}/written content=kiwi command=cat written", site.workspace().display());
     let text = format!(
-        "unset ANTHROPIC_API_KEY OPENAI_API_KEY CODEX_API_KEY; agent='{}'; prompt='{task}'\n{command} </dev/null",
+        "unset ANTHROPIC_API_KEY OPENAI_API_KEY CODEX_API_KEY; PATH='{}':$PATH; agent='{}'; prompt='{task}'\n\
+         {command} </dev/null",
+        agents.programs().display(),
         agents.program(name).display()
     );
     Some(script(&agents.shown_to(run), home, &text))

@@ -71,7 +71,9 @@ impl Library {
     fn started(self, agents: &Agents) -> String {
         match self {
             Self::Python => format!("{} ask", agents.python().display()),
-            Self::Node => format!("NODE_PATH={} node ask", agents.libraries().display()),
+            Self::Node => {
+                format!("NODE_PATH={} {} ask", agents.libraries().display(), agents.program("node").display())
+            }
         }
     }
 }

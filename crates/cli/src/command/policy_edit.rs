@@ -304,6 +304,12 @@ fn tell_bindings(config: &RunConfig) {
         let uris = provider.authorized_uris.join(", ");
         output::tell(&format!("it sends the credential `{}` to {uris}", output::plain(&provider.id)));
     }
+    for proxy in &config.proxy {
+        if let Some(credential) = &proxy.credential {
+            let text = format!("it sends the credential `{credential}` to the proxy {}", proxy.url);
+            output::tell(&output::plain(&text));
+        }
+    }
     for name in &config.providers {
         output::tell(&format!("it uses the credential `{}`", output::plain(name)));
     }

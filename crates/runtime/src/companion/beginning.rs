@@ -112,7 +112,7 @@ impl Running {
                 self.stage = Stage::Begun(health, Instant::now());
                 Ok(())
             }
-            Ok(Some(Event::Failed { step, cause })) => Err(self.lost(&format!("{step}: {cause}"))),
+            Ok(Some(Event::Failed(failure))) => Err(self.lost(&sandbox::Error::Step(failure).to_string())),
             Ok(Some(Event::NotExecuted { errno })) => {
                 let why = io::Error::from_raw_os_error(errno);
                 Err(self.lost(&format!("its command cannot be executed: {why}")))

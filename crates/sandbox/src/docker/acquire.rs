@@ -14,7 +14,7 @@ use super::container;
 use super::engine::Engine;
 use super::names::sidecar_name;
 use super::prepare::Own;
-use crate::event::Failure;
+use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
 use crate::run_network::{RunNetwork, Visit};
@@ -72,7 +72,7 @@ impl Sidecar {
         networks: Networks<'_>,
         line: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
-        let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+        let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
         let plumbing = |error: io::Error| fail("start the keeper")(error.to_string());
         let (name, mut filled) = match self {
             Self::Taken { id, attached } => {
@@ -121,7 +121,7 @@ fn tell(filled: &mut Option<oneshot::Sender<()>>) {
 
 /// Makes a container for the sidecar of this run alone.
 async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<String, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let name = sidecar_name(&plan.run);
     engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
     held.borrow_mut().push(name.clone());

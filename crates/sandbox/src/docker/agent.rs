@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::given::{Given, agent_name};
 use super::prepare::Own;
 use super::{container, overlay};
-use crate::event::Failure;
+use crate::failure::Failure;
 use crate::plan::engine::Maker;
 use crate::run_network::RunNetwork;
 
@@ -21,7 +21,7 @@ pub(super) async fn start(
     network: impl Future<Output = Result<RunNetwork, Failure>>,
     is_filled: Receiver<()>,
 ) -> Result<Attached, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let agent = agent_name(given.plan);
     // Docker looks for the network when the container is started, Podman when it is made.
     let early = match engine.maker {
@@ -50,7 +50,7 @@ async fn make(
     own: &Own,
     network: RunNetwork,
 ) -> Result<Attached, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let (plan, agent) = (given.plan, agent_name(given.plan));
     let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
     let made = engine.make_agent(&plan.run, &own.volume, &agent, body, overlay::volumes(plan)).await;

@@ -44,6 +44,6 @@ fn carry_out<T, W: Future<Output = Result<T, Error>>>(
     let answer = runtime.block_on(async { tokio::time::timeout(longest, work()).await });
     answer.unwrap_or(Err(late)).map_err(|error| match error {
         Error::Refused { what, remedy } => (what, remedy),
-        other => (other.to_string(), other.remedy().map(str::to_owned)),
+        other => (other.to_string(), other.remedy()),
     })
 }

@@ -30,7 +30,7 @@ struct Found {
 #[must_use]
 pub fn examine_engine(caller: &Caller) -> Vec<Check> {
     let lacks = |error: &Error| {
-        let remedy = error.remedy().map(str::to_owned);
+        let remedy = error.remedy();
         vec![Check::lacks(GROUP, WHAT, Verdict::Weaker, error.to_string(), remedy)]
     };
     let found = match socket(caller).and_then(|socket| apart(LONGEST, || async { find(&socket).await })) {

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
 use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
-use crate::event::Failure;
+use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 
@@ -70,7 +70,7 @@ pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failu
     let remedy = "an engine without root needs control groups of version 2, of which its user was given some";
     if asked.required {
         let cause = format!("{what}: {remedy}; or accept a run without them: --limits best-effort");
-        return Err(Failure { step: "hold the limits".into(), cause });
+        return Err(Failure::new("hold the limits", cause));
     }
     notices.push(format!("{what}: {remedy}"));
     Ok(())

@@ -20,7 +20,7 @@ use super::line::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::Relay;
 use super::{held, overlaid};
 use crate::environment::{AUTHORITY, BUNDLE};
-use crate::event::Failure;
+use crate::failure::Failure;
 use crate::host::BUNDLES;
 use crate::launch::{Launch, Stdio};
 use crate::spawn::open_terminal;
@@ -174,7 +174,7 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
 
 /// Everything between the word to begin and the command.
 fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
-    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &str, cause: String| Failure::new(step, cause);
     for shown in &brief.shown {
         must_be(shown).map_err(|cause| fail("show what was declared", cause))?;
     }

@@ -35,7 +35,8 @@ use super::streams::{self, Streams, Word};
 use super::talk::{Ended, Talk};
 use super::turn::Turn;
 use super::{accepts, agent, overlay, prepare};
-use crate::event::{Event, Failure};
+use crate::event::Event;
+use crate::failure::Failure;
 use crate::inlet::tell_network;
 use crate::launch::Launch;
 use crate::plan::Plan;
@@ -89,7 +90,7 @@ pub(super) fn live(mut given: Given<'_>) -> i32 {
 
 /// Makes, watches, takes away. What could not be made is taken away as well.
 async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
-    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &str, cause: String| Failure::new(step, cause);
     let (plan, at, run, turns) = (given.plan, given.engine, given.plan.run.clone(), given.turns.clone());
     let engine = Engine::at(at).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
@@ -118,9 +119,9 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
         }
         _ => false,
     };
-    if let (Err(Failure { step, cause }), Ok(control)) = (&kept, told) {
+    if let (Err(failure), Ok(control)) = (&kept, told) {
         // Before the sidecar is let go, whose end the parent would otherwise see first.
-        let _ = Event::Failed { step: step.clone(), cause: cause.clone() }.send(control.as_fd());
+        let _ = Event::Failed(failure.clone()).send(control.as_fd());
     }
     if kept.as_ref().is_ok_and(|over| *over == Over::Behind) {
         return kept;
@@ -166,7 +167,7 @@ struct Made {
 
 /// Makes the network and both containers, and starts them: the agent's waits for the word to begin, the sidecar's for its letter.
 async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let plan = given.plan;
     // Any number will do that is not every run's first choice.
     let first =
@@ -217,7 +218,7 @@ async fn watch(
     words: Sender<Word>,
     heard: Receiver<Word>,
 ) -> Result<Over, Failure> {
-    let fail = |step: &str, cause: String| Failure { step: step.into(), cause };
+    let fail = |step: &str, cause: String| Failure::new(step, cause);
     let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, turns, .. } =
         given;
     let agent = agent_name(plan);

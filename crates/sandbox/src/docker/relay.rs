@@ -278,7 +278,7 @@ impl Relay {
                 self.terminal = Some(master);
                 self.follow_size();
             }
-            Event::Ended(_) | Event::NotExecuted { .. } | Event::Failed { .. } => {
+            Event::Ended(_) | Event::NotExecuted { .. } | Event::Failed(_) => {
                 self.ended = Some(event.message().0);
                 self.input = None;
             }

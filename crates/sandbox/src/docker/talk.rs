@@ -14,7 +14,8 @@ use super::attached::{Attached, next_output};
 use super::inside::Brief;
 use super::line::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Streams, Word};
-use crate::event::{Event, Failure};
+use crate::event::Event;
+use crate::failure::Failure;
 use crate::inlet;
 
 /// How often the container is told that its keeper is there.
@@ -193,7 +194,7 @@ impl Talk {
         } else {
             self.complaint.trim().to_owned()
         };
-        Err(Failure { step: "hear from the agent's container".into(), cause })
+        Err(Failure::new("hear from the agent's container", cause))
     }
 
     async fn hear(&mut self, word: Option<Word>) -> Result<Option<Ended>, Failure> {
@@ -294,8 +295,7 @@ impl Talk {
                 Ok(Some((channel, payload))) => (channel, payload.to_vec()),
                 Ok(None) => return Ok(None),
                 Err(error) => {
-                    let step = "hear from the agent's container".into();
-                    return Err(Failure { step, cause: error.to_string() });
+                    return Err(Failure::new("hear from the agent's container", error));
                 }
             };
             match channel {
@@ -331,7 +331,7 @@ impl Talk {
 
     fn take_event(&mut self, message: &[u8]) -> Option<Ended> {
         match Event::parse(message, Vec::new()) {
-            Ok(event @ (Event::Ended(_) | Event::Failed { .. } | Event::NotExecuted { .. })) => {
+            Ok(event @ (Event::Ended(_) | Event::Failed(_) | Event::NotExecuted { .. })) => {
                 self.end = Some(event);
                 Some(Ended::Command)
             }

@@ -18,7 +18,7 @@ use super::image::Written;
 use super::root::Root;
 use super::trust::Trust;
 use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
-use crate::event::Failure;
+use crate::failure::{Failure, Need};
 use crate::launch::{Launch, Stdio};
 use crate::opened::is_same;
 use crate::plan::Plan;
@@ -52,17 +52,18 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
 fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure> {
     let fail = |step: &str| {
         let step = step.to_owned();
-        move |error: std::io::Error| Failure { step, cause: error.to_string() }
+        move |error: std::io::Error| Failure::new(step, error)
     };
+    let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
     // Everybody inside may read them: they are the caller's, with what the caller said in them.
     sys::arguments::replace("lockgate-init");
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
     // As the sidecar does; the command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
-    let alone = take_identity(inherited).map_err(fail("map the identity"))?;
+    let alone = take_identity(inherited).map_err(fail("map the identity")).map_err(namespaces)?;
     // After the identity is taken: a change of it would clear this.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
-    process::unshare(left).map_err(fail("make namespaces"))?;
+    process::unshare(left).map_err(fail("make namespaces")).map_err(namespaces)?;
     if inherited.plan.wiring == Wiring::Veth {
         link::offer_network(&inherited.hand).map_err(fail("offer the network to the parent"))?;
     }
@@ -88,7 +89,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         if needs_parent(step, inherited.plan) {
             maker.take_over()?;
         }
-        maker.carry_out(step).map_err(|cause| Failure { step: step.to_string(), cause })?;
+        maker.carry_out(step).map_err(|cause| Failure::of_step(step, cause))?;
     }
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
@@ -190,8 +191,7 @@ impl<'a> Maker<'a> {
             process::unshare(Namespaces::CGROUP)?;
             Ok((handed.held, handed.trees, handed.laid))
         });
-        let (held, trees, laid) =
-            handed.map_err(|e| Failure { step: "enter the control group".into(), cause: e.to_string() })?;
+        let (held, trees, laid) = handed.map_err(|e| Failure::new("enter the control group", e))?;
         self.root.receive(trees);
         self.held = held;
         self.laid = laid;
