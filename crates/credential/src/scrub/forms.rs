@@ -80,7 +80,7 @@ mod tests {
 
     /// Whether a text is a form of a secret as a whole.
     fn knows(secret: &str, form: &str) -> bool {
-        of(secret.as_bytes()).iter().any(|needle| needle.read(form.as_bytes()).end == Some(form.len()))
+        of(secret.as_bytes()).iter().any(|needle| needle.read(form.as_bytes()) == Some(form.len()))
     }
 
     #[test]

@@ -27,11 +27,6 @@ const MOST: usize = 64;
 
 /// The heads of a set of needles.
 pub(super) struct Heads {
-    length: usize,
-    /// Each as a number, its first octet the highest: the end of every piece is compared with all of them.
-    numbers: Vec<u64>,
-    /// The octets heads begin with.
-    first: Box<[bool; 256]>,
     searches: Vec<Search>,
 }
 
@@ -59,11 +54,9 @@ impl Heads {
             all = gather(needles, length);
         }
         let (heads, groups): (Vec<Box<[u8]>>, Vec<Vec<usize>>) = all.into_iter().unzip();
-        let mut first = Box::new([false; 256]);
-        heads.iter().filter_map(|head| head.first()).for_each(|octet| first[usize::from(*octet)] = true);
         let pairs = heads.chunks(MOST).zip(groups.chunks(MOST));
         let searches = pairs.map(|(h, g)| Search { engine: Engine::of(h), groups: g.to_vec() }).collect();
-        Self { length, numbers: heads.iter().map(|head| number(head)).collect(), first, searches }
+        Self { searches }
     }
 
     /// Every position of every head in a text, with each needle that may begin so. The order is not that of the text.
@@ -76,16 +69,6 @@ impl Heads {
                 at = start + 1;
             }
         }
-    }
-
-    /// The first position from which the rest of the text is the proper beginning of a head.
-    pub(super) fn cut_short(&self, text: &[u8]) -> Option<usize> {
-        let from = text.len().saturating_sub(self.length.saturating_sub(1));
-        (from..text.len()).filter(|at| self.first[usize::from(text[*at])]).find(|at| {
-            let rest = &text[*at..];
-            let (begins, mask) = (number(rest), u64::MAX << (64 - 8 * rest.len()));
-            self.numbers.iter().any(|head| head & mask == begins)
-        })
     }
 }
 
@@ -100,14 +83,6 @@ fn gather(needles: &[Needle], length: usize) -> BTreeMap<Box<[u8]>, Vec<usize>> 
         });
     }
     all
-}
-
-/// At most eight octets as a number, the first the highest.
-fn number(octets: &[u8]) -> u64 {
-    octets
-        .iter()
-        .zip([56, 48, 40, 32, 24, 16, 8, 0])
-        .fold(0, |number, (octet, shift)| number | u64::from(*octet) << shift)
 }
 
 impl Engine {

@@ -3,13 +3,14 @@
 //! ```text
 //! piece ──► out: [ what was held back | piece ]
 //!                        │ search, in place
-//!                [ settled: masked ][ held: an end that may be a secret's beginning ]
+//!                [ settled: masked ][ held: an end in which some secret may begin ]
 //!                                         └──► kept raw until the next piece, or until the end
 //! ```
 //!
-//! A position is settled when no later octet can change what becomes of it. What is held is what ends in the proper
-//! beginning of a needle, and one character of base64 before it that the mask may have to cover: an event that ends in a
-//! line feed is never delayed. Any cutting of a text into pieces gives the same result.
+//! A position is settled when no later octet can change what becomes of it, whatever the secrets are. What is held is what follows the
+//! last end of a line or word, or as much as the longest form of a secret may take, whichever is less: an event that ends in a line feed
+//! is never delayed. Held is not what happens to be the beginning of a secret: whoever has a text of their own sent through here in
+//! pieces would see by that how much of it is one. Any cutting of a text into pieces gives the same result.
 //!
 //! It finds the encodings that `forms` lists, with every character escaped in any way that `spellings` knows, one layer deep, and
 //! nothing inside compressed text: decompress first. Redact before you truncate, or the cut leaves a beginning that nothing matches
@@ -91,29 +92,40 @@ impl Scrubber {
         self.pass(&[], out, Then::End);
     }
 
-    /// How much of the next piece of the stream is settled as it is, where nothing was held back before it and nothing of it is
-    /// masked: that much goes on without being copied, and the rest is held back.
-    pub fn settle(&mut self, piece: &[u8]) -> Option<usize> {
-        let partial = self.search_alone(piece)?;
-        let hold = self.needles.hold(piece, partial);
+    /// How much of the next piece of the stream is settled as it is, where nothing of it is masked, and nothing of what was held back
+    /// before it, which is appended to `before`: that much goes on without being copied, and the rest is held back. A piece that is not
+    /// longer than what may be held back is left to [`Self::push`].
+    pub fn settle(&mut self, piece: &[u8], before: &mut Vec<u8>) -> Option<usize> {
+        if !self.held.is_empty() {
+            let across = piece.get(..self.needles.reach())?;
+            let seam = Zeroizing::new([self.held.as_slice(), across].concat());
+            if !self.is_clear(&seam) {
+                return None;
+            }
+        }
+        if !self.is_clear(piece) {
+            return None;
+        }
+        let hold = self.needles.hold(piece);
+        before.append(&mut self.held);
         self.held.extend_from_slice(&piece[hold..]);
         Some(hold)
     }
 
     /// Whether the last piece of the stream goes on as it is, where nothing was held back before it and nothing of it is masked.
     pub fn settles_last(&mut self, piece: &[u8]) -> bool {
-        self.search_alone(piece).is_some()
+        self.held.is_empty() && self.is_clear(piece)
     }
 
-    /// Searches a piece before which nothing is held. Where it may end in the beginning of a needle, unless one is in it.
-    fn search_alone(&mut self, piece: &[u8]) -> Option<Option<usize>> {
-        if !self.held.is_empty() || self.carried != Reach::default() {
-            return None;
+    /// Whether nothing of a text is masked, for what is in it or before it.
+    fn is_clear(&mut self, text: &[u8]) -> bool {
+        if self.carried != Reach::default() {
+            return false;
         }
-        let partial = self.needles.search(piece, &mut self.sightings);
+        self.needles.search(text, &mut self.sightings);
         let is_clear = self.sightings.is_empty();
         self.sightings.clear();
-        is_clear.then_some(partial)
+        is_clear
     }
 
     /// How many occurrences have been masked, those that overlap counted one by one.
@@ -132,9 +144,9 @@ impl Scrubber {
         out.extend_from_slice(&self.held);
         out.extend_from_slice(piece);
         let text = &mut out[begin..];
-        let partial = self.needles.search(text, &mut self.sightings);
+        self.needles.search(text, &mut self.sightings);
         let hold = match then {
-            Then::More => self.needles.hold(text, partial),
+            Then::More => self.needles.hold(text),
             Then::End => text.len(),
         };
         if !self.sightings.is_empty() || self.carried != Reach::default() {

@@ -28,15 +28,6 @@ impl Edges {
     }
 }
 
-/// What a text that may begin with a needle turns out to be.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
-    /// Where the needle ends, by its longest spelling.
-    pub(super) end: Option<usize>,
-    /// The whole text is the proper beginning of a spelling.
-    pub(super) is_cut: bool,
-}
-
 impl Needle {
     /// What is found only as it is.
     pub(super) const fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
@@ -82,25 +73,30 @@ impl Needle {
         self.turns.get(turn).is_none_or(|turn| turn.start >= at)
     }
 
-    /// Compares it with a text.
-    #[inline]
-    pub(super) fn read(&self, text: &[u8]) -> Reading {
-        let from = self.turns.first().map_or(self.octets.len(), |turn| turn.start);
-        let literal = &self.octets[..from];
-        if !text.starts_with(literal) {
-            return Reading { end: None, is_cut: literal.starts_with(text) };
-        }
-        let Some(turn) = self.turns.first() else {
-            return Reading { end: Some(from), is_cut: false };
+    /// How many octets its longest spelling has.
+    pub(super) fn longest(&self) -> usize {
+        let more = |turn: &Range<usize>| {
+            let ways = spellings::of(&self.octets[turn.clone()]);
+            ways.iter().map(|way| way.len()).max().unwrap_or(0).saturating_sub(turn.len())
         };
-        if self.may_be_at(turn, &text[from..]) { self.read_on(text, from) } else { Reading::default() }
+        self.octets.len() + self.turns.iter().map(more).sum::<usize>()
+    }
+
+    /// Compares it with a text: where it ends there, by its longest spelling.
+    #[inline]
+    pub(super) fn read(&self, text: &[u8]) -> Option<usize> {
+        let from = self.turns.first().map_or(self.octets.len(), |turn| turn.start);
+        if !text.starts_with(&self.octets[..from]) {
+            return None;
+        }
+        let Some(turn) = self.turns.first() else { return Some(from) };
+        if self.may_be_at(turn, &text[from..]) { self.read_on(text, from) } else { None }
     }
 
     /// The same from its first turn on.
-    fn read_on(&self, text: &[u8], from: usize) -> Reading {
+    fn read_on(&self, text: &[u8], from: usize) -> Option<usize> {
         // A spelling may begin with another one, as `&amp;` does with `&`. So it is read by all at once, which takes no longer than
         // their number times the text, where one after another would be as many as there are sequences of them.
-        let mut reading = Reading::default();
         let mut places = vec![from];
         for (index, turn) in self.turns.iter().enumerate() {
             let until = self.turns.get(index + 1).map_or(self.octets.len(), |next| next.start);
@@ -109,10 +105,8 @@ impl Needle {
             let ways = spellings::of(&self.octets[turn.clone()]);
             for (place, way) in places.iter().flat_map(|place| ways.iter().map(move |way| (*place, way))) {
                 let rest = &text[place..];
-                match rest.strip_prefix(&**way) {
-                    None => reading.is_cut |= way.starts_with(rest),
-                    Some(rest) if rest.starts_with(literal) => next.push(place + way.len() + literal.len()),
-                    Some(rest) => reading.is_cut |= literal.starts_with(rest),
+                if rest.strip_prefix(&**way).is_some_and(|rest| rest.starts_with(literal)) {
+                    next.push(place + way.len() + literal.len());
                 }
             }
             next.sort_unstable();
@@ -122,8 +116,7 @@ impl Needle {
                 break;
             }
         }
-        reading.end = places.last().copied();
-        reading
+        places.last().copied()
     }
 
     /// Notes where it may begin in a text, at `earliest` or later, if what it has at `at` is at `place`.
@@ -212,9 +205,8 @@ mod tests {
         Needle::spelled(Zeroizing::new(text.into()), Edges::default())
     }
 
-    fn read(needle: &Needle, text: &str) -> (Option<usize>, bool) {
-        let Reading { end, is_cut } = needle.read(text.as_bytes());
-        (end, is_cut)
+    fn read(needle: &Needle, text: &str) -> Option<usize> {
+        needle.read(text.as_bytes())
     }
 
     #[test]
@@ -227,25 +219,26 @@ mod tests {
             ("a\\u002Cb=+c", None),
             ("\\u0061+b=+c", None),
         ] {
-            assert_eq!(read(&needle, text), (end, false), "{text}");
+            assert_eq!(read(&needle, text), end, "{text}");
         }
         for cut in 0..16 {
-            assert_eq!(read(&needle, &"a\\u002Bb&#61;%2bc"[..cut]), (None, true));
+            assert_eq!(read(&needle, &"a\\u002Bb&#61;%2bc"[..cut]), None);
         }
     }
 
     #[test]
     fn the_longest_spelling_counts() {
-        assert_eq!(read(&needle("a&"), "a&amp;"), (Some(6), false));
-        assert_eq!(read(&needle("a&"), "a&am"), (Some(2), true));
-        assert_eq!(read(&needle("a&amp;"), "a&amp;"), (Some(6), true));
-        assert_eq!(read(&needle("a&amp;"), "a&amp;amp;"), (Some(10), false));
+        assert_eq!(read(&needle("a&"), "a&amp;"), Some(6));
+        assert_eq!(read(&needle("a&"), "a&am"), Some(2));
+        assert_eq!(read(&needle("a&amp;"), "a&amp;"), Some(6));
+        assert_eq!(read(&needle("a&amp;"), "a&amp;amp;"), Some(10));
+        assert_eq!(needle("a&=").longest(), 1 + 2 * "\\u0026".len());
     }
 
     #[test]
     fn what_can_be_read_in_very_many_ways_is_read_soon() {
         let (slashes, text) = (needle(&"\\".repeat(300)), "\\".repeat(500));
-        assert_eq!(read(&slashes, &text), (Some(500), true));
+        assert_eq!(read(&slashes, &text), Some(500));
         let mut begins = Vec::new();
         slashes.begins(text.as_bytes(), 300, 500, 0, &mut |start| begins.push(start));
         assert_eq!(begins, (0..=200).collect::<Vec<_>>());

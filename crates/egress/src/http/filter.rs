@@ -144,16 +144,18 @@ impl<'a> Filter<'a> {
         });
     }
 
-    /// A piece of the body.
-    pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<Bytes> {
-        let Some(scrubber) = &mut self.scrubber else { return Ok(piece) };
+    /// A piece of the body: what had been held back before it, where that goes on by itself, and what of it is settled.
+    pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<[Bytes; 2]> {
+        let Some(scrubber) = &mut self.scrubber else { return Ok([Bytes::new(), piece]) };
+        let mut before = Vec::new();
         if matches!(self.unpack, Unpack::Plain)
             && self.messages.is_none()
-            && let Some(settled) = scrubber.settle(&piece)
+            && let Some(settled) = scrubber.settle(&piece, &mut before)
         {
             piece.truncate(settled);
-            self.account.iter_mut().for_each(|account| account.piece(&piece));
-            return Ok(piece);
+            let parts = [before.into(), piece];
+            self.account.iter_mut().for_each(|account| parts.iter().for_each(|part| account.piece(part)));
+            return Ok(parts);
         }
         let mut out = Vec::with_capacity(piece.len());
         let unpacked = self.unpack.piece(&piece)?;
@@ -165,7 +167,7 @@ impl<'a> Filter<'a> {
         if let Some(account) = &mut self.account {
             account.piece(&out);
         }
-        Ok(out.into())
+        Ok([Bytes::new(), out.into()])
     }
 
     /// The last piece of the body, and what was held back before it.
@@ -178,12 +180,12 @@ impl<'a> Filter<'a> {
             self.masked += self.scrubber.as_ref().map_or(0, Scrubber::found);
             return Ok(piece);
         }
-        let piece = self.piece(piece)?;
+        let [before, piece] = self.piece(piece)?;
         let rest = self.end()?;
-        Ok(match (piece.is_empty(), rest.is_empty()) {
-            (_, true) => piece,
-            (true, false) => rest,
-            _ => [piece, rest].concat().into(),
+        Ok(match (before.is_empty(), piece.is_empty(), rest.is_empty()) {
+            (true, _, true) => piece,
+            (true, true, false) => rest,
+            _ => [before, piece, rest].concat().into(),
         })
     }
 

@@ -168,13 +168,17 @@ async fn pass(
         while let Some(mut piece) = out.next_of_answer(&mut body).await? {
             received.set(received.get() + piece.len() as u64);
             while piece.len() > filter.appetite() {
-                out.send(filter.piece(piece.split_to(filter.appetite()))?).await?;
+                for settled in filter.piece(piece.split_to(filter.appetite()))? {
+                    out.send(settled).await?;
+                }
             }
             if body.is_ending() {
                 body.next().await?;
                 return filter.last(piece);
             }
-            out.send(filter.piece(piece)?).await?;
+            for settled in filter.piece(piece)? {
+                out.send(settled).await?;
+            }
         }
         filter.end()
     };
@@ -215,7 +219,7 @@ async fn gather(
         let mut piece = piece;
         while !piece.is_empty() && all.len() <= most {
             let part = piece.split_to(piece.len().min(filter.appetite()));
-            all.extend_from_slice(&filter.piece(part)?);
+            filter.piece(part)?.iter().for_each(|settled| all.extend_from_slice(settled));
         }
         if all.len() > most {
             break;
