@@ -1,5 +1,6 @@
 //! Anthropic's Messages interface: whole answers and streams (docs.anthropic.com, "Messages", "Streaming messages").
 
+use data_encoding::HEXLOWER;
 use lockgate_world::{INPUT_TOKENS, OUTPUT_TOKENS};
 use serde_json::{Value, json};
 
@@ -11,16 +12,17 @@ const MODELS: [&str; 3] = ["claude-opus-4-1", "claude-sonnet-4-5", "claude-haiku
 
 pub(super) fn answer(asked: &Value) -> Response {
     let messages = asked["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let step = conversation(asked, messages).next();
+    let conversation = conversation(asked, messages);
+    let step = conversation.next();
     let (block, reason) = match step {
         Step::Say(text) => (json!({ "type": "text", "text": text }), "end_turn"),
         Step::Call { tool, input } => {
-            let id = format!("toolu_world{:019}", messages.len());
+            let id = format!("toolu_world{:019}", messages.len() + conversation.results());
             (json!({ "type": "tool_use", "id": id, "name": tool.name, "input": input }), "tool_use")
         }
     };
     let message = json!({
-        "id": format!("msg_world{:019}", messages.len()),
+        "id": id(asked, messages, &conversation),
         "type": "message",
         "role": "assistant",
         "model": model_of(asked),
@@ -32,10 +34,27 @@ pub(super) fn answer(asked: &Value) -> Response {
     if asked["stream"] == true { streamed(message, &block, reason) } else { whole(message, &block, reason) }
 }
 
+/// What a message is called by. In a thread a request has only what is new, and names the message before it: so that says what was before.
+fn id(asked: &Value, messages: &[Value], conversation: &Conversation) -> String {
+    match asked["thread"].is_object() {
+        true => format!("{IN_THREAD}{}", HEXLOWER.encode(conversation.note().to_string().as_bytes())),
+        false => format!("msg_world{:019}", messages.len()),
+    }
+}
+
+/// How a message of a thread is called, before what was said until then.
+const IN_THREAD: &str = "msg_thread";
+
+/// The conversation before a request that goes on with a thread.
+fn before(asked: &Value) -> Option<Conversation> {
+    let note = asked["thread"]["previous_message_id"].as_str()?.strip_prefix(IN_THREAD)?;
+    Conversation::of_note(&serde_json::from_slice(&HEXLOWER.decode(note.as_bytes()).ok()?).ok()?)
+}
+
 fn conversation(asked: &Value, messages: &[Value]) -> Conversation {
     let names = asked["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
     let offers = names.map(|name| Offer { name: name.to_owned(), form: Form::Function }).collect();
-    let mut conversation = Conversation::new(offers);
+    let mut conversation = before(asked).unwrap_or_else(|| Conversation::new(offers));
     for message in messages.iter().filter(|message| message["role"] == "user") {
         conversation.user_content(&message["content"]);
         let blocks = message["content"].as_array().into_iter().flatten();

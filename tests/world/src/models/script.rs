@@ -8,6 +8,8 @@
 //! two results                       ─► a last word
 //! ```
 //!
+//! A request that goes on with a thread has only what is new of it: the name of the message before says the rest.
+//!
 //! A task is a line of the user's: `LOCKGATE-TASK file=<absolute path> content=<word> command=<shell text to the line's end>`.
 
 use lockgate_world::{PLAIN_ANSWER, TASK_ANSWER};
@@ -61,6 +63,28 @@ impl Conversation {
         Self { offers, task: None, results: 0 }
     }
 
+    /// What there is to know of it, where tools are called as functions are.
+    pub(super) fn note(&self) -> Value {
+        let offers: Vec<&str> = self.offers.iter().map(|offer| offer.name.as_str()).collect();
+        let task = self.task.as_ref().map(|task| [&task.file, &task.content, &task.command]);
+        json!({ "offers": offers, "task": task, "results": self.results })
+    }
+
+    /// The same back.
+    pub(super) fn of_note(note: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let offer = |name: &Value| Some(Offer { name: text(name)?, form: Form::Function });
+        let task = |task: &Vec<Value>| {
+            let [file, content, command] = task.as_slice() else { return None };
+            Some(Task { file: text(file)?, content: text(content)?, command: text(command)? })
+        };
+        Some(Self {
+            offers: note["offers"].as_array()?.iter().filter_map(offer).collect(),
+            task: note["task"].as_array().and_then(task),
+            results: usize::try_from(note["results"].as_u64()?).ok()?,
+        })
+    }
+
     /// The user says something; a task in it begins anew.
     pub(super) fn user(&mut self, text: &str) {
         if let Some(task) = Task::of(text) {
@@ -82,6 +106,10 @@ impl Conversation {
     /// A tool has given its result.
     pub(super) fn result(&mut self) {
         self.results += 1;
+    }
+
+    pub(super) fn results(&self) -> usize {
+        self.results
     }
 
     pub(super) fn next(&self) -> Step {
