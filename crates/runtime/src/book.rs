@@ -122,6 +122,17 @@ impl Book {
         self.problems.extend(self.undo.unwind_names());
     }
 
+    /// Tells what came to light when things were given back, and adds it to the record.
+    fn note_told(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+        let told = self.undo.told();
+        if told.is_empty() {
+            return Ok(());
+        }
+        told.iter().for_each(|told| report(Report::Notice(told)));
+        self.record.notices.extend(told);
+        self.record.write(&self.state, &self.run)
+    }
+
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
     pub(crate) fn close(
         mut self,
@@ -160,6 +171,7 @@ impl Book {
         });
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
+        let written = written.and_then(|()| self.note_told(report));
         for problem in &problems {
             report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
         }

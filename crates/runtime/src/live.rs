@@ -121,7 +121,7 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
     }
     let run: RunId = name.parse().ok()?;
     // A log that cannot be read now says nothing of what is to be taken back: another looks again.
-    let Unwound { problems, why_left } = match sandbox::reap(marker) {
+    let Unwound { problems, told, why_left } = match sandbox::reap(marker) {
         Ok(unwound) => unwound,
         Err(error) => return Some(Reaped { run, problems: vec![error.to_string()] }),
     };
@@ -131,6 +131,7 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
             record.state = RunState::Lost;
             record.ended = Some(now());
         }
+        record.notices.extend(told);
         if let Some(why) = why_left {
             tell_left(&mut record.notices, &why, &problems);
         }

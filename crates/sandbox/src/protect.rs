@@ -3,16 +3,16 @@
 //! A name that is not there is held on the host for as long as the run lasts: which ones (`hold`), one of them (`held`), by what
 //! (`placeholder`), and where that comes from and goes to (`stock`).
 
+mod elsewhere;
 mod held;
 mod hold;
 mod links;
 mod placeholder;
+mod planted;
 mod stock;
 
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -20,10 +20,13 @@ use policy::MountMode;
 use rustix::fs::{AtFlags, FileType};
 use sys::mount::{self, Depth, Flags};
 
+use self::elsewhere::refuse_repository_inside;
 pub(crate) use self::held::{HeldName, release};
 pub(crate) use self::hold::hold_absent;
 use self::links::refuse_links;
 use self::placeholder::is_placeholder;
+use self::planted::refuse_links_within;
+pub(crate) use self::planted::take_away as take_planted_links;
 pub(crate) use self::stock::Stock;
 use crate::error::Error;
 use crate::source;
@@ -152,9 +155,6 @@ fn rows_in(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     rows_but(open).filter(|row| !(bare && is_needless(row))).chain(of_repository).collect()
 }
 
-/// The longest file that leads to a repository: its one line is a path.
-const LONGEST_LINE: u64 = 8 * 1024;
-
 /// Whether git takes a folder for a bare repository.
 fn is_bare(root: BorrowedFd<'_>) -> bool {
     // It goes through links, but for what `HEAD` is: that may be one.
@@ -167,36 +167,6 @@ fn is_bare(root: BorrowedFd<'_>) -> bool {
     is("HEAD", &[FileType::RegularFile, FileType::Symlink], AtFlags::SYMLINK_NOFOLLOW)
         && is_folder("objects")
         && is_folder("refs")
-}
-
-/// Refuses a workspace whose `.git` is a file that leads to a repository elsewhere in it: what git runs is there, and has no rows.
-fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Result<(), Error> {
-    if open.iter().any(|path| path == Path::new(".git")) {
-        return Ok(());
-    }
-    // A line, as git reads it: any octets up to a zero, blanks and all. What is no file is none of its own.
-    let Ok(Some(file)) = crate::regular::open_regular(&workspace.join(".git")) else { return Ok(()) };
-    let mut text = Vec::new();
-    if file.take(LONGEST_LINE).read_to_end(&mut text).is_err() {
-        return Ok(());
-    }
-    let Some(leads) = leads_to(&text) else { return Ok(()) };
-    let within = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(workspace));
-    if !within(&workspace.join(leads)) {
-        return Ok(());
-    }
-    Err(Error::Refused {
-        what: "the repository that `.git` leads to lies in the workspace, where its hooks and settings cannot be protected".into(),
-        remedy: Some("use --workspace-mode overlay, or leave it to the command as it is: --open .git".into()),
-    })
-}
-
-/// Where a file named `.git` leads.
-fn leads_to(text: &[u8]) -> Option<&Path> {
-    let line = text.strip_prefix(b"gitdir: ")?;
-    let end = line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n'))?;
-    let path = line[..=end].split(|octet| *octet == 0).next()?;
-    Some(Path::new(OsStr::from_bytes(path)))
 }
 
 /// Makes every protected path below the workspace read-only, inside.
@@ -224,6 +194,7 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     let mut found = Vec::new();
     refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
+    refuse_links_within(root.as_fd(), open)?;
     for row in rows_there(root.as_fd(), open) {
         let whole_repository = row.path == Path::new(".git");
         match source::open_beneath(root.as_fd(), row.path) {
@@ -306,22 +277,5 @@ mod tests {
         assert!(bare());
         std::fs::create_dir(workspace.join(".git")).unwrap();
         assert!(held(".git/info/x").is_none() && held(".git/hooks/x") == Some(Path::new(".git/hooks")));
-    }
-
-    #[test]
-    fn a_file_leads_where_git_says() {
-        for name in [&b"inner"[..], b" inner ", b"in\xffner"] {
-            let folder = tempfile::tempdir().unwrap();
-            let workspace = folder.path().canonicalize().unwrap();
-            std::fs::create_dir(workspace.join(OsStr::from_bytes(name))).unwrap();
-            for end in [&b""[..], b"\n", b"\r\n\n", b"\0elsewhere\n"] {
-                std::fs::write(workspace.join(".git"), [b"gitdir: ", name, end].concat()).unwrap();
-                let refused = refuse_repository_inside(&workspace, &[]);
-                assert!(matches!(refused, Err(Error::Refused { .. })), "{:?}", name.escape_ascii());
-                assert!(refuse_repository_inside(&workspace, &[".git".into()]).is_ok());
-            }
-        }
-        assert_eq!(leads_to(b"gitdir: inner\n\0x\n"), Some(Path::new("inner\n")));
-        assert!(leads_to(b"gitdir: \n").is_none() && leads_to(b"[core]").is_none());
     }
 }

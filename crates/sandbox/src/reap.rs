@@ -10,6 +10,8 @@ use crate::undo::{UndoLog, why_left};
 pub struct Unwound {
     /// What could not be given back.
     pub problems: Vec<String>,
+    /// What the person should know of what was.
+    pub told: Vec<String>,
     /// Why something was still there, where whoever took away behind the run said so.
     pub why_left: Option<String>,
 }
@@ -20,10 +22,11 @@ pub struct Unwound {
 /// When the log cannot be read. What could not be given back is in the answer.
 pub fn reap(path: &Path) -> io::Result<Unwound> {
     match std::fs::read_to_string(path) {
-        Ok(log) => Ok(Unwound {
-            problems: UndoLog::recover(&log).unwind(),
-            why_left: why_left(&log).map(str::to_owned),
-        }),
+        Ok(log) => {
+            let mut undo = UndoLog::recover(&log);
+            let problems = undo.unwind();
+            Ok(Unwound { problems, told: undo.told(), why_left: why_left(&log).map(str::to_owned) })
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Unwound::default()),
         Err(error) => Err(error),
     }

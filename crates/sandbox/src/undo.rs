@@ -23,6 +23,8 @@ pub enum Undo {
     Group(PathBuf),
     /// Take away an empty directory that held a protected name.
     Placeholder(PathBuf),
+    /// Take away the links in a repository, which had none.
+    PlantedLinks(PathBuf),
     /// Remove what was written over an image.
     Written(PathBuf),
     /// Remove the files by which programs trust a run's authority.
@@ -41,6 +43,7 @@ impl Undo {
             Self::Process(born) => format!("process {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
+            Self::PlantedLinks(path) => format!("links {}\n", written(path)),
             Self::Written(path) => format!("written {}\n", written(path)),
             Self::Trusted(path) => format!("trusted {}\n", written(path)),
             Self::Wall(run) => format!("wall {run}\n"),
@@ -55,6 +58,7 @@ impl Undo {
             "process" => Born::read(rest).map(Self::Process),
             "group" => read(rest).map(Self::Group),
             "placeholder" => read(rest).map(Self::Placeholder),
+            "links" => read(rest).map(Self::PlantedLinks),
             "written" => read(rest).map(Self::Written),
             "trusted" => read(rest).map(Self::Trusted),
             "wall" => rest.parse().ok().map(Self::Wall),
@@ -135,6 +139,8 @@ pub struct UndoLog {
     pub(crate) stock: Stock,
     /// Those that this run holds, and locks.
     pub(crate) held: Vec<HeldName>,
+    /// What the person should know of what was given back.
+    pub(crate) told: Vec<String>,
 }
 
 /// Whose things are given back.
@@ -186,6 +192,11 @@ impl UndoLog {
             let is_all = taken.len() == lines.len();
             self.lacks = (!is_all).then(|| from + whole.saturating_sub(usize::from(!cut.is_empty())));
         }
+    }
+
+    /// What the person should know of what was given back, once.
+    pub fn told(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.told)
     }
 
     /// Strikes out what an engine had of a run: whoever made it has taken it away, and an engine need not be asked.
@@ -281,7 +292,7 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((process|group|placeholder|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|group|placeholder|links|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
@@ -289,6 +300,7 @@ mod tests {
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)
+                    | Undo::PlantedLinks(path)
                     | Undo::Written(path)
                     | Undo::Trusted(path) => prop_assert!(path.is_absolute(), "{path:?}"),
                 }
@@ -304,7 +316,9 @@ mod tests {
         let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
         let run = || "abcdefghjkmn".parse().unwrap();
         let link = [Undo::Wall(run()), Undo::Link(run())];
-        let others = [Undo::Group(group), Undo::Placeholder(placeholder), Undo::Written(written), engine];
+        let links = Undo::PlantedLinks(placeholder.clone());
+        let others =
+            [Undo::Group(group), Undo::Placeholder(placeholder), links, Undo::Written(written), engine];
         for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }

@@ -12,13 +12,13 @@ impl UndoLog {
     /// Whether names are held.
     #[must_use]
     pub fn holds_names(&self) -> bool {
-        self.entries.iter().any(|undo| matches!(undo, Undo::Placeholder(_)))
+        self.entries.iter().any(is_of_names)
     }
 
     /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
     /// while the kernel takes its time over processes that have ended. Says what could not be.
     pub fn unwind_names(&mut self) -> Vec<String> {
-        self.unwind_while(|undo| matches!(undo, Undo::Placeholder(_)))
+        self.unwind_while(is_of_names)
     }
 
     /// Gives everything back, last first, and says what could not be.
@@ -81,6 +81,9 @@ impl UndoLog {
                 let held = held.map(|at| self.held.swap_remove(at));
                 protect::release(path, held, &mut self.stock)
             }
+            Undo::PlantedLinks(path) => {
+                protect::take_planted_links(path).map(|taken| self.told.extend(taken))
+            }
             Undo::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
@@ -91,6 +94,11 @@ impl UndoLog {
             Undo::Engine(socket, run) => docker::remove(socket, run),
         }
     }
+}
+
+/// Whether something is about names of a workspace.
+fn is_of_names(undo: &Undo) -> bool {
+    matches!(undo, Undo::Placeholder(_) | Undo::PlantedLinks(_))
 }
 
 /// How long the last processes of a group may take to be gone after they were killed.

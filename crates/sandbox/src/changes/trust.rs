@@ -63,6 +63,7 @@ impl Trust<'_> {
         let beneath = usize::from(FileType::from_raw_mode(change.what.mode()) != FileType::Directory);
         // A repository that was not there is none that anybody here has set up, and a file leads to one anywhere.
         protect::is_protected(path)
+            || is_link_of_a_repository(change)
             || protect::repositories(path).any(|(at, _)| self.repositories.contains(&at))
             || path.ancestors().skip(beneath).any(|directory| self.counts_in(directory, path))
     }
@@ -105,6 +106,12 @@ impl Trust<'_> {
         self.places.insert(directory.into(), place);
         place
     }
+}
+
+/// Whether it is a link in a repository, through which git would write.
+fn is_link_of_a_repository(change: &Change) -> bool {
+    let is_link = FileType::from_raw_mode(change.what.mode()) == FileType::Symlink;
+    is_link && protect::repositories(&change.path).next().is_some()
 }
 
 /// What git looks for in a directory before it takes it for a repository.
