@@ -217,3 +217,41 @@ fn a_name_that_no_field_has_is_that_before_it_stands_in_a_wrong_place() {
     assert_eq!(requests.len(), 1, "{requests:?}");
     assert_eq!(requests[0].header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
 }
+
+#[test]
+fn a_body_is_no_place_for_one_where_the_provider_says_where_it_goes() {
+    // S0.26, S0.50: asked for, the body is read; what stands in it is refused as it is in a path.
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let canary = Canary::draw();
+    site.keep("two", "access_token", canary.text());
+    let policy = POLICY.replace("placeholders = \"anywhere\"\n", "");
+    let left = site.beside(&policy).script(
+        r#"p() { key=$1; shift; printf '%s=%s\n' $key "$(proxy https://protocols.example/in/body two -w ' %{http_code}' -H 'X-Substitute-Body: true' "$@" | tr -d '\n')"; }
+        p nope --data 'a={{nope}}'
+        p both --data 'a={{access_token}}&b={{nope}}'
+        p known --data 'a={{access_token}}'
+        head -c 5242881 /dev/zero > large
+        p large -H 'Content-Type: text/plain' --data-binary @large
+        p plain --data 'a={b}'
+        p none"#,
+    );
+    safe(&canary, &left);
+    for key in ["nope", "both"] {
+        let said = left.said(key);
+        assert!(said.contains("Unresolved placeholders in body: {{nope}}"), "{key}: {}", left.ended);
+        assert!(said.ends_with(" 400") && said.contains("placeholder_unresolved"), "{key}: {}", left.ended);
+    }
+    let known = left.said("known");
+    assert!(known.ends_with(" 403") && known.contains("credential_endpoint_mismatch"), "{}", left.ended);
+    assert!(left.said("large").ends_with(" 413"), "{}", left.ended);
+    assert_eq!(
+        (left.denials("placeholder_unresolved"), left.denials("credential_endpoint_mismatch")),
+        (2, 1)
+    );
+    // The control: with none in it, or without a body, the request is like any other.
+    assert!(left.said("plain").ends_with(" 200") && left.said("none").ends_with(" 200"), "{}", left.ended);
+    let requests = site.requests();
+    let [plain, none] = requests.as_slice() else { panic!("{requests:?}") };
+    assert_eq!((plain.text("body"), none.text("body")), ("a={b}", ""));
+    assert_eq!(plain.header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
+}

@@ -24,7 +24,7 @@ use crate::gate::Gate;
 use draft::{Draft, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
-pub(crate) use own::{AUTHENTICATION, tells_who_asks};
+pub(crate) use own::{AUTHENTICATION, stands_elsewhere, tells_who_asks};
 
 /// Puts the bound credential into a request, if one is bound to where it goes.
 pub(crate) async fn inject(

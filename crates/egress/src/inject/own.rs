@@ -107,12 +107,7 @@ pub(super) fn refuse_elsewhere(
     let holds = |text: &[u8]| {
         Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
-    let elsewhere = |what: &str| {
-        let reason =
-            format!("a placeholder stands in {what}, and `{}` says where its credential goes", provider.id());
-        Err(Denial::new(Guard::EndpointMismatch, reason)
-            .with_hint("leave it out there; `placeholders = \"anywhere\"` lets the agent say where"))
-    };
+    let elsewhere = |what: &str| Err(stands_elsewhere(provider, what));
     if holds(sending.origin_form.split('?').next().unwrap_or_default().as_bytes()) {
         return elsewhere("the path");
     }
@@ -125,6 +120,14 @@ pub(super) fn refuse_elsewhere(
         Some((name, _)) => elsewhere(&format!("`{name}`")),
         None => Ok(()),
     }
+}
+
+/// The refusal of a placeholder that stands in `what`, where this provider's credential does not go.
+pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
+    let reason =
+        format!("a placeholder stands in {what}, and `{}` says where its credential goes", provider.id());
+    Denial::new(Guard::EndpointMismatch, reason)
+        .with_hint("leave it out there; `placeholders = \"anywhere\"` lets the agent say where")
 }
 
 /// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in the one that

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use credential::{Place, substitute};
+use credential::{Place, is_template, substitute};
 use policy::{Denial, Guard, Placeholders, Plane, Target};
 
 use super::ask::Ask;
@@ -22,7 +22,7 @@ use crate::http::problem::After;
 use crate::http::refuse::deny;
 use crate::http::request::Request;
 use crate::http::stream::AgentReader;
-use crate::inject::{Form, Sending, inject};
+use crate::inject::{Form, Sending, inject, stands_elsewhere};
 
 /// The largest body in which placeholders are replaced (REQUIREMENTS, literal behaviour).
 const LARGEST_BODY: usize = 5 * 1024 * 1024;
@@ -82,11 +82,7 @@ pub(super) async fn proxy(
         Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
     };
     let terms = Terms { most: Some(ask.most), within: Some(OUTBOUND) };
-    if !ask.substitute_body {
-        return forward(gate, exchange, &target, sending, request, answer, terms).await;
-    }
-    if exchange.grant().provider().is_some_and(|p| p.placeholders() == Placeholders::InPlace) {
-        // The provider says where its credential goes, and a body is not the place: a service keeps and shows what it is told.
+    if !ask.substitute_body || request.head.body == BodyLength::None {
         return forward(gate, exchange, &target, sending, request, answer, terms).await;
     }
     let Request { mut head, mut body } = request;
@@ -99,22 +95,33 @@ pub(super) async fn proxy(
             return answer.reply(refused, After::Close).await;
         }
     };
-    let place = place_of(sending.fields.text("content-type").unwrap_or(""));
-    let held = exchange.held().cloned();
-    let filled = held.as_ref().map(|held| substitute(&written, held.credential(), place));
-    let filled = match filled {
-        Some(Err(error)) => {
-            let denial = exchange.refuse(unfit("body", &error));
+    let filled = match filled(&exchange, &sending, written) {
+        Ok(filled) => filled,
+        Err(denial) => {
+            let denial = exchange.refuse(denial);
             let request = Request { head, body: Incoming::Whole(None) };
             return deny(gate, &request, answer, &denial, &ask.target).await;
         }
-        Some(Ok(filled)) => Bytes::copy_from_slice(&filled),
-        None => written,
     };
     head.body = BodyLength::Sized(filled.len() as u64);
     sending.fields.remove("expect"); // it has been met
     let body: Incoming<'_, AgentReader> = Incoming::Whole(Some(filled));
     forward(gate, exchange, &target, sending, Request { head, body }, answer, terms).await
+}
+
+/// The body with the credential's fields in it. Where a provider says where its credential goes, a body is not the place: a service keeps
+/// and shows what it is told.
+fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Result<Bytes, Denial> {
+    let Some(held) = exchange.held().filter(|_| is_template(&written)) else { return Ok(written) };
+    let place = place_of(sending.fields.text("content-type").unwrap_or(""));
+    // What no field resolves is that before it stands in a wrong place. S0.50
+    let filled = substitute(&written, held.credential(), place).map_err(|error| unfit("body", &error))?;
+    match exchange.grant().provider() {
+        Some(provider) if provider.placeholders() == Placeholders::InPlace => {
+            Err(stands_elsewhere(provider, "the body"))
+        }
+        _ => Ok(Bytes::copy_from_slice(&filled)),
+    }
 }
 
 /// What came of the template must be where the template was allowed to go.
