@@ -16,20 +16,25 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
             .render(credential, position)
             .map_err(|e| unfit("request", &e))
     };
-    if Placeholder::find_all(sending.origin_form.as_bytes()).next().is_some() {
+    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
+    if holds(sending.origin_form.as_bytes()) {
+        // Rendered where it stands alone: what is unfit for a path may stand in a query.
+        let filled = |text: &str, position| match holds(text.as_bytes()) {
+            true => Ok(replaced(text.as_bytes(), &value(position)?)),
+            false => Ok(text.as_bytes().to_vec()),
+        };
         let (path, query) = match sending.origin_form.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (sending.origin_form.as_str(), None),
         };
-        let mut origin = replaced(path.as_bytes(), &value(Position::Path)?);
+        let mut origin = filled(path, Position::Path)?;
         if let Some(query) = query {
             origin.push(b'?');
-            origin.extend(replaced(query.as_bytes(), &value(Position::Query)?));
+            origin.extend(filled(query, Position::Query)?);
         }
         sending.origin_form = String::from_utf8(origin)
             .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
     }
-    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     sending.fields.rewrite(|name, content| match basic_of(name, content) {
         Some(basic) if holds(&basic) => Ok(Some(basic_value(&replaced(&basic, &value(Position::Header)?)))),
         None if holds(content) => Ok(Some(replaced(content, &value(Position::Header)?))),
@@ -111,4 +116,36 @@ pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
 
 pub(super) fn basic_value(text: &[u8]) -> Vec<u8> {
     format!("Basic {}", BASE64.encode(text)).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use credential::Value;
+    use policy::{Method, Target};
+
+    use super::*;
+    use crate::http::Fields;
+
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+
+    fn redeemed(path_and_query: &str, value: &str) -> Result<String, Denial> {
+        let mut credential = Credential::default();
+        let value = Value::new(Secret::from_text(value.to_owned())).unwrap();
+        credential.set("access_token".parse().unwrap(), value);
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+        sending.origin_form = path_and_query.to_owned();
+        redeem(&mut sending, &credential).map(|()| sending.origin_form)
+    }
+
+    #[test]
+    fn a_value_is_judged_by_the_place_in_which_its_placeholder_stands() {
+        let value = "a/b?c#d%..";
+        assert_eq!(redeemed(&format!("/v1?key={OURS}"), value).unwrap(), "/v1?key=a%2Fb%3Fc%23d%25..");
+        for path in [format!("/{OURS}"), format!("/{OURS}?key=1"), format!("/{OURS}?key={OURS}")] {
+            assert!(redeemed(&path, value).is_err(), "{path}");
+        }
+        assert_eq!(redeemed(&format!("/{OURS}?key={OURS}"), "ab").unwrap(), "/ab?key=ab");
+        assert_eq!(redeemed(&format!("/{OURS}?q"), "ab").unwrap(), "/ab?q");
+    }
 }
