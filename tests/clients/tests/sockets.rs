@@ -158,6 +158,37 @@ fn the_json_form_may_nothing_else() {
 }
 
 #[test]
+fn each_line_that_is_refused_leaves_a_record() {
+    // C13
+    let Some((site, _)) = site() else { return };
+    let with = |capability: &str, url: &str| {
+        json!({"capability": capability, "method": "GET", "url": url}).to_string()
+    };
+    let long = "a".repeat(1024 * 1024 + 1);
+    let none = json!({"capability": null, "method": "GET", "url": "http://www.example.org/none", "headers": null, "body": null});
+    let lines = vec![
+        none.to_string(),
+        "{not json".to_owned(),
+        with("one", "https://protocols.example/a b"),
+        with("one\r\nx-provider: two", "https://protocols.example/x"),
+        json!({"method": "GET", "url": "http://www.example.org/x", "more": 1}).to_string(),
+        long,
+    ];
+    let (answers, left) = answers(&site, &lines);
+    assert_eq!(answers[0]["status"], 200, "{answers:?}");
+    let guards = ["http_framing", "http_framing", "target_syntax", "http_framing", "http_framing"];
+    assert_eq!(answers.len(), lines.len(), "{}", left.ended);
+    for (answer, guard) in answers[1..].iter().zip(guards) {
+        assert_eq!(answer["guard"], guard, "{answers:?}");
+    }
+    assert_eq!((&answers[1]["status"], &answers[5]["status"]), (&json!(400), &json!(413)), "{answers:?}");
+    assert_eq!(left.denials("http_framing"), 4, "{:?}", left.audit());
+    assert_eq!(left.denials("target_syntax"), 1, "{:?}", left.audit());
+    let targets = format!("{:?}", left.audit());
+    assert!(targets.contains("https://protocols.example/a b"), "{targets}");
+}
+
+#[test]
 fn http_is_spoken_there_too() {
     // S2.10, S0.26
     let Some((site, canary)) = site() else { return };

@@ -7,11 +7,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use policy::{Denial, Guard, Plane};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::head::Buffered;
 use crate::http::request::Via;
@@ -34,7 +36,7 @@ struct Wish {
     method: String,
     url: String,
     #[serde(default)]
-    headers: BTreeMap<String, String>,
+    headers: Option<BTreeMap<String, String>>,
     #[serde(default)]
     body: Option<String>,
 }
@@ -43,11 +45,13 @@ struct Wish {
 pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io::Result<()> {
     loop {
         let end = loop {
-            if let Some(end) = agent.ahead.iter().position(|b| *b == b'\n') {
-                break end;
+            let end = agent.ahead.iter().position(|b| *b == b'\n');
+            if end.unwrap_or(agent.ahead.len()) > LARGEST {
+                let denial = unreadable("the line is longer than 1 MiB".into());
+                return say(&mut agent, &refused(&gate, UNREAD, denial, 413)).await;
             }
-            if agent.ahead.len() > LARGEST {
-                return refuse(&mut agent, "the line is longer than 1 MiB").await;
+            if let Some(end) = end {
+                break end;
             }
             if agent.fill(IDLE).await? == 0 {
                 match agent.ahead.is_empty() {
@@ -57,28 +61,54 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             }
         };
         let line = agent.ahead.split_to((end + 1).min(agent.ahead.len()));
-        let answer =
-            match serde_json::from_slice::<Wish>(&line).map_err(|e| e.to_string()).and_then(|w| wire(&w)) {
-                Ok(wire) => carried(&gate, &wire).await?,
-                Err(why) => json!({"error": why, "status": 400}),
-            };
-        let mut out = serde_json::to_vec(&answer)?;
-        out.push(b'\n');
-        agent.reader.write_all(&out).await?;
+        let answer = match read(&line) {
+            Ok(wire) => carried(&gate, &wire).await?,
+            Err(Unfit { target, denial }) => refused(&gate, &target, denial, 400),
+        };
+        say(&mut agent, &answer).await?;
     }
 }
 
-async fn refuse(agent: &mut Buffered<UnixStream>, why: &str) -> io::Result<()> {
-    agent.reader.write_all(format!("{}\n", json!({"error": why, "status": 413})).as_bytes()).await
+/// What a line is called in the record that does not say where it wants to go.
+const UNREAD: &str = "unreadable request";
+
+/// A line of which no request can be made: where it wanted to go, and what is wrong.
+struct Unfit {
+    target: String,
+    denial: Denial,
+}
+
+/// The request in a line, as octets.
+fn read(line: &[u8]) -> Result<Vec<u8>, Unfit> {
+    let wish: Wish = serde_json::from_slice(line).map_err(|error| {
+        let denial = unreadable(error.to_string().escape_default().to_string());
+        Unfit { target: UNREAD.into(), denial }
+    })?;
+    wire(&wish).map_err(|denial| Unfit { target: wish.url, denial })
+}
+
+/// As a head is that cannot be read beyond doubt.
+fn unreadable(why: String) -> Denial {
+    Denial::new(Guard::Framing, why)
+}
+
+/// Records a line that is refused, and answers it.
+fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_json::Value {
+    let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, target, denial);
+    json!({"error": denial.reason, "status": status, "guard": denial.guard.code()})
+}
+
+async fn say(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value) -> io::Result<()> {
+    agent.reader.write_all(format!("{answer}\n").as_bytes()).await
 }
 
 /// The request as octets: what is unfit for a head is refused by the parser that reads it.
-fn wire(wish: &Wish) -> Result<Vec<u8>, String> {
+fn wire(wish: &Wish) -> Result<Vec<u8>, Denial> {
     let clean = |text: &str| !text.contains(['\r', '\n', '\0']);
-    let shaped =
-        clean(&wish.method) && clean(&wish.url) && wish.headers.iter().all(|(n, v)| clean(n) && clean(v));
+    let headers = || wish.headers.iter().flatten();
+    let shaped = clean(&wish.method) && clean(&wish.url) && headers().all(|(n, v)| clean(n) && clean(v));
     if !shaped || wish.method.contains(' ') || wish.url.contains(' ') {
-        return Err("a line break or a space stands where none may".into());
+        return Err(unreadable("a line break or a space stands where none may".into()));
     }
     let body = wish.body.as_deref().unwrap_or("");
     let mut out = match &wish.capability {
@@ -86,13 +116,13 @@ fn wire(wish: &Wish) -> Result<Vec<u8>, String> {
             "{} /proxy HTTP/1.1\r\nhost: sidecar\r\nx-provider: {provider}\r\nx-target: {}\r\n",
             wish.method, wish.url
         ),
-        Some(_) => return Err("the capability is not a provider's name".into()),
+        Some(_) => return Err(Denial::new(Guard::Syntax, "the capability is not a provider's name")),
         None => {
             let authority = wish.url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
             format!("{} {} HTTP/1.1\r\nhost: {}\r\n", wish.method, wish.url, authority.unwrap_or(""))
         }
     };
-    for (name, value) in &wish.headers {
+    for (name, value) in headers() {
         let framing = ["host", "content-length", "transfer-encoding", "connection", "x-provider", "x-target"];
         if !framing.contains(&name.to_ascii_lowercase().as_str()) {
             out.push_str(&format!("{name}: {value}\r\n"));
