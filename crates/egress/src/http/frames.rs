@@ -17,6 +17,8 @@ pub(super) struct Frames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     WebSocket,
+    /// The same where an extension was agreed on, which gives a meaning to bits and kinds of frames that have none without.
+    ExtendedWebSocket,
     /// gRPC's, and Connect's.
     Prefixed,
 }
@@ -96,7 +98,12 @@ impl Frames {
                 }
                 Ok(Some(Header { length: big_endian(length), what: What::Data, last: true }))
             }
-            (Kind::WebSocket, [first, second, rest @ ..]) => {
+            (Kind::WebSocket | Kind::ExtendedWebSocket, [first, second, rest @ ..]) => {
+                if self.kind == Kind::WebSocket && is_reserved(*first) {
+                    return broken(
+                        "a frame of the upstream's has bits, or is of a kind, that nobody agreed on",
+                    );
+                }
                 if second & 0x80 != 0 {
                     return broken("the upstream masks its frames, and only an agent may");
                 }
@@ -117,6 +124,11 @@ impl Frames {
             _ => Ok(None),
         }
     }
+}
+
+/// Whether the first octet of a frame means something only by an extension: its message may be packed (RFC 6455 §5.2, RFC 7692).
+fn is_reserved(first: u8) -> bool {
+    first & 0x70 != 0 || !matches!(first & 0x0f, 0..=2 | 8..=10)
 }
 
 #[cfg(test)]
@@ -175,6 +187,14 @@ mod tests {
         let long = [&b"\x89\x7e\0\x7e"[..], &[0; 126]].concat();
         for stream in [b"\x81\x82abcd..".as_slice(), b"\x09\0", &long] {
             runs(Kind::WebSocket, stream, 1).unwrap_err();
+        }
+        // Of each message's frames it is the first that says how it is packed; a kind without a meaning is read in two ways.
+        for first in [0xc1, 0xa2, 0x91, 0x83, 0x87, 0x8b, 0x8f, 0x07] {
+            runs(Kind::WebSocket, &[first, 0], 1).unwrap_err();
+            runs(Kind::ExtendedWebSocket, &[first | 0x80, 0], 1).unwrap();
+        }
+        for first in [0x80, 0x81, 0x82, 0x88, 0x89, 0x8a, 0, 1, 2] {
+            runs(Kind::WebSocket, &[first, 0], 1).unwrap();
         }
         for flags in [1, 3, 4, b's', 0x81] {
             runs(Kind::Prefixed, &[flags, 0, 0, 0, 0], 1).unwrap_err();

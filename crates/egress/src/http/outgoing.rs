@@ -147,7 +147,8 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     }
 }
 
-async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+/// Work of a writer that must not stand still.
+pub(super) async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 

@@ -17,6 +17,7 @@ use super::frames::Kind;
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
 use super::messages::Messages;
+use super::outgoing::timely;
 use super::problem::After;
 use super::refuse::{TOO_SLOW, unreachable};
 use super::response::{ResponseBody, ResponseHead};
@@ -97,16 +98,25 @@ pub(super) async fn websocket(
     Answer::Version1 { writer: &mut *to_agent, version, keep_alive, asked }.switch(&head).await?;
     let flow = Flow::of(exchange.record(), 0);
     let needles = gate.credentials().needles();
-    let mut messages = (!needles.is_empty()).then(|| Messages::of(Kind::WebSocket, &needles));
+    // One is agreed on only where no credential was put in; what it packs is not searched, as with any answer there.
+    let extended = head.fields.has("sec-websocket-extensions");
+    let kind = if extended { Kind::ExtendedWebSocket } else { Kind::WebSocket };
+    let mut messages = (!needles.is_empty()).then(|| Messages::of(kind, &needles));
     let mut writer = writer;
     let out = carry(agent, &mut writer, None, &flow.sent);
     let back = carry(&mut reader, to_agent, messages.as_mut(), &flow.received);
     // Either end is the end of both: a WebSocket closes by frames, and then by its connection.
-    tokio::select! {
-        ended = out => ended?,
-        ended = back => ended?,
+    let ended = tokio::select! {
+        ended = out => ended,
+        ended = back => ended,
+    };
+    drop(flow);
+    if let Err(error) = &ended
+        && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut)
+    {
+        exchange.record().fail(&error.to_string());
     }
-    Ok(After::Close)
+    ended.map(|()| After::Close)
 }
 
 /// Whether a 101 is the answer to this handshake (RFC 6455 §4.1): anything else would be a pipe to the host past every rule.
@@ -145,10 +155,28 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             Some(messages) => {
                 let mut out = Vec::with_capacity(piece.len());
                 messages.push(&piece, &mut out)?;
-                to.write_all(&out).await?;
+                timely(to.write_all(&out)).await?;
             }
-            None => to.write_all(&piece).await?,
+            None => timely(to.write_all(&piece)).await?,
         }
-        to.flush().await?;
+        timely(to.flush()).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_nothing_is_waited_for_as_long_as_with_any_body() {
+        let (mut upstream, theirs) = tokio::io::duplex(1 << 16);
+        let (mut to, _reads_nothing) = tokio::io::duplex(1);
+        upstream.write_all(&[b'x'; 100]).await.unwrap();
+        let (mut from, count, begun) = (Buffered::new(theirs), Cell::new(0), Instant::now());
+        let ended = carry(&mut from, &mut to, None, &count).await.unwrap_err();
+        assert_eq!((ended.kind(), count.get()), (io::ErrorKind::TimedOut, 100));
+        assert!((120..122).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     }
 }
