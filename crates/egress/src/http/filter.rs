@@ -12,6 +12,7 @@ use policy::{Denial, Guard};
 use super::fields::{Fields, trim};
 use super::frames::Kind;
 use super::head::BodyLength;
+use super::media_type::MediaType;
 use super::messages::Messages;
 use super::response::{ResponseBody, ResponseHead};
 use crate::llm::Account;
@@ -226,9 +227,9 @@ impl<'a> Filter<'a> {
 /// Whether a body is a stream of messages with their lengths before them: gRPC's or Connect's. In gRPC-web's text form they are in base64,
 /// and looked for in that.
 fn is_stream(fields: &Fields) -> bool {
-    fields.text("content-type").is_some_and(|kind| {
-        let streams = kind.starts_with("application/grpc") || kind.starts_with("application/connect+");
-        streams && !kind.starts_with("application/grpc-web-text")
+    fields.text("content-type").map(MediaType::of).is_some_and(|kind| {
+        let streams = kind.begins_with("application/grpc") || kind.begins_with("application/connect+");
+        streams && !kind.begins_with("application/grpc-web-text")
     })
 }
 

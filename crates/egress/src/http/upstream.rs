@@ -14,6 +14,7 @@ use super::early::Early;
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
+use super::media_type::MediaType;
 use super::outgoing::{Frame, Outgoing};
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
 use super::{chunk, version2};
@@ -114,7 +115,12 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
     if let BodyLength::Sized(size) = body {
         fields.push("content-length", size.to_string().as_bytes());
     }
-    if sending.fields.text("content-type").is_some_and(|kind| kind.starts_with("application/grpc")) {
+    if sending
+        .fields
+        .text("content-type")
+        .map(MediaType::of)
+        .is_some_and(|kind| kind.begins_with("application/grpc"))
+    {
         fields.set("te", b"trailers"); // gRPC asks for it, and it names this hop alone
     }
     *request.headers_mut() = version2::header_map(&fields)?;

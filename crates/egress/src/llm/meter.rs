@@ -4,6 +4,8 @@ use memchr::memmem;
 use policy::{LlmFormat, Tokens};
 use serde_json::Value;
 
+use crate::http::MediaType;
+
 /// The largest whole answer, and the longest line of a stream, that is read.
 const LARGEST: usize = 8 * 1024 * 1024;
 /// What an event of a stream holds beside text, and how many octets of text there are to a token at least: where a stream does not come to
@@ -66,7 +68,7 @@ impl Meter {
     /// What the answer's head says.
     pub(crate) fn begin(&mut self, accepted: bool, content_type: Option<&str>) {
         self.expected &= accepted;
-        self.stream = content_type.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        self.stream = content_type.is_some_and(|kind| MediaType::of(kind).is("text/event-stream"));
     }
 
     /// A piece of the body.
@@ -244,6 +246,17 @@ mod tests {
                 untold: None
             }
         );
+    }
+
+    #[test]
+    fn a_stream_is_one_however_its_type_is_written() {
+        let stream = b"data: {\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}\n\n";
+        for kind in
+            ["Text/Event-Stream", "TEXT/EVENT-STREAM;charset=utf-8", "text/event-stream ; charset=utf-8"]
+        {
+            let found = metered(LlmFormat::OpenAi, kind, stream, 7);
+            assert_eq!(found.tokens, Some(Tokens { input: 3, cached: 0, output: 4 }), "{kind}");
+        }
     }
 
     fn told(format: LlmFormat, usage: &str) -> Metered {

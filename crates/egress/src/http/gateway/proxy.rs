@@ -18,6 +18,7 @@ use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
 use crate::http::head::BodyLength;
 use crate::http::incoming::Incoming;
+use crate::http::media_type::MediaType;
 use crate::http::problem::After;
 use crate::http::refuse::deny;
 use crate::http::request::Request;
@@ -113,7 +114,7 @@ pub(super) async fn proxy(
 /// and shows what it is told.
 fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Result<Bytes, Denial> {
     let Some(held) = exchange.held().filter(|_| is_template(&written)) else { return Ok(written) };
-    let place = place_of(sending.fields.text("content-type").unwrap_or(""));
+    let place = place_of(&MediaType::of(sending.fields.text("content-type").unwrap_or_default()));
     // What no field resolves is that before it stands in a wrong place. S0.50
     let filled = substitute(&written, held.credential(), place).map_err(|error| unfit("body", &error))?;
     match exchange.grant().provider() {
@@ -149,11 +150,10 @@ fn judge_again(
     }
 }
 
-fn place_of(content_type: &str) -> Place {
-    let kind = content_type.split(';').next().unwrap_or("").trim();
-    if kind == "application/json" || kind.ends_with("+json") {
+fn place_of(kind: &MediaType) -> Place {
+    if kind.is_json() {
         Place::Json
-    } else if kind == "application/x-www-form-urlencoded" {
+    } else if kind.is("application/x-www-form-urlencoded") {
         Place::Form
     } else {
         Place::Text
