@@ -251,8 +251,55 @@ fn a_401_asks_anew_and_tries_once_more() {
         .collect();
     let new = format!("Bearer {}", set.value.text());
     assert_eq!(keys, ["Bearer first", "Bearer first", &new, &new, &new]);
-    // Four requests, the one that was refused sent twice, and once to learn that there is another.
-    assert_eq!(set.asked().iter().filter(|line| line.starts_with("GET")).count(), 6, "{:?}", set.asked());
+    // Four requests, and once to learn that there is another, which is the one that is used.
+    assert_eq!(set.asked().iter().filter(|line| line.starts_with("GET")).count(), 5, "{:?}", set.asked());
+}
+
+#[test]
+fn a_401_to_a_small_body_is_tried_once_more_with_it() {
+    // "An upstream 401 refreshes the credential and retries once." C16
+    let Some(set) = Set::up() else { return };
+    let left = set.script(&format!(
+        r#"{ACCEPTS} accepts "$VALUE"; head -c 65536 /dev/zero | tr '\0' x > most
+        post() {{ key=$1; shift; gives first; then_gives "$VALUE"; model $key -X POST -H 'Content-Type: text/plain' "$@"; }}
+        post sized --data-binary '{{"a":"b"}}'
+        post chunked -H 'Transfer-Encoding: chunked' --data-binary @most
+        post empty -H 'Content-Length: 0'
+        gives first; then_gives "$VALUE"; code stream via --http2 -X POST --data-binary @most https://api.openai.com/v1/models"#
+    ));
+    let requests = set.site.requests();
+    let [sized, sized_again, chunked, chunked_again, empty, empty_again, stream, stream_again] =
+        requests.as_slice()
+    else {
+        panic!("{requests:?} {}", left.ended)
+    };
+    let new = format!("Bearer {}", set.value.text());
+    for (first, again) in
+        [(sized, sized_again), (chunked, chunked_again), (empty, empty_again), (stream, stream_again)]
+    {
+        assert_eq!(first.header("authorization"), Some("Bearer first"));
+        assert_eq!(again.header("authorization"), Some(new.as_str()));
+        assert_eq!(first.text("body"), again.text("body"));
+        assert_eq!(first.text("method"), again.text("method"));
+    }
+    assert_eq!(sized_again.text("body"), r#"{"a":"b"}"#);
+    for key in ["sized", "chunked", "empty", "stream"] {
+        assert!(!left.said(key).ends_with(" 401"), "{key}: {}", left.ended);
+    }
+    // Each was asked for twice, and none was told to be refused.
+    assert_eq!(set.asked().len(), 8, "{:?}", set.asked());
+}
+
+#[test]
+fn a_credential_in_a_body_is_not_sent_beside_another() {
+    let Some(set) = Set::up() else { return };
+    let left = set.script(&format!(
+        r#"{ACCEPTS} accepts "$VALUE"; gives first; then_gives "$VALUE"
+        model filled -X POST -H 'X-Substitute-Body: true' -H 'Content-Type: text/plain' --data '<{{{{access_token}}}}>'"#
+    ));
+    assert!(left.said("filled").ends_with(" 401"), "{}", left.ended);
+    let requests = set.site.requests();
+    assert!(requests.len() == 1 && requests[0].text("body") == "<first>", "{requests:?}");
 }
 
 #[test]
@@ -274,10 +321,21 @@ fn what_a_platform_takes_back_is_not_used_once_more() {
 fn a_401_to_a_body_that_has_gone_by_is_told_as_well() {
     // "An upstream 401 … then the failure is reported to the platform": nothing can be sent once more there.
     let Some(set) = Set::up() else { return };
+    for size in [2, 65_537] {
+        let before = set.site.requests().len();
+        let left = set.script(&format!(
+            "{ACCEPTS} gives \"$VALUE\"; accepts another; head -c {size} /dev/zero > body\n\
+             model same -X POST -H 'Content-Type: text/plain' --data-binary @body; {TOLD}"
+        ));
+        assert!(left.said("same").ends_with(" 401"), "{}", left.ended);
+        assert_eq!(set.site.requests().len() - before, 1, "{}", left.ended);
+    }
+    // Nor where there is another by now: it counts from the next request on.
     let left = set.script(&format!(
-        "{ACCEPTS} gives \"$VALUE\"; accepts another; model same -X POST -H 'Content-Type: application/json' --data '{{}}'; {TOLD}"
+        "{ACCEPTS} gives first; then_gives \"$VALUE\"; accepts \"$VALUE\"; head -c 65537 /dev/zero > body\n\
+         model large -X POST -H 'Content-Type: text/plain' --data-binary @body; model next"
     ));
-    assert!(left.said("same").ends_with(" 401") && set.site.requests().len() == 1, "{}", left.ended);
+    assert!(left.said("large").ends_with(" 401") && left.said("next").ends_with(" 200"), "{}", left.ended);
 }
 
 #[test]

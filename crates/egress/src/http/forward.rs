@@ -9,6 +9,7 @@ use policy::{Provider, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::again::Again;
 use super::answer::Answer;
 use super::filter::Unsearchable;
 use super::head::{BodyLength, Version};
@@ -22,6 +23,7 @@ use super::stream::AgentReader;
 use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
 use super::version2;
+use crate::credentials::Held;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, inject_again, is_asking, tells_who_asks};
@@ -34,6 +36,8 @@ pub(super) struct Terms {
     pub(super) most: Option<usize>,
     /// How long all of it may take.
     pub(super) within: Option<Duration>,
+    /// Whether its body holds a credential, and is not to be sent again beside another.
+    pub(super) filled: bool,
 }
 
 impl Terms {
@@ -65,10 +69,14 @@ pub(super) async fn forward(
     let kept = if repeatable { Kept::Allowed } else { Kept::Not };
     // Those who speak HTTP/2 may need it all the way: gRPC does.
     let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
-    // A body that is still whole can be sent again.
-    let again = body.again();
+    let again = match body.again() {
+        _ if terms.filled => Again::gone(),
+        Some(whole) => Again::whole(whole),
+        // Without a credential no other is tried.
+        None if exchange.held().is_none() => Again::gone(),
+        None => Again::coming(head.body),
+    };
     let (mut renewed, mut unread) = (false, false);
-    let mut fresh = exchange.held().is_none() || again.is_none();
     loop {
         let send = upstream::send(gate, &mut exchange, &sending, head.body, offer, kept);
         let sent = match by(until, send).await {
@@ -82,8 +90,9 @@ pub(super) async fn forward(
         let job = Job {
             sending: &sending,
             length: head.body,
-            refresh: !fresh,
-            repeat: again.is_some() && !unread,
+            again: &again,
+            refresh: !renewed,
+            repeat: !unread,
             most: terms.most,
             until,
             late,
@@ -94,7 +103,7 @@ pub(super) async fn forward(
                 match held.filter(|_| status == UNAUTHORIZED) {
                     Some(held) if renewed => gate.credentials().report_refused(held.provider()).await,
                     // Its body has gone by: what is new counts from the next request on.
-                    Some(held) if again.is_none() => gate.credentials().renew(&held).await,
+                    Some(held) if !again.is_at_hand() => gate.credentials().renew(&held).await,
                     _ => {}
                 }
                 return Ok(after);
@@ -103,18 +112,19 @@ pub(super) async fn forward(
                 (answer, exchange) = *back;
                 gate.pool().forget(&exchange, sending.scheme);
                 unread = true;
-                body = Incoming::Whole(again.clone().flatten());
-                continue;
             }
-            Relayed::Refused(back) => (answer, exchange) = *back,
+            // Refused with 401, and there is another credential by now: once more.
+            Relayed::Refused(back) => {
+                let new;
+                (answer, exchange, new) = *back;
+                renewed = true;
+                if let Some(anew) = inject_again(&mut exchange, new, target) {
+                    sending = anew;
+                }
+            }
         }
-        // Refused with 401, and there is another credential by now: once more.
-        fresh = true;
-        renewed = true;
-        if let Some(new) = inject_again(&mut exchange, gate, target).await {
-            sending = new;
-        }
-        body = Incoming::Whole(again.clone().flatten());
+        sending.fields.remove("expect"); // it has been met: the body is at hand
+        body = Incoming::Whole(again.body());
     }
 }
 
@@ -123,6 +133,8 @@ pub(super) async fn forward(
 struct Job<'a> {
     sending: &'a Sending,
     length: BodyLength,
+    /// Its body, as far as it can be sent again.
+    again: &'a Again,
     /// Whether a 401 may be answered by trying another credential.
     refresh: bool,
     /// Whether it may be made again where it comes back unread.
@@ -138,8 +150,8 @@ enum Relayed<'a> {
         after: After,
         status: u16,
     },
-    /// The upstream refused the credential, and nothing has been answered yet.
-    Refused(Box<(Answer<'a>, Exchange<Ready>)>),
+    /// The upstream refused the credential, nothing has been answered yet, and there is this one.
+    Refused(Box<(Answer<'a>, Exchange<Ready>, Rc<Held>)>),
     /// The upstream gave the request back unread, and nothing has been answered yet.
     Unread(Box<(Answer<'a>, Exchange<Ready>)>),
 }
@@ -163,6 +175,7 @@ async fn relay<'a>(
         // An answer to a request that held no credential can hardly hold one: it is not refused for its packing.
         unsearchable: if bound { gate.unsearchable() } else { Unsearchable::Note },
         bound,
+        again: job.again,
         refresh: held.as_deref().filter(|_| job.refresh).map(|held| (&**gate, held)),
         most: job.most,
         until: job.until,
@@ -187,7 +200,7 @@ async fn relay<'a>(
     };
     let (mut whole, mut broken) = (false, None);
     let mut outcome = {
-        let pump = pump(&mut body, &mut outgoing, provider.as_deref(), &flow.sent);
+        let pump = pump(&mut body, &mut outgoing, provider.as_deref(), job.again, &flow.sent);
         let coming = respond(coming, handling, answer, &flow.received);
         tokio::pin!(pump, coming);
         loop {
@@ -231,7 +244,7 @@ async fn settle<'a>(
     outcome: io::Result<Responded<'a>>,
 ) -> io::Result<Relayed<'a>> {
     match outcome {
-        Ok(Responded::Refused(answer)) => Ok(Relayed::Refused(Box::new((answer, exchange)))),
+        Ok(Responded::Refused(answer, new)) => Ok(Relayed::Refused(Box::new((answer, exchange, new)))),
         Ok(Responded::Answered { status, after, note, .. }) => {
             exchange.record().status(status);
             if let Some(note) = note {
@@ -240,7 +253,7 @@ async fn settle<'a>(
             Ok(Relayed::Answered { after, status })
         }
         Ok(Responded::Failed(answer, Failure::Broken(error)))
-            if job.repeat && version2::is_unprocessed(&error) =>
+            if job.repeat && job.again.is_at_hand() && version2::is_unprocessed(&error) =>
         {
             Ok(Relayed::Unread(Box::new((answer, exchange))))
         }
@@ -294,11 +307,13 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
     provider: Option<&Provider>,
+    again: &Again,
     count: &Cell<u64>,
 ) -> Result<(), Stopped> {
     let mut last = bytes::Bytes::new();
     while let Some(piece) = outgoing.next_of(body).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)? {
         count.set(count.get() + piece.len() as u64);
+        again.piece(&piece);
         if body.is_ending() {
             body.next().await.map_err(Stopped::Body)?;
             last = piece;
@@ -311,5 +326,10 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
+    if trailers.is_empty() {
+        again.has_come();
+    } else {
+        again.let_go(); // they could not be sent with it
+    }
     outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)
 }

@@ -6,6 +6,7 @@
 //!       └────────── answer ◄── filter: unpack, scrub ◄─────────┘
 //! ```
 
+mod again;
 mod answer;
 mod capability;
 mod chunk;

@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use credential::Needles;
 use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
+use super::again::Again;
 use super::answer::Answer;
 use super::early::Early;
 use super::filter::{Filter, Unsearchable, is_packed};
@@ -36,7 +38,9 @@ pub(super) struct Handling<'a> {
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
     pub(super) bound: bool,
-    /// The credential that a 401 refuses, where the request can be made again with another.
+    /// The request's body, as far as it can be sent again.
+    pub(super) again: &'a Again,
+    /// The credential that a 401 refuses, where another may be tried.
     pub(super) refresh: Option<(&'a Gate, &'a Held)>,
     /// How much of the body is given back.
     pub(super) most: Option<usize>,
@@ -58,8 +62,8 @@ pub(super) enum Responded<'a> {
         /// What the record is to say about it.
         note: Option<String>,
     },
-    /// The upstream refused the credential.
-    Refused(Answer<'a>),
+    /// The upstream refused the credential, and there is this one by now.
+    Refused(Answer<'a>, Rc<Held>),
     /// Nothing has been answered yet, and nothing of the upstream's will be.
     Failed(Answer<'a>, Failure),
 }
@@ -98,13 +102,12 @@ pub(super) async fn respond<'a>(
         }
     };
     account.iter_mut().for_each(|account| account.begin(head.status, head.fields.text("content-type")));
-    if head.status == UNAUTHORIZED
-        && let Some((gate, held)) = handling.refresh
-    {
-        match gate.credentials().fetch(held.provider()).await {
-            Ok(new) if !new.is_same_as(held) => return Ok(Responded::Refused(answer)),
+    match handling.refresh.filter(|_| head.status == UNAUTHORIZED && handling.again.is_at_hand()) {
+        Some((gate, held)) => match gate.credentials().fetch(held.provider()).await {
+            Ok(new) if !new.is_same_as(held) => return Ok(Responded::Refused(answer, new)),
             _ => gate.credentials().report_refused(held.provider()).await,
-        }
+        },
+        None => handling.again.let_go(),
     }
     let (status, mut note) = (head.status, None);
     let framed = length != ResponseBody::ToEnd;

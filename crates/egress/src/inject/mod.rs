@@ -50,14 +50,13 @@ pub(crate) fn is_asking(provider: &Provider, method: &Method, target: &Target) -
 /// How the paths of model APIs end that take a POST and ask no model for anything, so that their answers tell no use.
 const SILENT: [&str; 4] = ["/count_tokens", "/input_tokens", "/files", "/cancel"];
 
-/// Makes a request anew with the credential as it is now.
-pub(crate) async fn inject_again(
+/// Makes a request anew with another credential of its provider's.
+pub(crate) fn inject_again(
     exchange: &mut Exchange<Ready>,
-    gate: &Gate,
+    new: Rc<Held>,
     target: &Target,
 ) -> Option<Sending> {
     let provider = exchange.grant().provider()?.clone();
-    let new = gate.credentials().of(provider.id()).await.ok()?;
     let draft = exchange.draft()?;
     let mut sending = draft.sending.clone();
     put(&mut sending, &provider, target, &new, draft.redeemable).ok()?;

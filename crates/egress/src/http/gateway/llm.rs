@@ -94,7 +94,7 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answe
     let mut sending = Sending::new(method, &target, fields);
     match inject(pinned, gate, &target, &mut sending, Form::Placeholders).await {
         Ok(exchange) => {
-            let terms = Terms { most: None, within: Some(WITHIN) };
+            let terms = Terms { within: Some(WITHIN), ..Terms::default() };
             forward(gate, exchange, &target, sending, request, answer, terms).await
         }
         Err(denial) => deny(gate, &request, answer, &denial, &text).await,

@@ -82,7 +82,7 @@ pub(super) async fn proxy(
         Ok(exchange) => exchange,
         Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
     };
-    let terms = Terms { most: Some(ask.most), within: Some(OUTBOUND) };
+    let mut terms = Terms { most: Some(ask.most), within: Some(OUTBOUND), filled: false };
     if !ask.substitute_body || request.head.body == BodyLength::None {
         return forward(gate, exchange, &target, sending, request, answer, terms).await;
     }
@@ -96,6 +96,7 @@ pub(super) async fn proxy(
             return answer.reply(refused, After::Close).await;
         }
     };
+    terms.filled = is_template(&written);
     let filled = match filled(&exchange, &sending, written) {
         Ok(filled) => filled,
         Err(denial) => {
