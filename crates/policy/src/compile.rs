@@ -12,7 +12,7 @@ use crate::rules::Policy;
 use crate::spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 use crate::written::RunConfig;
-use crate::{expose, settle};
+use crate::{expose, search, settle};
 
 impl Layers {
     /// Merges and compiles all layers.
@@ -57,6 +57,7 @@ impl Layers {
             hold_to_managed(layer, &mut spec)?;
         }
         clamp_timeout(self.ceiling()?, &mut spec);
+        search::settle(&self.0, &mut spec)?;
         settle::companions(&mut spec)?;
         expose::settle(&self.0, &mut spec)?;
         settle::inbound(&spec)?;

@@ -16,7 +16,6 @@ use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::target::{Port, Scheme};
-use crate::written::EgressDefault;
 
 /// Leave to go on. It names the host that was granted and how its addresses are judged.
 #[derive(Clone, Debug)]
@@ -231,7 +230,8 @@ impl Policy {
                 Fit::None => {}
             }
         }
-        if self.default == EgressDefault::OpenInternet {
+        let unasked = self.unasked(&asked.host);
+        if self.is_open() && unasked.is_none() {
             let carriage = match asked.view {
                 View::Request { .. } => Carriage::Request,
                 View::Tls => Carriage::Tls,
@@ -242,7 +242,7 @@ impl Policy {
         }
         match opened {
             Some(rule) => Ok(self.grant(asked, rule, Carriage::Opened, None)),
-            None => Err(nearest.unwrap_or_else(|| not_allowed(asked))),
+            None => Err(nearest.or(unasked).unwrap_or_else(|| not_allowed(asked))),
         }
     }
 
@@ -334,10 +334,10 @@ impl Policy {
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
         match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {
             Some(rule) => Ok(rule.name.clone()),
-            None if self.default == EgressDefault::OpenInternet => {
-                Ok(RuleName::new("egress.default = \"open-internet\""))
-            }
-            None => Err(not_allowed(&asked)),
+            None => match self.unasked(&asked.host) {
+                None if self.is_open() => Ok(RuleName::new("egress.default = \"open-internet\"")),
+                unasked => Err(unasked.unwrap_or_else(|| not_allowed(&asked))),
+            },
         }
     }
 }

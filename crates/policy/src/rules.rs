@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use crate::beside::Beside;
+use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::HostPattern;
 use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy, Way};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, DenyRule, RuleName};
+use crate::search::Unasked;
 use crate::target::Port;
 use crate::written::{EgressDefault, Scrub};
 
@@ -26,6 +28,8 @@ pub struct Policy {
     pub(crate) proxies: Proxies,
     /// The companions that are within reach.
     pub(crate) companions: Vec<Beside>,
+    /// Where the open internet ends, until it is asked for by name.
+    pub(crate) unasked: Vec<Unasked>,
 }
 
 impl Default for Policy {
@@ -41,6 +45,7 @@ impl Default for Policy {
             scrub: Scrub::Strict,
             proxies: Proxies::default(),
             companions: Vec::new(),
+            unasked: Vec::new(),
         }
     }
 }
@@ -67,6 +72,12 @@ impl Policy {
     /// The providers of the run.
     pub fn providers(&self) -> impl Iterator<Item = &Arc<Provider>> {
         self.providers.iter()
+    }
+
+    /// The web search at a host that is open, but for not having been asked for.
+    pub(crate) fn unasked(&self, host: &Host) -> Option<Denial> {
+        let search = self.unasked.iter().find(|search| search.host.matches(host))?;
+        self.is_open().then(|| search.denial(host))
     }
 
     /// The provider whose credential is good somewhere at this host and port.
@@ -107,8 +118,10 @@ impl Policy {
     /// What becomes of all that no rule speaks of, as its effect and what it covers.
     #[must_use]
     pub fn rest(&self) -> (&'static str, &'static str) {
-        if self.is_open() {
+        if self.is_open() && self.unasked.is_empty() {
             ("allow", "everything else at public addresses")
+        } else if self.is_open() {
+            ("allow", "everything else at public addresses, but for web searches that were not asked for")
         } else {
             ("deny", "everything else")
         }

@@ -1,29 +1,49 @@
 //! `web_search`: a run that asks may search the web, by one of the built-in providers for it. Which one is told by the credentials that
-//! are stored, so that one policy serves whoever has any of them. A run that does not ask reaches none. S4.42, S4.43, S4.63.
+//! are stored, so that one policy serves whoever has any of them. A run that does not ask reaches none, not even where every host is open,
+//! and one that must not holds none. S4.42, S4.43, S4.63.
 
+use std::sync::Arc;
+
+use crate::at::At;
+use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
-use crate::layer::Layers;
+use crate::hostname::Host;
+use crate::layer::{Layer, Layers};
 use crate::origin::Origin;
-use crate::preset::web_searches;
+use crate::pattern::{HostPattern, Width};
+use crate::preset::{self, web_searches};
+use crate::provider::Provider;
+use crate::rule::{DenyRule, RuleName};
+use crate::rules::Policy;
+use crate::spec::RunSpec;
+use crate::written::{DenyConfig, RunConfig};
+
+/// A host of a web search that a run did not ask for: the open internet ends there.
+#[derive(Clone, Debug)]
+pub(crate) struct Unasked {
+    provider: Arc<str>,
+    pub(crate) host: HostPattern,
+}
+
+impl Unasked {
+    /// What one is told who goes there without having asked.
+    pub(crate) fn denial(&self, host: &Host) -> Denial {
+        let reason = format!("{host} searches the web, which a run asks for by name");
+        Denial::new(Guard::HostNotAllowed, reason)
+            .with_hint(format!("lockgate run --provider {}", self.provider))
+    }
+}
 
 impl Layers {
     /// Whether the last layer that speaks of web search asks for it, and no layer names a provider of it: which it is, is for
     /// [`choose_search`](Self::choose_search) to say then.
     ///
     /// # Errors
-    /// When a layer asks for what a managed policy forbids.
+    /// When the embedded table is malformed, which its test rules out.
     pub fn want_a_search(&self) -> Result<bool, ConfigError> {
-        let last = self.0.iter().rev().find(|layer| layer.config.web_search.is_some());
-        let Some(asks) = last.filter(|layer| layer.config.web_search == Some(true)) else { return Ok(false) };
-        let forbids = self.0.iter().find(|layer| {
-            matches!(layer.origin, Origin::Managed(_)) && layer.config.web_search == Some(false)
-        });
-        if let Some(managed) = forbids {
-            let problem = format!("{} does not let a command search the web", managed.origin);
-            return Err(ConfigError::new(&asks.origin.to_string(), "web_search", problem));
-        }
+        let last = self.0.iter().rev().find_map(|layer| layer.config.web_search);
         let all = web_searches()?;
-        Ok(!self.0.iter().flat_map(|layer| &layer.config.providers).any(|name| all.contains(name)))
+        Ok(last == Some(true) && self.0.iter().all(|layer| named(&layer.config, &all).is_none()))
     }
 
     /// Names the provider of the web search that is wanted, in the layer that asks for it: the first whose credential is stored, or where
@@ -42,9 +62,114 @@ impl Layers {
     }
 }
 
+/// Once every layer has spoken: what is forbidden is denied, and what nobody asked for is no part of the open internet.
+pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let all = web_searches()?;
+    refuse_both(layers, &all)?;
+    match shut_by(layers, &all)? {
+        Some(origin) => shut(&origin.to_string(), &all, spec),
+        None => {
+            leave_out(&all, &mut spec.policy)?;
+            spec.companions.iter_mut().try_for_each(|companion| leave_out(&all, &mut companion.policy))
+        }
+    }
+}
+
+/// Who asks for none and names one has not said what is wanted.
+fn refuse_both(layers: &[Layer], all: &[String]) -> Result<(), ConfigError> {
+    for Layer { origin, config } in layers {
+        if let (Some(false), Some((field, name))) = (config.web_search, named(config, all)) {
+            let problem = format!("`{name}` searches the web, and `web_search = false` stands beside it");
+            return Err(
+                ConfigError::new(&origin.to_string(), field, problem).with_hint("leave one of them out")
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The layer whose `false` is in force: that of a managed policy always, and else of the last layer that speaks of it or names one.
+///
+/// # Errors
+/// When a layer asks for what a managed policy forbids.
+fn shut_by<'a>(layers: &'a [Layer], all: &[String]) -> Result<Option<&'a Origin>, ConfigError> {
+    let forbids =
+        |layer: &&Layer| matches!(layer.origin, Origin::Managed(_)) && layer.config.web_search == Some(false);
+    let last = layers.iter().rev().find(|layer| layer.config.web_search.is_some());
+    let Some(managed) = layers.iter().find(forbids) else {
+        let speaks =
+            |layer: &&Layer| layer.config.web_search.is_some() || named(&layer.config, all).is_some();
+        let last = layers.iter().rev().find(speaks);
+        return Ok(last.filter(|layer| layer.config.web_search == Some(false)).map(|layer| &layer.origin));
+    };
+    let refuse = |origin: &Origin, field, what: String| {
+        let problem = format!("{} does not let a command search the web{what}", managed.origin);
+        Err(ConfigError::new(&origin.to_string(), field, problem))
+    };
+    for Layer { origin, config } in layers {
+        if let Some((field, name)) = named(config, all) {
+            return refuse(origin, field, format!(", which is what `{name}` is for"));
+        }
+    }
+    match last.filter(|layer| layer.config.web_search == Some(true)) {
+        Some(asks) => refuse(&asks.origin, "web_search".into(), String::new()),
+        None => Ok(Some(&managed.origin)),
+    }
+}
+
+/// The first provider of a web search that a layer names, and where.
+fn named<'a>(config: &'a RunConfig, all: &[String]) -> Option<(String, &'a str)> {
+    let is_one = |name: &String| all.contains(name);
+    let shipped = config.providers.iter().enumerate().find(|(_, name)| is_one(name));
+    let own = config.provider.iter().enumerate().find(|(_, own)| is_one(&own.id));
+    let shipped = shipped.map(|(at, name)| (format!("providers[{at}]"), name.as_str()));
+    shipped.or_else(|| own.map(|(at, own)| (format!("provider[{at}].id"), own.id.as_str())))
+}
+
+/// Takes away those that a layer before has named, and denies their hosts to whoever opens them otherwise.
+fn shut(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigError> {
+    let is_one = |provider: &Arc<Provider>| all.iter().any(|name| name == provider.id().as_str());
+    for provider in spec.policy.providers.extract_if(.., |provider| is_one(provider)) {
+        spec.notices.push(format!("`{}` is left out: {by} says `web_search = false`", provider.id()));
+    }
+    let own = spec.companions.iter_mut().map(|companion| &mut companion.policy);
+    for policy in std::iter::once(&mut spec.policy).chain(own) {
+        for Unasked { host, .. } in searches(all)? {
+            let at = At { origin: by, field: "web_search", width: Width::Closing };
+            let reason = format!("{by} does not let a command search the web");
+            let written =
+                DenyConfig { host: Some(host.to_string()), reason: Some(reason), ..DenyConfig::default() };
+            let rule = DenyRule::compile(&at, &written, RuleName::new(format!("web_search in {by}")))?;
+            Arc::make_mut(&mut policy.deny).push(rule);
+        }
+    }
+    Ok(())
+}
+
+fn leave_out(all: &[String], policy: &mut Policy) -> Result<(), ConfigError> {
+    let is_asked = |name: &str| policy.providers.iter().any(|provider| provider.id().as_str() == name);
+    policy.unasked = searches(all)?.into_iter().filter(|search| !is_asked(&search.provider)).collect();
+    Ok(())
+}
+
+/// Every host of every provider of a web search.
+fn searches(all: &[String]) -> Result<Vec<Unasked>, ConfigError> {
+    let mut hosts = Vec::new();
+    for name in all {
+        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        let provider = Provider::compile(&at, &preset::provider(name, "provider", name)?)?;
+        let row = |host: &HostPattern| Unasked { provider: name.as_str().into(), host: host.clone() };
+        hosts.extend(provider.rules.iter().map(|rule| row(&rule.reach.host)));
+    }
+    Ok(hosts)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::{Asked, Plane, View};
+    use crate::hostname::Hostname;
+    use crate::target::Scheme;
 
     const ASKED: &str = "web_search = true";
     const NOT: &str = "web_search = false";
@@ -90,9 +215,54 @@ mod tests {
 
     #[test]
     fn a_managed_policy_has_the_last_word_against_it() {
-        let refused = layers(NOT, &[ASKED]).want_a_search().unwrap_err();
+        let refused = layers(NOT, &[ASKED]).compile().unwrap_err();
         assert_eq!(refused.problem, "managed.toml does not let a command search the web");
         assert!(layers(ASKED, &[]).want_a_search().unwrap());
         assert!(!layers(ASKED, &[NOT]).want_a_search().unwrap());
+    }
+
+    #[test]
+    fn who_names_one_that_is_forbidden_is_refused_by_its_name() {
+        let exa = "provider = [{ id = \"exa\", authorized_uris = [\"https://example.com/*\"] }]";
+        for (managed, file, field) in [
+            (NOT, "providers = [\"github\", \"tavily\"]", "file: providers[1]: "),
+            (NOT, exa, "file: provider[0].id: "),
+            ("web_search = false\nproviders = [\"brave\"]", "", "managed.toml: providers[0]: "),
+            ("", "web_search = false\nproviders = [\"brave\"]", "file: providers[0]: "),
+        ] {
+            let refused = layers(managed, &[file]).compile().unwrap_err().to_string();
+            let name = ["tavily", "exa", "brave"].into_iter().find(|name| refused.contains(name));
+            assert!(refused.starts_with(field) && name.is_some(), "{managed}, {file}: {refused}");
+        }
+        assert_eq!(chosen(&["providers = [\"brave\"]", NOT], &[]), [""; 0], "the last one is heard");
+        assert_eq!(chosen(&[NOT, "providers = [\"brave\"]"], &[]), ["brave"], "who names one asks");
+    }
+
+    #[test]
+    fn where_every_host_is_open_a_search_is_still_asked_for() {
+        let denied = |managed: &str, texts: &[&str], host: &str| {
+            let policy = layers(managed, texts).compile().unwrap().policy;
+            let asked = |host: &str| {
+                let host = Host::Name(Hostname::parse(host).unwrap());
+                Asked::connection(Plane::Forward, host, Scheme::Https.default_port(), View::Tls)
+            };
+            assert!(policy.decide(&asked("example.com")).is_ok());
+            let name = policy.decide_name(&Hostname::parse(host).unwrap());
+            let denial = policy.decide(&asked(host)).err();
+            assert_eq!(name.err(), denial, "by its name as by its connection");
+            denial.map(|it| (it.guard, it.hint.unwrap_or_default()))
+        };
+        let open = "egress.default = \"open-internet\"";
+        let hint = |name: &str| Some((Guard::HostNotAllowed, format!("lockgate run --provider {name}")));
+        assert_eq!(denied("", &[open], "api.tavily.com"), hint("tavily"));
+        assert_eq!(denied(open, &[open], "api.exa.ai"), hint("exa"));
+        assert_eq!(denied("", &[open, "providers = [\"exa\"]"], "api.exa.ai"), None);
+        assert_eq!(denied(open, &["providers = [\"exa\"]", open], "api.exa.ai"), None);
+        assert_eq!(denied("", &[open, "providers = [\"exa\"]"], "api.tavily.com"), hint("tavily"));
+        let named = "egress.allow = [{ host = \"api.tavily.com\" }]";
+        assert_eq!(denied("", &[open, named], "api.tavily.com"), None);
+        let shut = Some((Guard::DenyRule, String::new()));
+        assert_eq!(denied(NOT, &[open, named], "api.tavily.com"), shut);
+        assert_eq!(denied("", &[open, named, NOT], "api.tavily.com"), shut);
     }
 }

@@ -122,6 +122,10 @@ fn every_host_is_open_where_that_is_asked_for() {
     for name in ["evil.example", "www.example.org"] {
         assert!(is_open(&policy, name), "{name}");
     }
+    // S4.43: but those that are asked for by name.
+    for search in SEARCHES {
+        assert!(!is_open(&policy, &host_of(search)), "{search}");
+    }
     assert!(!is_open(&of_presets(&[]), "www.example.org"), "the control: nothing is open without");
 }
 

@@ -84,6 +84,32 @@ fn a_run_that_does_not_ask_reaches_none_and_holds_no_key() {
 }
 
 #[test]
+fn where_every_host_is_open_none_is_reached_that_was_not_asked_for() {
+    let Some((site, keys)) = site() else { return };
+    let ended = run(&site, &keys, &["--preset", "open-internet"]);
+    ended.says("other=200");
+    for (provider, _, host, _) in SEARCHES {
+        assert!(ended.stdout.lines().any(|line| line == format!("{provider}=000")), "{provider}: {ended}");
+        assert!(!site.visits().iter().any(|it| it.text("host") == host), "{host} was reached: {ended}");
+    }
+    let hint = "lockgate run --provider tavily";
+    assert!(ended.stderr.contains(hint), "{hint}: {ended}");
+    // The control: the same host is open to who asks.
+    let ended = run(&site, &keys, &["--preset", "open-internet", "--provider", "tavily"]);
+    for said in ["tavily=200", "exa=000"] {
+        assert!(ended.stdout.lines().any(|line| line == said), "{said}: {ended}");
+    }
+}
+
+#[test]
+fn who_forbids_it_is_not_passed_by() {
+    let Some((site, keys)) = site() else { return };
+    let forbids = site.file("none.toml", "web_search = false\nproviders = [\"tavily\"]\n");
+    let ended = run(&site, &keys, &["--policy", &forbids.to_string_lossy()]);
+    assert!(ended.code == 2 && ended.stderr.contains("`tavily` searches the web"), "{ended}");
+}
+
+#[test]
 fn one_that_is_asked_for_opens_no_other() {
     // The control: the same run reaches the one it names, with its key, and by the placeholder alone.
     let Some((site, keys)) = site() else { return };
