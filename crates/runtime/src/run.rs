@@ -181,7 +181,9 @@ fn provide(
     }
     let organisation = spec.organisation.as_ref();
     let sources = Sources::prepare(caller, state, organisation)?;
-    purse.generation = Some(Vault::generation_file(&state.vault(organisation))?);
+    let vault = state.vault(organisation);
+    purse.generation = Some(Vault::generation_file(&vault)?);
+    purse.vault = Some(vault);
     purse.organisation = organisation.cloned();
     Ok((purse, Desk { sources: Some(sources), history }, additions))
 }

@@ -66,6 +66,8 @@ impl Errand {
 pub(crate) struct Purse {
     pub(crate) platform: Option<(OwnedFd, Secret)>,
     pub(crate) generation: Option<File>,
+    /// The folder of that file, for whoever waits for it to change.
+    pub(crate) vault: Option<PathBuf>,
     pub(crate) placeholders: Vec<(Placeholder, ProviderId)>,
     /// What the command is given by value.
     pub(crate) exposed: Vec<(ProviderId, Secret)>,

@@ -81,6 +81,7 @@ pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
 pub use sys::memory::{Watched, give_back as give_memory_back};
+pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
 pub use sys::process::Exit;

@@ -14,7 +14,7 @@ use egress::{Entrance, Files};
 use policy::{Hostname, Layers, ProviderId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Channel, Frames, RunNetwork, Sidecar, frame};
+use sandbox::{Channel, Frames, RunNetwork, Sidecar, Writes, frame};
 use zeroize::Zeroizing;
 
 use super::porter::{Porter, PortsHere};
@@ -24,7 +24,7 @@ use crate::sidecar::{self, Errand};
 
 /// The largest bundle of certification authorities that is sent.
 const LARGEST_BUNDLE: u64 = 512 << 10;
-/// How often it is looked whether a credential changed, in seconds.
+/// How often it is looked whether all goes on, in seconds: also whether a credential changed, where nobody tells.
 const LOOK: i64 = 1;
 
 /// What a carrier is given: what a sidecar would be, and what its policy is compiled from.
@@ -51,6 +51,8 @@ fn live(carried: &Carried) -> Result<(), Error> {
     let errand = &carried.errand;
     let bundle = read_bundle(errand.bundle.as_deref());
     let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
+    // Before it is shut in. Where the kernel tells of no writes, it is looked at now and then.
+    let writes = errand.purse.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
     let porter = carried.ports_here.as_ref().map(|ports| ports.start(errand.identity)).transpose()?;
     sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the carrier in"))?;
     let line = sandbox::receive_line(errand.link.as_fd()).map_err(plumbing("receive the line"))?;
@@ -65,6 +67,7 @@ fn live(carried: &Carried) -> Result<(), Error> {
         frames: Frames::default(),
         platform: errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()),
         generation: errand.purse.generation.as_ref(),
+        writes,
         porter: porter.as_ref(),
         told_generation: [0; 8],
         is_over: false,
@@ -125,6 +128,8 @@ struct Carrier<'a> {
     frames: Frames,
     platform: Option<BorrowedFd<'a>>,
     generation: Option<&'a File>,
+    /// What wakes this side when that may have changed.
+    writes: Option<Writes>,
     porter: Option<&'a Porter>,
     told_generation: [u8; 8],
     is_over: bool,
@@ -141,6 +146,8 @@ impl Carrier<'_> {
                 fds.push(PollFd::from_borrowed_fd(link, PollFlags::IN));
                 fds.extend(self.platform.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             }
+            // It only wakes: what it tells of is looked at each time.
+            fds.extend(self.writes.iter().map(|writes| PollFd::new(writes, PollFlags::IN)));
             if self.porter.is_some_and(|porter| porter.is_gone()) {
                 return Err(io::Error::other("the porter is gone"));
             }
@@ -225,6 +232,10 @@ impl Carrier<'_> {
 
     /// Tells that a credential was set anew or taken away, so that it counts from the next request on.
     fn pass_generation(&mut self) -> io::Result<()> {
+        // Before it is looked: what is written from here on wakes again.
+        if let Some(writes) = &self.writes {
+            writes.forget();
+        }
         let Some(file) = self.generation else { return Ok(()) };
         let mut now = [0; 8];
         if file.read_at(&mut now, 0).is_ok_and(|read| read == now.len()) && now != self.told_generation {
@@ -256,4 +267,88 @@ pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use policy::{Policy, RunId, Spending};
+
+    use super::*;
+    use crate::sidecar::Purse;
+
+    /// The next generation that is said on a line.
+    fn generation(line: &mut UnixStream, frames: &mut Frames) -> Vec<u8> {
+        loop {
+            while let Some((channel, payload)) = frames.next_frame().unwrap() {
+                if channel == Channel::Generation {
+                    return payload.to_vec();
+                }
+            }
+            let mut buffer = [0; CHUNK];
+            let length = line.read(&mut buffer).unwrap();
+            assert!(length > 0, "the line ended");
+            frames.feed(&buffer[..length]);
+        }
+    }
+
+    #[test]
+    fn a_credential_that_changed_is_told_at_once() {
+        let vault = tempfile::tempdir().unwrap();
+        let file = vault.path().join("generation");
+        std::fs::write(&file, [1; 8]).unwrap();
+        let ((link, run), (notices, _person)) =
+            (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
+        let errand = Errand {
+            run: RunId::from_random([7; _]),
+            policy: Policy::default(),
+            spending: Spending::default(),
+            identity: sandbox::Identity::beside_of(1),
+            bundle: None,
+            other_bundle: None,
+            names: egress::NameRange::default(),
+            audit: tempfile::tempfile().unwrap(),
+            audit_path: None,
+            key: Secret::new(Vec::new()),
+            link,
+            notices,
+            purse: Purse::default(),
+            peers: None,
+            companions: Vec::new(),
+            inbound: None,
+            chains: Vec::new(),
+            machine: Vec::new(),
+        };
+        let (mut theirs, line) = UnixStream::pair().unwrap();
+        let read = File::open(&file).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let carrier = Carrier {
+                    errand: &errand,
+                    line,
+                    frames: Frames::default(),
+                    platform: None,
+                    generation: Some(&read),
+                    writes: Some(Writes::within(vault.path()).unwrap()),
+                    porter: None,
+                    told_generation: [0; 8],
+                    is_over: false,
+                };
+                carrier.run().unwrap();
+            });
+            theirs.write_all(&frame(Channel::Alive, &[])).unwrap();
+            let mut frames = Frames::default();
+            assert_eq!(generation(&mut theirs, &mut frames), [1; 8], "as it was found");
+            for now in 2..5 {
+                let written = Instant::now();
+                File::options().write(true).open(&file).unwrap().write_all_at(&[now; 8], 0).unwrap();
+                assert_eq!(generation(&mut theirs, &mut frames), [now; 8]);
+                let late = written.elapsed();
+                assert!(late < Duration::from_millis(600), "told after {late:?}");
+            }
+            theirs.shutdown(std::net::Shutdown::Both).unwrap();
+            drop(run);
+        });
+    }
 }

@@ -174,6 +174,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     let purse = Purse {
         platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
         generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
+        vault: None,
         placeholders,
         exposed: exposed.ok_or_else(|| bad("a provider has no name"))?,
         organisation: spec.organisation,
