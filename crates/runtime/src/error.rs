@@ -183,7 +183,7 @@ pub enum Error {
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
     /// The sandbox ended before its command did.
-    #[error("keep the sandbox: its first process was ended from outside, and with it all that ran in it")]
+    #[error("keep the sandbox: its first process was ended by a signal, and with it all that ran in it")]
     SandboxLost,
     /// Somebody on this machine replaced what was protected.
     #[error("keep `{}` of the workspace protected: it was replaced on this machine while the run went on, so the run was ended", path.display())]

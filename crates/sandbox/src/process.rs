@@ -64,6 +64,7 @@ pub fn start(
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let group_inside = group.as_ref();
     let launch = Launch::of(&plan, command);
+    let orphans = Orphans::adopt().map_err(handshake)?;
     // With control groups of version 2 it is born in its group; with version 1 it moves itself.
     let birthplace = group_inside.and_then(Group::birthplace);
     let init = process::clone(Namespaces::NONE, birthplace, move || {
@@ -80,7 +81,7 @@ pub fn start(
         status
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
-    Ok(Started::of(init, control, group, Ending::HangUp))
+    Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Ending::HangUp) })
 }
 
 fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {
@@ -157,16 +158,49 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
 
 /// Kills every process that descends from this one, generation by generation: a killed one's children come here.
 fn end_descendants() {
+    end_children(|_| true);
+}
+
+fn end_children(is_meant: impl Fn(i32) -> bool) {
     for _ in 0..ROUNDS {
-        let own = rustix::process::getpid().as_raw_nonzero();
-        let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-        let children: Vec<i32> = list.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-        if children.is_empty() {
+        let mut found = children();
+        found.retain(|child| is_meant(*child));
+        if found.is_empty() {
             return;
         }
-        for child in children {
+        for child in found {
             let _ = signal::send(child, SIGKILL);
             let _ = rustix::process::waitpid(Pid::from_raw(child), rustix::process::WaitOptions::empty());
         }
+    }
+}
+
+fn children() -> Vec<i32> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+}
+
+/// What comes to the parent of a supervisor that was killed: the command has the same user, and can do that. Each of the two sees the
+/// other's end, and ends what ran. L02
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    /// Those that were there before the run.
+    others: Vec<i32>,
+}
+
+impl Orphans {
+    /// From now on they come here instead of to the host's init.
+    fn adopt() -> io::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self { others: children() })
+    }
+
+    /// Ends all of them, once the supervisor is gone. What this process started itself is of its own session, in which no process comes
+    /// that left it: setsid(2).
+    pub(crate) fn end(&self) {
+        let session = |pid: Option<Pid>| rustix::process::getsid(pid).ok();
+        let own = session(None);
+        end_children(|child| !self.others.contains(&child) && session(Pid::from_raw(child)) != own);
     }
 }

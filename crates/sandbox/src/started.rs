@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::handshake;
 use crate::launch::Stdio;
 use crate::linux::ahead::Ahead;
+use crate::process::Orphans;
 use crate::run_network::Visit;
 use crate::vigil::Vigil;
 
@@ -88,6 +89,8 @@ pub struct Started {
     /// On which whoever takes away behind the run is handed the run's mark of life, where somebody may.
     pub(crate) mark: Option<OwnedFd>,
     pub(crate) ending: Ending,
+    /// What is left of the run where its init was killed, and the kernel ends nothing with it.
+    pub(crate) orphans: Option<Orphans>,
 }
 
 /// What has become of what a sandbox's init takes away.
@@ -107,7 +110,8 @@ pub(crate) const BEHIND: i32 = 3;
 impl Started {
     /// One with nothing beside its init, the line to it and its group.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
-        Self { init, control, group, vigil: None, wall: None, hand: None.into(), mark: None, ending }
+        let (hand, orphans) = (None.into(), None);
+        Self { init, control, group, vigil: None, wall: None, hand, mark: None, ending, orphans }
     }
 
     /// A descriptor that becomes readable when init says something, or is gone.
@@ -183,6 +187,9 @@ impl Started {
             let _ = self.init.signal(Signal::KILL);
         }
         let ended = self.init.wait();
+        if let (Some(orphans), Ok(Exit::Signal(_))) = (&self.orphans, &ended) {
+            orphans.end();
+        }
         if self.ending == Ending::TakeAway && !matches!(ended, Ok(Exit::Code(_))) {
             // What it asked for last may still be made: whoever takes it away now looks after that.
             std::thread::sleep(UNDER_WAY);

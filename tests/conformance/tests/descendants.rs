@@ -59,3 +59,22 @@ fn descendants_end_with_the_command_line() {
         assert!(gone, "{} outlived a kill -9: {:?}", backend.name(), processes_named(mark.text()));
     }
 }
+
+#[test]
+fn nothing_outlives_who_kills_its_supervisor() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    let probe = bench.probe();
+    let probe = probe.display();
+    // One that hides in a session of its own, and the command itself, which goes on behind the kill.
+    let line = format!(
+        "trap '' HUP TERM; '{probe}' orphan 60 {0} closed; kill -9 $PPID; exec '{probe}' hold 60 {0}",
+        mark.text()
+    );
+    let ended = bench.run(Backend::Process).shell(&line);
+    assert!(ended.code == 125 && ended.stderr.contains("its first process was ended"), "{ended}");
+    assert!(vanishes(mark.text(), Backend::patience(1)), "{:?}", processes_named(mark.text()));
+}
