@@ -30,51 +30,100 @@ pub struct ListenerSet {
     pub mounts: Option<OwnedFd>,
 }
 
+/// What a descriptor of the set is for: one octet of the message that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Transparent = b't',
+    Forward = b'f',
+    Gateway = b'g',
+    GatewaySocket = b's',
+    DnsUdp = b'u',
+    DnsTcp = b'd',
+    Mounts = b'm',
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Transparent,
+        Self::Forward,
+        Self::Gateway,
+        Self::GatewaySocket,
+        Self::DnsUdp,
+        Self::DnsTcp,
+        Self::Mounts,
+    ];
+}
+
+impl From<Kind> for u8 {
+    fn from(kind: Kind) -> Self {
+        kind as Self
+    }
+}
+
+impl TryFrom<u8> for Kind {
+    type Error = io::Error;
+
+    fn try_from(octet: u8) -> io::Result<Self> {
+        let known = Self::ALL.into_iter().find(|kind| u8::from(*kind) == octet);
+        known.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a listener is of no known kind"))
+    }
+}
+
 impl ListenerSet {
     /// Hands the sockets over to the sidecar.
     ///
     /// # Errors
     /// Whatever `sendmsg(2)` gives.
     pub fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let all = [
-            (b't', &self.transparent),
-            (b'f', &self.forward),
-            (b'g', &self.gateway),
-            (b's', &self.gateway_socket),
-            (b'u', &self.dns_udp),
-            (b'd', &self.dns_tcp),
-            (b'm', &self.mounts),
-        ];
-        let present: Vec<_> =
-            all.iter().filter_map(|(kind, fd)| fd.as_ref().map(|fd| (*kind, fd.as_fd()))).collect();
-        let kinds: Vec<u8> = present.iter().map(|(kind, _)| *kind).collect();
-        let fds: Vec<_> = present.into_iter().map(|(_, fd)| fd).collect();
+        let present = Kind::ALL.into_iter().filter_map(|kind| Some((u8::from(kind), self.of(kind)?.as_fd())));
+        let (kinds, fds): (Vec<_>, Vec<_>) = present.unzip();
         descriptor::send(socket, &kinds, &fds)
+    }
+
+    fn of(&self, kind: Kind) -> Option<&OwnedFd> {
+        match kind {
+            Kind::Transparent => self.transparent.as_ref(),
+            Kind::Forward => self.forward.as_ref(),
+            Kind::Gateway => self.gateway.as_ref(),
+            Kind::GatewaySocket => self.gateway_socket.as_ref(),
+            Kind::DnsUdp => self.dns_udp.as_ref(),
+            Kind::DnsTcp => self.dns_tcp.as_ref(),
+            Kind::Mounts => self.mounts.as_ref(),
+        }
+    }
+
+    fn slot(&mut self, kind: Kind) -> &mut Option<OwnedFd> {
+        match kind {
+            Kind::Transparent => &mut self.transparent,
+            Kind::Forward => &mut self.forward,
+            Kind::Gateway => &mut self.gateway,
+            Kind::GatewaySocket => &mut self.gateway_socket,
+            Kind::DnsUdp => &mut self.dns_udp,
+            Kind::DnsTcp => &mut self.dns_tcp,
+            Kind::Mounts => &mut self.mounts,
+        }
     }
 }
 
 /// The sidecar's side: waits for the sockets it is to serve; `None` when nobody will send any.
 ///
 /// # Errors
-/// Whatever `recvmsg(2)` gives.
+/// Whatever `recvmsg(2)` gives, and a message that does not say of each what it is.
 pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSet>> {
     let mut buffer = [0; 16];
     let (kinds, fds) = descriptor::receive(socket, &mut buffer)?;
-    if kinds.is_empty() {
+    if kinds.is_empty() && fds.is_empty() {
         return Ok(None);
+    }
+    if kinds.len() != fds.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "there are not as many listeners as kinds"));
     }
     let mut set = ListenerSet::default();
     for (kind, fd) in kinds.iter().zip(fds) {
-        let slot = match kind {
-            b't' => &mut set.transparent,
-            b'f' => &mut set.forward,
-            b'g' => &mut set.gateway,
-            b's' => &mut set.gateway_socket,
-            b'u' => &mut set.dns_udp,
-            b'm' => &mut set.mounts,
-            _ => &mut set.dns_tcp,
-        };
-        *slot = Some(fd);
+        if set.slot(Kind::try_from(*kind)?).replace(fd).is_some() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a listener was handed over twice"));
+        }
     }
     Ok(Some(set))
 }
@@ -109,4 +158,37 @@ pub(crate) fn receive_signal(socket: BorrowedFd<'_>) -> io::Result<Option<i32>> 
     let mut buffer = [0; 16];
     let (message, _) = descriptor::receive(socket, &mut buffer)?;
     Ok(message.try_into().ok().map(i32::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_listener_arrives_as_what_it_was_sent() {
+        let (ours, theirs) = descriptor::message_pair().unwrap();
+        let pipe = || Some(rustix::pipe::pipe().unwrap().0);
+        let inode = |fd: Option<&OwnedFd>| fd.map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
+        let mut sent = ListenerSet::default();
+        for kind in [Kind::Mounts, Kind::DnsTcp, Kind::Gateway] {
+            *sent.slot(kind) = pipe();
+        }
+        sent.send(ours.as_fd()).unwrap();
+        let come = receive_listeners(theirs.as_fd()).unwrap().unwrap();
+        for kind in Kind::ALL {
+            assert_eq!(inode(come.of(kind)), inode(sent.of(kind)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_or_said_wrongly_is_taken_for_nothing() {
+        for (kinds, count, why) in
+            [("x", 1, "no known kind"), ("tf", 1, "not as many"), ("t", 2, "not as many"), ("tt", 2, "twice")]
+        {
+            let (ours, theirs) = descriptor::message_pair().unwrap();
+            descriptor::send(&ours, kinds.as_bytes(), &vec![ours.as_fd(); count]).unwrap();
+            let refused = receive_listeners(theirs.as_fd()).unwrap_err();
+            assert!(refused.to_string().contains(why), "{kinds}: {refused}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
@@ -37,14 +37,14 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -
 /// Receives one message into `buffer`, and the descriptors it carries. An empty message is the end of the other side.
 ///
 /// # Errors
-/// Whatever `recvmsg(2)` gives.
+/// Whatever `recvmsg(2)` gives, and when descriptors were lost on the way: there were too many, or no room for them here.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut was_reset = false;
-    let length = loop {
+    let (length, flags) = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(message) => break message.bytes,
+            Ok(message) => break (message.bytes, message.flags),
             Err(rustix::io::Errno::INTR) => {}
             // Of a peer that ended with messages unread this is told once; what it had said before is still there.
             Err(rustix::io::Errno::CONNRESET) if !was_reset => was_reset = true,
@@ -56,6 +56,10 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
         if let RecvAncillaryMessage::ScmRights(list) = message {
             descriptors.extend(list);
         }
+    }
+    // Whoever takes them by their order would take one for another.
+    if flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("not all descriptors of a message could be received"));
     }
     Ok((&buffer[..length], descriptors))
 }
@@ -93,4 +97,26 @@ pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
         from = fd.saturating_add(1);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_descriptors_of_a_message_come_or_none() {
+        let (ours, theirs) = message_pair().unwrap();
+        send(&ours, b"whole", &[ours.as_fd(); MOST]).unwrap();
+        let mut buffer = [0; 16];
+        let (message, descriptors) = receive(&theirs, &mut buffer).unwrap();
+        assert_eq!((message, descriptors.len()), (&b"whole"[..], MOST));
+
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let twice = [ours.as_fd(); 2 * MOST];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&twice)));
+        sendmsg(&ours, &[IoSlice::new(b"more")], &mut control, SendFlags::NOSIGNAL).unwrap();
+        let refused = receive(&theirs, &mut buffer).unwrap_err();
+        assert!(refused.to_string().contains("not all descriptors"), "{refused}");
+    }
 }
