@@ -267,6 +267,33 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
 }
 
 #[test]
+fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let serve = "timeout 2 $L sidecar --policy p.toml --forward 127.0.0.1:0";
+    for (table, words) in [
+        ("[[companion]]\nname = \"db\"\nimage = \"redis\"\nports = [6379]", ["companion", "`db`"]),
+        ("[[inbound]]\ncontainer_port = 8000", ["inbound", "8000"]),
+    ] {
+        fs::write(site.workspace().join("p.toml"), table).expect("room");
+        told(&site, serve, 2, &words);
+    }
+    let policy = "timeout = \"1m\"\nbuiltin_tools = [\"git\"]\nproviders = []\n[egress]\n[env.set]\nA = \"1\"\nB = \"2\"\n\
+        [limits]\nmemory = \"1GiB\"\npids = 100\n[[setup]]\ncommand = [\"true\"]\n";
+    fs::write(site.workspace().join("p.toml"), policy).expect("room");
+    let ended = shell(&site, serve);
+    let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("does not hold")).collect();
+    let [told] = told.as_slice() else { panic!("{told:?}: {ended}") };
+    for field in ["timeout", "builtin_tools", "env.set", "limits", "setup"] {
+        assert!(told.matches(field).count() == 1, "{field}: {told}");
+    }
+    // The control: of what it holds nothing is said.
+    fs::write(site.workspace().join("p.toml"), "[egress]\nallow = [{ host = \"example.com\" }]")
+        .expect("room");
+    let ended = shell(&site, serve);
+    assert!(!ended.stderr.contains("does not hold") && ended.stderr.contains("proxy at"), "{ended}");
+}
+
+#[test]
 fn a_value_that_is_none_is_told_and_nothing_is_stored() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let keys = "GITHUB_TOKEN=ok12345678 NOTION_TOKEN=' blank' LINEAR_API_KEY=lin12345";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::RunConfig;
+use policy::{Layers, RunConfig, RunSpec};
 use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -36,21 +36,64 @@ fn refuse_same_files(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow:
     Ok(())
 }
 
+/// What would change its answers, and takes a sandbox of the run's.
+fn refuse_what_takes_a_sandbox(spec: &RunSpec) -> Result<(), anyhow::Error> {
+    let refused = |what: String, hint: &str| Err(Usage::error(what, hint));
+    if let Some(name) = spec.policy.providers().flat_map(|it| it.exposed()).next() {
+        let what = format!(
+            "the policy exposes `{name}`, and a sidecar alone has no sandbox to put a credential into"
+        );
+        return refused(what, "leave `expose` out; --env-file gets the placeholders");
+    }
+    if let Some(companion) = spec.companions.first() {
+        let what = format!(
+            "the policy has companion `{}`, and a sidecar alone starts and reaches none",
+            companion.name
+        );
+        return refused(what, "leave `companion` out, and allow the service's own host and address");
+    }
+    if let Some(inbound) = spec.inbound.first() {
+        let what = format!(
+            "the policy opens port {} to a command (`inbound`), and a sidecar alone has none",
+            inbound.host_port
+        );
+        return refused(what, "leave `inbound` out");
+    }
+    Ok(())
+}
+
+/// Names what a policy file says of a sandbox: whoever brings one holds it, or nobody does.
+fn tell_what_is_not_held(layers: &Layers, file: &str) {
+    const HELD: [&str; 8] =
+        ["presets", "org", "providers", "web_search", "provider", "proxy", "llm", "egress"];
+    let mut others: Vec<String> = Vec::new();
+    for row in layers.origins().into_iter().filter(|row| row.origin == file) {
+        let mut parts = row.field.split('.');
+        let name = match (parts.next(), parts.next()) {
+            (Some("env"), Some("variable")) | (None, _) => continue,
+            (Some("env"), Some(part)) => format!("env.{part}"),
+            (Some(field), _) if HELD.contains(&field) => continue,
+            (Some(field), _) => field.to_owned(),
+        };
+        if !others.contains(&name) {
+            others.push(name);
+        }
+    }
+    if !others.is_empty() {
+        output::tell(&format!("note: the sidecar alone does not hold: {}", others.join(", ")));
+    }
+}
+
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
     let state = StateDirectory::of(&caller)?;
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
+    let named = caller.resolve(&arguments.policy).display().to_string();
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
-    let spec = Settings::load(&request, &caller, &state)?.spec;
-    if let Some(name) = spec.policy.providers().flat_map(|it| it.exposed()).next() {
-        return Err(Usage::error(
-            format!(
-                "the policy exposes `{name}`, and a sidecar alone has no sandbox to put a credential into"
-            ),
-            "leave `expose` out; --env-file gets the placeholders",
-        ));
-    }
+    let Settings { layers, spec, .. } = Settings::load(&request, &caller, &state)?;
+    refuse_what_takes_a_sandbox(&spec)?;
+    tell_what_is_not_held(&layers, &named);
     let audit = match &arguments.audit {
         Some(path) => {
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| {

@@ -1,6 +1,6 @@
 //! The steps of the `process` backend: next to none, and what it cannot do is refused by name.
 
-use policy::{RunSpec, WorkspaceMode};
+use policy::{Enforcement, RunSpec, WorkspaceMode};
 
 use super::additions::Additions;
 use crate::error::Error;
@@ -23,6 +23,15 @@ pub(super) fn steps(
             what: "backend `process` has the caller's own home: `builtin_tools` need another".into(),
             remedy: Some("use --backend linux".into()),
         });
+    }
+    if spec.disk_asked && spec.limits.enforcement == Enforcement::Required {
+        return Err(Error::Refused {
+            what: "backend `process` has no private directories: `limits.disk` holds nothing there".into(),
+            remedy: Some("use --backend linux; or accept a run without it: --limits best-effort".into()),
+        });
+    }
+    if spec.disk_asked {
+        notices.push("`limits.disk` is not held: backend `process` has no private directories".into());
     }
     if !spec.mounts.is_empty() || !spec.copies.is_empty() || spec.workspace_mode != WorkspaceMode::ReadWrite {
         return Err(Error::Refused {

@@ -169,6 +169,11 @@ fn files_and_caches_enter_before_what_the_policy_shows() {
 fn the_plan_of_process_says_what_it_is_not() {
     let text = planned("backend = \"process\"").unwrap().to_string();
     assert!(text.starts_with("backend process\n") && text.contains("no isolation"), "{text}");
+    let asked = "backend = \"process\"\nlimits.disk = \"1GiB\"";
+    let refused = planned(asked).unwrap_err().to_string();
+    assert!(refused.contains("`limits.disk`"), "{refused}");
+    let text = planned(&format!("{asked}\nlimits.enforce = \"best-effort\"")).unwrap().to_string();
+    assert!(text.contains("`limits.disk` is not held"), "{text}");
 }
 
 #[test]
