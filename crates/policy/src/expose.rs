@@ -14,7 +14,7 @@ use crate::written::VariableConfig;
 
 /// Whether a layer asks for a credential itself.
 pub(crate) fn is_asked(variables: &BTreeMap<String, VariableConfig>) -> bool {
-    variables.values().any(|variable| variable.expose == Some(true))
+    variables.values().any(|VariableConfig { expose }| *expose == Some(true))
 }
 
 /// Marks the providers whose variables the layers want exposed: the last layer that speaks of one is heard, but what a managed policy

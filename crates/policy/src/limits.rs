@@ -76,19 +76,20 @@ pub(crate) fn set_limits(
     config: &LimitsConfig,
     limits: &mut Limits,
 ) -> Result<(), ConfigError> {
-    if let Some(text) = &config.memory {
+    let LimitsConfig { memory, cpus, pids, disk, enforce } = config;
+    if let Some(text) = memory {
         limits.memory = parse(origin, &format!("{field}.memory"), text)?;
     }
-    if let Some(number) = &config.cpus {
+    if let Some(number) = cpus {
         limits.cpus = parse(origin, &format!("{field}.cpus"), &number.text())?;
     }
-    if let Some(text) = &config.disk {
+    if let Some(text) = disk {
         limits.disk = parse(origin, &format!("{field}.disk"), text)?;
     }
-    if let Some(pids) = config.pids {
+    if let Some(pids) = *pids {
         limits.pids = pids;
     }
-    match config.enforce.as_deref() {
+    match enforce.as_deref() {
         None => {}
         Some("required") => limits.enforcement = Enforcement::Required,
         Some("best-effort") => limits.enforcement = Enforcement::BestEffort,

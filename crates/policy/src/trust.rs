@@ -1,16 +1,21 @@
 //! The two layers that are not like the others: a project's file, which is untrusted until it is approved, and a managed
 //! policy, which nothing can widen.
 
+use std::fmt::Display;
+
 use crate::apply::{apply_limits, parse_backend, parse_wiring};
 use crate::error::ConfigError;
 use crate::layer::Layer;
-use crate::limits::Enforcement;
-use crate::llm::Spending;
+use crate::limits::{Enforcement, Limits};
+use crate::llm::{Budget, MicroUsd, Spending};
 use crate::origin::Origin;
 use crate::place::WorkspaceMode;
 use crate::rules::Policy;
 use crate::spec::{Backend, RunSpec};
-use crate::written::{EgressDefault, LlmConfig, RunConfig, Scrub, TerminalConfig, WorkspaceConfig};
+use crate::written::{
+    EgressConfig, EgressDefault, EnvConfig, LlmConfig, RunConfig, Scrub, TerminalConfig, WorkspaceConfig,
+    WorkspaceTable,
+};
 
 /// Refuses a project's file that would widen anything before the person has approved it.
 pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), ConfigError> {
@@ -27,76 +32,123 @@ pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), C
     .with_hint("read it, then run `lockgate policy approve`; or leave it out with `--no-project`"))
 }
 
-/// The fields of a project's file that give the run more than it has.
+/// The fields of a project's file that give the run more than it has. Every field is named here, so that a new one has to be judged.
 fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, ConfigError> {
-    let mut asked = RunSpec { policy: Policy::default(), ..so_far.clone() };
-    let origin = Origin::Named(path.into());
-    apply_limits(&origin, config, &mut asked)?;
-    let more = asked.limits.memory > so_far.limits.memory
-        || asked.limits.cpus > so_far.limits.cpus
-        || asked.limits.pids > so_far.limits.pids
-        || asked.limits.disk > so_far.limits.disk
-        || (asked.limits.enforcement == Enforcement::BestEffort
-            && so_far.limits.enforcement == Enforcement::Required);
-    let workspace = match &config.workspace {
-        Some(WorkspaceConfig::Path(_)) => true,
-        Some(WorkspaceConfig::Table(table)) => {
-            let mode = table.mode.as_deref();
-            // What is kept apart is written as well, and kept.
-            let writes = mode == Some("rw")
-                || mode == Some("overlay") && so_far.workspace_mode == WorkspaceMode::ReadOnly;
-            table.path.is_some() || writes || !table.open.is_empty()
-        }
-        None => false,
-    };
-    let egress = &config.egress;
-    let backend = config.backend.as_deref().map(|name| parse_backend(path, name)).transpose()?;
-    // To ask for a sandbox where there is none narrows; any other shows other files, or is held by other walls.
-    let other = backend.is_some_and(|asked| {
+    let RunConfig {
+        backend,
+        wiring,
+        image,
+        workdir,
+        workspace,
+        timeout: _, // with the limits
+        terminal,
+        presets,
+        tools,
+        builtin_tools,
+        org,
+        labels,
+        limits: _,
+        env: EnvConfig { set, pass, variable },
+        mount,
+        copy,
+        providers,
+        web_search,
+        provider,
+        proxy,
+        llm,
+        egress,
+        setup,
+        companion,
+        inbound,
+    } = config;
+    let rows = [
+        (is_another_backend(path, backend.as_deref(), so_far)?, "backend"),
+        // Whose programs are run.
+        (image.is_some(), "image"),
+        (workdir.is_some(), "workdir"),
+        // The person's own terminal would be the command's.
+        (*terminal == Some(TerminalConfig::Never), "terminal"),
+        // It is made in this machine's own network.
+        (wiring.as_deref().is_some_and(|wiring| wiring != "redirect"), "wiring"),
+        (workspace.as_ref().is_some_and(|it| shows_more(it, so_far)), "workspace"),
+        (!presets.is_empty(), "presets"),
+        (!tools.is_empty(), "tools"),
+        (!builtin_tools.is_empty(), "builtin_tools"),
+        // Whose keys are used, and who pays.
+        (org.is_some(), "org"),
+        // Whoever looks for runs by them would find this one.
+        (!labels.is_empty(), "labels"),
+        (!set.is_empty(), "env.set"),
+        (!pass.is_empty(), "env.pass"),
+        // To keep a credential in widens nothing.
+        (crate::expose::is_asked(variable), "env.variable"),
+        (!mount.is_empty(), "mount"),
+        (!copy.is_empty(), "copy"),
+        (!providers.is_empty(), "providers"),
+        (*web_search == Some(true), "web_search"),
+        (!provider.is_empty(), "provider"),
+        (!proxy.is_empty(), "proxy"),
+        (!setup.is_empty(), "setup"),
+        (!companion.is_empty(), "companion"),
+        (!inbound.is_empty(), "inbound"),
+    ];
+    let rows = rows.into_iter().chain(more_use(path, config, so_far)?);
+    let rows = rows.chain(more_spending(llm, &so_far.spending)).chain(more_egress(egress));
+    Ok(rows.filter_map(|(wider, name)| wider.then_some(name)).collect())
+}
+
+/// To ask for a sandbox where there is none narrows; any other shows other files, or is held by other walls.
+fn is_another_backend(path: &str, asked: Option<&str>, so_far: &RunSpec) -> Result<bool, ConfigError> {
+    let asked = asked.map(|name| parse_backend(path, name)).transpose()?;
+    let other = asked.is_some_and(|asked| {
         asked != so_far.backend && (so_far.backend, asked) != (Backend::Process, Backend::Linux)
     });
-    let rows = [
-        (other || backend == Some(Backend::Process), "backend"),
-        // Whose programs are run.
-        (config.image.is_some(), "image"),
-        (config.workdir.is_some(), "workdir"),
-        // The person's own terminal would be the command's.
-        (config.terminal == Some(TerminalConfig::Never), "terminal"),
-        // It is made in this machine's own network.
-        (config.wiring.as_deref().is_some_and(|wiring| wiring != "redirect"), "wiring"),
-        (workspace, "workspace"),
-        (asked.timeout > so_far.timeout, "timeout"),
-        (!config.presets.is_empty(), "presets"),
-        (!config.tools.is_empty(), "tools"),
-        (!config.builtin_tools.is_empty(), "builtin_tools"),
-        // Whose keys are used, and who pays.
-        (config.org.is_some(), "org"),
-        // Whoever looks for runs by them would find this one.
-        (!config.labels.is_empty(), "labels"),
-        (more, "limits"),
-        (!config.env.set.is_empty(), "env.set"),
-        (!config.env.pass.is_empty(), "env.pass"),
-        // To keep a credential in widens nothing.
-        (crate::expose::is_asked(&config.env.variable), "env.variable"),
-        (!config.mount.is_empty(), "mount"),
-        (!config.copy.is_empty(), "copy"),
-        (egress.default == Some(EgressDefault::OpenInternet), "egress.default"),
-        (!config.llm.price.is_empty(), "llm.price"),
-        (raises(&config.llm, &so_far.spending), "llm.budget"),
-        (!config.providers.is_empty(), "providers"),
-        (config.web_search == Some(true), "web_search"),
-        (!config.provider.is_empty(), "provider"),
-        (!config.proxy.is_empty(), "proxy"),
-        (egress.proxy.is_some(), "egress.proxy"),
-        (!egress.no_proxy.is_empty(), "egress.no_proxy"),
-        (!egress.allow.is_empty(), "egress.allow"),
-        (!config.setup.is_empty(), "setup"),
-        (!config.companion.is_empty(), "companion"),
-        (!config.inbound.is_empty(), "inbound"),
-        (egress.denied_status.is_some(), "egress.denied_status"),
-        (egress.scrub == Some(Scrub::BestEffort), "egress.scrub"),
-    ];
-    Ok(rows.into_iter().filter_map(|(wider, name)| wider.then_some(name)).collect())
+    Ok(other || asked == Some(Backend::Process))
+}
+
+fn shows_more(workspace: &WorkspaceConfig, so_far: &RunSpec) -> bool {
+    let WorkspaceConfig::Table(WorkspaceTable { path, mode, open }) = workspace else { return true };
+    let mode = mode.as_deref();
+    // What is kept apart is written as well, and kept.
+    let writes =
+        mode == Some("rw") || mode == Some("overlay") && so_far.workspace_mode == WorkspaceMode::ReadOnly;
+    path.is_some() || writes || !open.is_empty()
+}
+
+/// What may be used up: time, and what the limits hold.
+fn more_use(
+    path: &str,
+    config: &RunConfig,
+    so_far: &RunSpec,
+) -> Result<[(bool, &'static str); 2], ConfigError> {
+    let mut asked = RunSpec { policy: Policy::default(), ..so_far.clone() };
+    apply_limits(&Origin::Named(path.into()), config, &mut asked)?;
+    let Limits { memory, cpus, pids, disk, enforcement } = asked.limits;
+    let held = &so_far.limits;
+    let more = memory > held.memory
+        || cpus > held.cpus
+        || pids > held.pids
+        || disk > held.disk
+        || (enforcement == Enforcement::BestEffort && held.enforcement == Enforcement::Required);
+    Ok([(asked.timeout > so_far.timeout, "timeout"), (more, "limits")])
+}
+
+fn more_spending(config: &LlmConfig, so_far: &Spending) -> [(bool, &'static str); 2] {
+    let LlmConfig { price, budget: _ } = config;
+    [(!price.is_empty(), "llm.price"), (raises(config, so_far), "llm.budget")]
+}
+
+fn more_egress(config: &EgressConfig) -> [(bool, &'static str); 6] {
+    // To deny narrows.
+    let EgressConfig { default, denied_status, scrub, proxy, no_proxy, allow, deny: _ } = config;
+    [
+        (*default == Some(EgressDefault::OpenInternet), "egress.default"),
+        (proxy.is_some(), "egress.proxy"),
+        (!no_proxy.is_empty(), "egress.no_proxy"),
+        (!allow.is_empty(), "egress.allow"),
+        (denied_status.is_some(), "egress.denied_status"),
+        (*scrub == Some(Scrub::BestEffort), "egress.scrub"),
+    ]
 }
 
 /// Whether a budget would be larger than the one so far. None at all is the largest.
@@ -106,56 +158,91 @@ fn raises(config: &LlmConfig, so_far: &Spending) -> bool {
     let more = |asked: Option<u64>, so_far: Option<u64>| {
         asked.zip(so_far).is_some_and(|(asked, so_far)| asked > so_far)
     };
-    let micros = |spending: &Spending| spending.budget.usd.map(crate::llm::MicroUsd::micros);
+    let Budget { requests, tokens, usd } = asked.budget;
+    let held = &so_far.budget;
     unreadable
-        || more(asked.budget.requests, so_far.budget.requests)
-        || more(asked.budget.tokens, so_far.budget.tokens)
-        || more(micros(&asked), micros(so_far))
+        || more(requests, held.requests)
+        || more(tokens, held.tokens)
+        || more(usd.map(MicroUsd::micros), held.usd.map(MicroUsd::micros))
 }
 
-/// Brings the merged spec back under the limits of a managed layer.
+/// Brings the merged spec back under the limits of a managed layer. Every field is named here, so that a new one has to be judged.
 pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
-    let Origin::Managed(path) = &layer.origin else { return Ok(()) };
+    let Layer { origin: Origin::Managed(path), config } = layer else { return Ok(()) };
+    let RunConfig {
+        backend,
+        wiring,
+        org,
+        llm: LlmConfig { budget: _, price: _ },
+        limits: _,
+        egress: EgressConfig { scrub, default: _, allow: _, deny: _, denied_status: _, proxy: _, no_proxy: _ },
+        // Each is held where it is compiled: rules as a ceiling, time as the longest there is, what is forbidden by name.
+        timeout: _,
+        presets: _,
+        providers: _,
+        provider: _,
+        web_search: _,
+        env: EnvConfig { variable: _, set: _, pass: _ },
+        // What a run begins with: another layer may say otherwise, or more.
+        image: _,
+        workdir: _,
+        workspace: _,
+        terminal: _,
+        tools: _,
+        builtin_tools: _,
+        labels: _,
+        mount: _,
+        copy: _,
+        proxy: _,
+        setup: _,
+        companion: _,
+        inbound: _,
+    } = config;
+    hold_limits(path, layer, spec)?;
+    if *scrub == Some(Scrub::Strict) {
+        spec.policy.scrub = Scrub::Strict;
+    }
+    let mut spending = Spending::default();
+    spending.apply(path, &config.llm)?;
+    spec.spending.hold_to(&spending.budget);
+    let refuse = |field: &str, managed: &dyn Display, asked: &dyn Display| {
+        let problem = format!("this machine's policy is `{managed}`, and `{asked}` was asked for");
+        Err(ConfigError::new(path, field, problem))
+    };
+    if let Some(backend) = backend {
+        let managed = parse_backend(path, backend)?;
+        if managed != spec.backend {
+            return refuse("backend", &managed, &spec.backend);
+        }
+    }
+    if let (Some(managed), Some(asked)) = (org, &spec.organisation)
+        && managed != asked.as_str()
+    {
+        return refuse("org", managed, asked);
+    }
+    if let Some(wiring) = wiring {
+        let managed = parse_wiring(path, wiring)?;
+        if managed != spec.wiring {
+            return refuse("wiring", &managed, &spec.wiring);
+        }
+    }
+    Ok(())
+}
+
+fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let mut most = RunSpec { policy: Policy::default(), notices: Vec::new(), ..spec.clone() };
     apply_limits(&layer.origin, &layer.config, &mut most)?;
     let wish = spec.limits.clone();
-    spec.limits.memory = wish.memory.min(most.limits.memory);
-    spec.limits.cpus = wish.cpus.min(most.limits.cpus);
-    spec.limits.pids = wish.pids.min(most.limits.pids);
-    spec.limits.disk = wish.disk.min(most.limits.disk);
+    let Limits { memory, cpus, pids, disk, enforcement: _ } = most.limits;
+    spec.limits.memory = wish.memory.min(memory);
+    spec.limits.cpus = wish.cpus.min(cpus);
+    spec.limits.pids = wish.pids.min(pids);
+    spec.limits.disk = wish.disk.min(disk);
     if layer.config.limits.enforce.as_deref() == Some("required") {
         spec.limits.enforcement = Enforcement::Required;
     }
     if spec.limits != wish {
         spec.notices.push(format!("limits are held to those of {path}"));
-    }
-    if layer.config.egress.scrub == Some(Scrub::Strict) {
-        spec.policy.scrub = Scrub::Strict;
-    }
-    let mut spending = Spending::default();
-    spending.apply(path, &layer.config.llm)?;
-    spec.spending.hold_to(&spending.budget);
-    if let Some(backend) = &layer.config.backend {
-        let managed = parse_backend(path, backend)?;
-        if managed != spec.backend {
-            let problem =
-                format!("this machine's policy is `{managed}`, and `{}` was asked for", spec.backend);
-            return Err(ConfigError::new(path, "backend", problem));
-        }
-    }
-    if let (Some(managed), Some(asked)) = (&layer.config.org, &spec.organisation)
-        && managed != asked.as_str()
-    {
-        let problem = format!("this machine's policy is `{managed}`, and `{asked}` was asked for");
-        return Err(ConfigError::new(path, "org", problem));
-    }
-    if let Some(wiring) = &layer.config.wiring {
-        let managed = parse_wiring(path, wiring)?;
-        if managed != spec.wiring {
-            let problem =
-                format!("this machine's policy is `{managed}`, and `{}` was asked for", spec.wiring);
-            return Err(ConfigError::new(path, "wiring", problem));
-        }
     }
     Ok(())
 }
