@@ -92,26 +92,71 @@ impl Layers {
         Ok(())
     }
 
-    /// The managed timeout, that of the environment, or the product's own ceiling.
-    fn ceiling(&self) -> Result<Span, ConfigError> {
+    /// The managed timeout, that of the environment, or the product's own ceiling; and whose it is.
+    fn ceiling(&self) -> Result<(Span, Option<&Origin>), ConfigError> {
         let timeout = |is: fn(&Origin) -> bool| {
             let layer = self.0.iter().find(|layer| is(&layer.origin))?;
             layer.config.timeout.as_ref().map(|text| (layer, text))
         };
         let managed = timeout(|origin| matches!(origin, Origin::Managed(_)));
         match managed.or_else(|| timeout(|origin| matches!(origin, Origin::Bound(_)))) {
-            Some((layer, text)) => parse(&layer.origin, "timeout", text),
-            None => Ok(TIMEOUT_CEILING),
+            Some((layer, text)) => Ok((parse(&layer.origin, "timeout", text)?, Some(&layer.origin))),
+            None => Ok((TIMEOUT_CEILING, None)),
         }
     }
 }
 
-fn clamp_timeout(ceiling: Span, spec: &mut RunSpec) {
-    if spec.timeout > ceiling {
-        spec.notices.push(format!(
-            "timeout {} is longer than the ceiling; the run ends after {ceiling} (`timeout` in /etc/lockgate/policy.toml, or PLATFORM_RUN_LIMITS, is the ceiling of this machine)",
-            spec.timeout
-        ));
-        spec.timeout = ceiling;
+fn clamp_timeout((ceiling, whose): (Span, Option<&Origin>), spec: &mut RunSpec) {
+    let wish = spec.timeout;
+    if wish <= ceiling {
+        return;
+    }
+    let raise = match whose {
+        Some(managed @ Origin::Managed(_)) => format!("the ceiling is `timeout` in {managed}"),
+        _ => {
+            let seconds = wish.duration().as_secs();
+            let bound = format!("PLATFORM_RUN_LIMITS='{{\"timeout_ceiling_seconds\": {seconds}}}'");
+            match whose {
+                Some(variable) => format!("{variable} sets the ceiling; to raise it, say {bound}"),
+                None => format!(
+                    "to raise it, say {bound} before the command, or `timeout = \"{wish}\"` in /etc/lockgate/policy.toml"
+                ),
+            }
+        }
+    };
+    spec.notices
+        .push(format!("timeout {wish} is longer than the ceiling; the run ends after {ceiling} ({raise})"));
+    spec.timeout = ceiling;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_wish_is_cut_and_told_with_the_line_that_raises_the_ceiling() {
+        let notice = |layers: &[(Origin, &str)], bound: Option<u32>| {
+            let mut all = Layers::default();
+            for (origin, text) in layers {
+                all.push(origin.clone(), toml::from_str(text).unwrap());
+            }
+            if let Some(seconds) = bound {
+                all.bound("PLATFORM_RUN_LIMITS", seconds);
+            }
+            let spec = all.compile().unwrap();
+            (spec.timeout.to_string(), spec.notices.join("\n"))
+        };
+        let wish = (Origin::User("mine".into()), "timeout = \"2h\"");
+        let line = "PLATFORM_RUN_LIMITS='{\"timeout_ceiling_seconds\": 7200}'";
+        let (timeout, told) = notice(std::slice::from_ref(&wish), None);
+        assert!(timeout == TIMEOUT_CEILING.to_string() && told.contains(line), "{timeout}: {told}");
+        assert!(told.contains("`timeout = \"2h\"` in /etc/lockgate/policy.toml"), "{told}");
+        let (_, told) = notice(std::slice::from_ref(&wish), Some(60));
+        assert!(told.contains(line) && !told.contains("policy.toml"), "{told}");
+        let managed = (Origin::Managed("/etc/policy".into()), "timeout = \"5m\"");
+        let (_, told) = notice(&[managed, wish.clone()], Some(60));
+        assert!(told.contains("/etc/policy") && !told.contains("PLATFORM_RUN_LIMITS"), "{told}");
+        // With the line that was told, the wish comes true.
+        assert_eq!(notice(&[wish], Some(7200)), ("2h".to_owned(), String::new()));
     }
 }

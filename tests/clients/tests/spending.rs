@@ -1,5 +1,5 @@
 //! What a run may spend: tokens and money are counted from the answers, a budget is looked at before a request is sent, and a
-//! provider is asked no more often than its rate lets. S1.28, S2.U4.
+//! provider is asked no more often than its rate lets. S1.28, and of S2.U4 the spending: its taint checks and approvals are not there.
 
 use lockgate_clients::{Need, Site};
 use lockgate_world::{ANTHROPIC_KEY, INPUT_TOKENS, OUTPUT_TOKENS};
