@@ -1,6 +1,7 @@
 //! Ends that nobody planned: the sidecar dies, the command line is killed, and nothing of the run goes on.
 //! DESIGN §4; E19, L01, L02.
 
+use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -227,4 +228,31 @@ fn a_run_ends_when_what_it_has_protected_is_replaced() {
         assert!(!site.workspace().join("over").exists());
         assert!(!site.workspace().join(".vscode").exists(), "the names that were held are given back");
     }
+}
+
+/// What would last beyond the run, or hold up the person's own programs.
+const SHUT: &str = r#"
+import errno, fcntl, os, sys
+def named(call):
+    try:
+        call()
+        return "works"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+own = open(sys.argv[1], "w")
+shut, lease = (lambda: fcntl.ioctl(own, 0x540c)), (lambda: fcntl.fcntl(own, 1024, fcntl.F_WRLCK))
+print(named(shut), named(lease), named(lambda: fcntl.fcntl(own, fcntl.F_GETFL)), named(lambda: fcntl.flock(own, fcntl.LOCK_EX)))
+"#;
+
+#[test]
+fn a_command_shuts_nobody_out_of_a_terminal_or_a_file() {
+    let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
+    fs::write(site.workspace().join("shut.py"), SHUT).expect("room for a script");
+    let inside = site.lockgate(&["run", "--", "python3", "shut.py", "own"]);
+    assert_eq!((inside.code, inside.stdout.as_str()), (0, "EPERM EPERM works works\n"), "{inside}");
+    // The control: outside the kernel looks at each, and grants a lease.
+    let mut outside = site.world().command("python3");
+    outside.arg(site.workspace().join("shut.py")).arg(site.outside().join("own"));
+    let outside = run_to_end(&mut outside, Duration::from_secs(30));
+    assert_eq!(outside.stdout, "ENOTTY works works works\n", "{outside}");
 }

@@ -70,7 +70,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
     if !inherited.plan.identity.own {
-        leave_watches();
+        leave_room();
     }
     // The plan says each mode; the command gets the caller's mask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -124,11 +124,20 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid)).map(|()| alone)
 }
 
-/// Of the watches of files that a person may have at once, 128 by most kernels' own choice, those of a sandbox are a part: its ids are
-/// the caller's, and who used up all of them would leave none to the caller's own programs. A kernel that cannot leaves it so.
-fn leave_watches() {
-    const INSIDE: &str = "48";
-    let _ = std::fs::write("/proc/sys/user/max_inotify_instances", INSIDE);
+/// Of what the kernel counts by person a sandbox has a part, for its ids are the caller's: who used up all of it would leave nothing to the
+/// caller's own programs. That is watchers of files, 128 by most kernels' own choice; what they watch; and signals and timers that wait. A
+/// kernel that cannot leaves it so.
+fn leave_room() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const WATCHERS: &str = "48";
+    const SIGNALS: u64 = 8192;
+    let _ = std::fs::write("/proc/sys/user/max_inotify_instances", WATCHERS);
+    let watched = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    if let Some(watched) = watched.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
+        let _ = std::fs::write("/proc/sys/user/max_inotify_watches", (watched / 4 * 3).to_string());
+    }
+    let most = getrlimit(Resource::Sigpending).maximum.map_or(SIGNALS, |most| most.min(SIGNALS));
+    let _ = setrlimit(Resource::Sigpending, Rlimit { current: Some(most), maximum: Some(most) });
 }
 
 /// Whether a step needs what the parent makes meanwhile.
