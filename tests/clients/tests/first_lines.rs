@@ -16,7 +16,8 @@ ports = [7777]
 host = "git.example.org"
 "#;
 /// In the order of the script.
-const LINES: [&str; 6] = ["version", "before", "behind", "method", "oldest", "bare"];
+const LINES: [&str; 11] =
+    ["version", "before", "behind", "method", "oldest", "bare", "post", "star", "rtsp", "ice", "scheme"];
 
 /// `lines.py forward|direct lines|control`: says each line at once and, its first part ahead, in two pieces, `Host` naming another,
 /// and tells how that was answered; then what is to go through.
@@ -38,6 +39,7 @@ def heard(it, length):
 lines = {
     "version": b"GET / HTTP/1.2", "before": b" GET / HTTP/1.1", "behind": b"GET / HTTP/1.1 ",
     "method": b"FOO2 / HTTP/1.1", "oldest": b"GET http://git.example.org/x", "bare": b"GET /",
+    "post": b"POST /x", "star": b"M-SEARCH *", "rtsp": b"POST /x RTSP/1.1", "ice": b"SOURCE /x ICE/1.0", "scheme": b"POST ws://git.example.org/x",
 }
 if sys.argv[2] == "lines":
     for key, line in lines.items():

@@ -62,7 +62,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(u8::is_ascii_graphic) => {
             Some(Carried::Other)
         }
-        Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
+        Some(_) if is_whole && is_request(words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
         _ => None,
@@ -79,17 +79,27 @@ fn is_oldest_hello(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether some server could take a line for that of a request, though it be none by the letter: with another version, with blanks
-/// around it, or in the form of HTTP/0.9. It is read strictly, and refused there; taken for something else it would be carried unread,
-/// and `Host` could name another than the one that was granted (E10).
-fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> bool {
-    let begins = |word: &[u8], with: &[u8]| {
-        word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with))
-    };
+/// Whether some server could take a line for that of a request, though it be none by the letter: with another version or none, of
+/// whatever method, with blanks around it. It is read strictly, and refused there; taken for something else it would be carried unread,
+/// and `Host` could name another than the one that was granted (E10). Node serves `POST /x` without a version, and lines of RTSP and ICE.
+fn is_request<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
     let Some(target) = words.next() else { return false };
-    let is_oldest =
-        method.eq_ignore_ascii_case(b"GET") && (target.starts_with(b"/") || begins(target, b"http"));
-    is_oldest || begins(target, b"HTTP/") || words.any(|word| begins(word, b"HTTP/"))
+    is_target(target) || is_version(target) || words.any(is_version)
+}
+
+/// Whether a word is what a request may be for: a path, all of a server, or an address with its scheme.
+fn is_target(word: &[u8]) -> bool {
+    let scheme = word.windows(3).position(|three| three == b"://").and_then(|end| word.get(..end));
+    let is_scheme =
+        |it: &[u8]| !it.is_empty() && it.iter().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b));
+    word == b"*" || word.starts_with(b"/") || scheme.is_some_and(is_scheme)
+}
+
+/// Whether a word begins as the versions of protocols do that some server takes for HTTP.
+fn is_version(word: &[u8]) -> bool {
+    [&b"HTTP/"[..], b"RTSP/", b"ICE/"]
+        .iter()
+        .any(|with| word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with)))
 }
 
 /// What some server takes for white space within a line: RFC 9112 §3 names the first five, and Python's splits by the others as well.
@@ -138,6 +148,17 @@ mod tests {
             "\x0bGET / HTTP/1.1",
             " \r\nGET / HTTP/1.1",
             "\x1cGET\x1f/\x0cHTTP/1.1",
+            "POST /x",
+            "PUT  /x ",
+            "unheard-of_2 /x y",
+            "M-SEARCH *",
+            "OPTIONS *",
+            "POST /x RTSP/1.1",
+            "SOURCE x ICE/1.0",
+            "OPTIONS rtsp://a.example RTSP/1.0",
+            "POST rtsp://a.example/x",
+            "GET ws://a.example/x",
+            "POST /x\0HTTP/1.1",
         ] {
             let request = format!("{line}\r\nHost: b\r\n\r\n");
             assert_eq!(judge(request.as_bytes()), Some(Carried::Http), "{line}");
@@ -153,9 +174,20 @@ mod tests {
         }
         assert_eq!(judge(b"*1\r\n$4\r\nPING\r\n"), Some(Carried::Other));
         assert_eq!(judge(b"AMQP\0\0\x09\x01"), Some(Carried::Other));
-        assert_eq!(judge(b"OPTIONS rtsp://a.example RTSP/1.0\r\n"), Some(Carried::Other));
-        assert_eq!(judge(b"GET key\r\n"), Some(Carried::Other)); // a Redis command
-        assert_eq!(judge(b"SSH-2.0-x\r\n"), Some(Carried::Other));
+        for line in [
+            "GET key", // a Redis command
+            "SET key :// x",
+            "SSH-2.0-OpenSSH_9.9 Debian-3",
+            "EHLO a.example",
+            "MAIL FROM:<a@a.example>",
+            "USER me 0 * :me",
+            "STAT",
+            "CONNECT {\"verbose\":false}",
+            "metric.a 1 1700000000",
+            "POST x",
+        ] {
+            assert_eq!(judge(format!("{line}\r\n").as_bytes()), Some(Carried::Other), "{line}");
+        }
         assert_eq!(judge(b"\0\0\0\x08\x04\xd2\x16\x2f"), Some(Carried::Other)); // PostgreSQL asking for TLS
         assert_eq!(judge(b"\x16\x03\x01\x40"), None);
         assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(Some("a.example".into()))));
