@@ -2,19 +2,19 @@
 //! credential that was put into its request is masked, wherever and in whatever form it comes back (C10).
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io;
 
 use bytes::Bytes;
 use credential::{Needles, Scrubber};
-use flate2::write::{MultiGzDecoder, ZlibDecoder};
-use policy::{Denial, Guard};
+use policy::Denial;
 
-use super::fields::{Fields, trim};
+use super::fields::Fields;
 use super::frames::Kind;
 use super::head::BodyLength;
 use super::media_type::MediaType;
 use super::messages::Messages;
 use super::response::{ResponseBody, ResponseHead};
+use super::unpack::{PACKED_PIECE, Unpack};
 use crate::llm::Account;
 
 /// The filter of one answer.
@@ -26,36 +26,6 @@ pub(super) struct Filter<'a> {
     /// In the scrubber's place, for an answer that is a stream of messages.
     messages: Option<Messages>,
     masked: u64,
-}
-
-/// How a body was packed (RFC 9110 §8.4.1).
-enum Unpack {
-    Plain,
-    Gzip(Box<MultiGzDecoder<Bounded>>),
-    Deflate(Box<ZlibDecoder<Bounded>>),
-    Brotli(Box<brotli_decompressor::DecompressorWriter<Bounded>>),
-}
-
-/// What is unpacked of one piece. A few octets may unpack to gigabytes: that is an error, and not a memory full of zeros.
-#[derive(Default)]
-struct Bounded(Vec<u8>);
-
-/// The most that one piece may unpack to, and the most of a packed body that is unpacked at once.
-const MOST_UNPACKED: usize = 2 * 1024 * 1024;
-const PACKED_PIECE: usize = 1024;
-
-impl Write for Bounded {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        if self.0.len() + octets.len() > MOST_UNPACKED {
-            return Err(io::Error::other("the answer unpacks to too much at once"));
-        }
-        self.0.extend_from_slice(octets);
-        Ok(octets.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What is done with an answer that cannot be searched.
@@ -231,85 +201,4 @@ fn is_stream(fields: &Fields) -> bool {
         let streams = kind.begins_with("application/grpc") || kind.begins_with("application/connect+");
         streams && !kind.begins_with("application/grpc-web-text")
     })
-}
-
-/// The fields that say how a body, or each message in it, is packed.
-const PACKINGS: [&str; 3] = ["content-encoding", "grpc-encoding", "connect-content-encoding"];
-
-/// Whether anything of a body is packed.
-pub(super) fn is_packed(fields: &Fields) -> bool {
-    PACKINGS.iter().any(|name| codings(fields, name).next().is_some())
-}
-
-fn codings<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = Vec<u8>> + use<'a> {
-    let named = fields.values(name).flat_map(|value| value.split(|b| *b == b','));
-    let named = named.map(|coding| trim(coding).to_ascii_lowercase());
-    named.filter(|coding| !coding.is_empty() && coding != b"identity")
-}
-
-fn unknown(codings: &[Vec<u8>]) -> Denial {
-    let named: Vec<_> = codings.iter().map(|coding| String::from_utf8_lossy(coding)).collect();
-    let why = format!("the answer is packed as `{}`, and cannot be searched", named.join(", "));
-    Denial::new(Guard::Unscrubbed, why.escape_default().to_string())
-}
-
-impl Unpack {
-    fn of(fields: &Fields) -> Result<Self, Denial> {
-        let [of_body, of_messages @ ..] = PACKINGS;
-        let each: Vec<Vec<u8>> = of_messages.iter().flat_map(|name| codings(fields, name)).collect();
-        if !each.is_empty() {
-            return Err(unknown(&each));
-        }
-        let codings: Vec<Vec<u8>> = codings(fields, of_body).collect();
-        match codings.as_slice() {
-            [] => Ok(Self::Plain),
-            [one] if one == b"gzip" || one == b"x-gzip" => {
-                Ok(Self::Gzip(Box::new(MultiGzDecoder::new(Bounded::default()))))
-            }
-            [one] if one == b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Bounded::default())))),
-            [one] if one == b"br" => {
-                let writer = brotli_decompressor::DecompressorWriter::new(Bounded::default(), 16 * 1024);
-                Ok(Self::Brotli(Box::new(writer)))
-            }
-            other => Err(unknown(other)),
-        }
-    }
-
-    fn piece(&mut self, piece: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        Ok(match self {
-            Self::Plain => None,
-            Self::Gzip(decoder) => {
-                decoder.write_all(piece)?;
-                decoder.flush()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-            Self::Deflate(decoder) => {
-                decoder.write_all(piece)?;
-                decoder.flush()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-            Self::Brotli(decoder) => {
-                decoder.write_all(piece)?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-        })
-    }
-
-    fn end(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Ok(match self {
-            Self::Plain => None,
-            Self::Gzip(decoder) => {
-                decoder.try_finish()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-            Self::Deflate(decoder) => {
-                decoder.try_finish()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-            Self::Brotli(decoder) => {
-                decoder.close()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
-            }
-        })
-    }
 }

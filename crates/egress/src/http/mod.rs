@@ -32,6 +32,7 @@ mod response;
 mod serve1;
 mod serve2;
 mod stream;
+mod unpack;
 mod upgrade;
 mod upstream;
 mod version2;
