@@ -7,6 +7,7 @@ use std::time::Duration;
 use policy::{Carriage, Denial, Guard, Plane, Scheme};
 use tokio::net::TcpStream;
 
+use super::client_hello::ServerName;
 use super::refuse::{Spoken, refuse, unreachable};
 use super::sniff::{self, Carried};
 use super::{agree, copy};
@@ -35,7 +36,7 @@ pub(super) async fn carry_tls(
     gate: &Gate,
     exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,
-    name: Option<&str>,
+    name: &ServerName,
 ) -> io::Result<()> {
     if let Err(denial) = agree(exchange.grant().host(), name) {
         let denial = exchange.refuse(denial);
@@ -77,9 +78,7 @@ pub(super) async fn carry_both(
         _ = upstream.readable(), if !only_tls => Carried::Other,
     };
     let checked = match carried {
-        Carried::Tls(name) => {
-            agree(exchange.grant().host(), name.as_deref()).map_err(|d| (d, Some(Spoken::Tls)))
-        }
+        Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, Some(Spoken::Tls))),
         Carried::Nothing => return Ok(()),
         Carried::Http | Carried::Other if only_tls => {
             Err((Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"), None))

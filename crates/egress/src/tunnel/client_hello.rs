@@ -14,6 +14,17 @@ pub(super) enum Hello {
     Malformed,
 }
 
+/// What a ClientHello says of whom it is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ServerName {
+    /// A name.
+    Said(String),
+    /// It was read, and there is none in it.
+    None,
+    /// It cannot be read: some server may find any name in it.
+    Unread,
+}
+
 /// Reads what there is.
 pub(super) fn read(bytes: &[u8]) -> Hello {
     let mut acceptor = Acceptor::default();

@@ -27,6 +27,7 @@ pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};
 
+use self::client_hello::ServerName;
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 
@@ -43,9 +44,9 @@ pub(crate) fn ask(
 }
 
 /// The host a ClientHello names must be the host that was granted.
-pub(crate) fn agree(granted: &Host, server_name: Option<&str>) -> Result<(), Denial> {
+fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     match (granted, server_name) {
-        (Host::Name(name), Some(said)) => match policy::Hostname::parse(said) {
+        (Host::Name(name), ServerName::Said(said)) => match policy::Hostname::parse(said) {
             Ok(said) if said == *name => Ok(()),
             _ => {
                 let reason = format!(
@@ -55,16 +56,39 @@ pub(crate) fn agree(granted: &Host, server_name: Option<&str>) -> Result<(), Den
                 Err(Denial::new(Guard::SniMismatch, reason))
             }
         },
-        (Host::Name(name), None) => {
+        (Host::Name(name), ServerName::None) => {
             Err(Denial::new(Guard::NoSni, format!("TLS to {name} without a server name cannot be checked")))
         }
-        (Host::Address(_), None) => Ok(()),
-        (Host::Address(address), Some(said)) => {
+        (_, ServerName::Unread) => {
+            Err(Denial::new(Guard::NoSni, "a ClientHello that cannot be read may name any server"))
+        }
+        (Host::Address(_), ServerName::None) => Ok(()),
+        (Host::Address(address), ServerName::Said(said)) => {
             let reason = format!(
                 "the TLS server name is `{}` and the connection goes to {address}",
                 said.escape_default()
             );
             Err(Denial::new(Guard::SniMismatch, reason))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_that_cannot_be_read_agrees_with_nothing() {
+        let name = Host::Name(policy::Hostname::parse("a.example").unwrap());
+        let address = Host::Address("192.0.2.1".parse().unwrap());
+        let said = |it: &str| ServerName::Said(it.to_owned());
+        let guard = |host, name| agree(host, &name).err().map(|denial| denial.guard);
+        assert_eq!(guard(&name, said("a.example")), None);
+        assert_eq!(guard(&name, said("b.example")), Some(Guard::SniMismatch));
+        assert_eq!(guard(&name, ServerName::None), Some(Guard::NoSni));
+        assert_eq!(guard(&name, ServerName::Unread), Some(Guard::NoSni));
+        assert_eq!(guard(&address, ServerName::None), None);
+        assert_eq!(guard(&address, said("a.example")), Some(Guard::SniMismatch));
+        assert_eq!(guard(&address, ServerName::Unread), Some(Guard::NoSni));
     }
 }

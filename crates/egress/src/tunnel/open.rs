@@ -41,7 +41,7 @@ pub(super) async fn open(
         }
         Carried::Tls(name) => name,
     };
-    if let Err(denial) = agree(&host, name.as_deref()) {
+    if let Err(denial) = agree(&host, &name) {
         let denial = exchange.refuse(denial);
         return refuse(agent, &denial, Some(Spoken::Tls)).await;
     }

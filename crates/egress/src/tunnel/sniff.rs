@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::client_hello::{self, Hello};
+use super::client_hello::{self, Hello, ServerName};
 use crate::http::Buffered;
 
 /// How long a client that speaks first may take.
@@ -23,8 +23,8 @@ const RECORDS: RangeInclusive<u8> = 0x14..=0x18;
 /// What a connection carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Carried {
-    /// TLS, with the server name of its ClientHello.
-    Tls(Option<String>),
+    /// TLS, with what its ClientHello says of whom it is for.
+    Tls(ServerName),
     /// Requests of HTTP/1 in the clear.
     Http,
     /// Some other protocol in which the client speaks first.
@@ -38,14 +38,14 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let first = *bytes.first()?;
     if RECORDS.contains(&first) {
         return match client_hello::read(bytes) {
-            Hello::Complete(name) => Some(Carried::Tls(name)),
-            Hello::Malformed => Some(Carried::Tls(None)),
-            Hello::Partial if bytes.len() >= MOST => Some(Carried::Tls(None)),
+            Hello::Complete(name) => Some(Carried::Tls(name.map_or(ServerName::None, ServerName::Said))),
+            Hello::Malformed => Some(Carried::Tls(ServerName::Unread)),
+            Hello::Partial if bytes.len() >= MOST => Some(Carried::Tls(ServerName::Unread)),
             Hello::Partial => None,
         };
     }
     if is_oldest_hello(bytes)? {
-        return Some(Carried::Tls(None));
+        return Some(Carried::Tls(ServerName::Unread));
     }
     // Some servers skip lines and blanks before a request (RFC 9112 §2.2), so they hide nothing here.
     let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
@@ -190,7 +190,9 @@ mod tests {
         }
         assert_eq!(judge(b"\0\0\0\x08\x04\xd2\x16\x2f"), Some(Carried::Other)); // PostgreSQL asking for TLS
         assert_eq!(judge(b"\x16\x03\x01\x40"), None);
-        assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(Some("a.example".into()))));
+        let said = ServerName::Said("a.example".into());
+        assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(said)));
+        assert_eq!(judge(&client_hello(None)), Some(Carried::Tls(ServerName::None)));
         assert_eq!(judge(b""), None);
     }
 
@@ -199,17 +201,21 @@ mod tests {
         let hello = client_hello(Some(b"a.example"));
         for version in [[2, 1], [0, 0], [0xff, 0xff]] {
             let odd = [&[0x16][..], &version, &hello[3..]].concat();
-            assert!(matches!(judge(&odd), Some(Carried::Tls(_))), "{version:?}");
+            assert_eq!(judge(&odd), Some(Carried::Tls(ServerName::Unread)), "{version:?}");
         }
         // Behind a warning, and behind what TLS 1.3 sends for the sake of devices on the way.
         for before in [&b"\x15\x03\x01\0\x02\x01\x5a"[..], b"\x14\x03\x03\0\x01\x01"] {
-            assert!(matches!(judge(&[before, &hello].concat()), Some(Carried::Tls(_))), "{before:?}");
+            let hello = [before, &hello].concat();
+            assert_eq!(judge(&hello), Some(Carried::Tls(ServerName::Unread)), "{before:?}");
         }
+        // One with a name in it that is longer than any is read.
+        let long = [&[0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &hello[9..], &[0; MOST]].concat();
+        assert_eq!(judge(&long), Some(Carried::Tls(ServerName::Unread)));
         for start in [&b"\x80\x2e\x01\x03\x01\0\x15"[..], b"\x80\x2e\x01\0\x02\0\x15"] {
             for cut in 1..4 {
                 assert_eq!(judge(&start[..cut]), None);
             }
-            assert_eq!(judge(start), Some(Carried::Tls(None)), "{start:?}");
+            assert_eq!(judge(start), Some(Carried::Tls(ServerName::Unread)), "{start:?}");
         }
         // Telnet, asking not to be echoed, and text that begins with a letter beyond ASCII.
         for other in [&b"\xff\xfd\x01"[..], "ü".as_bytes(), b"\x80\x02\x05"] {

@@ -98,7 +98,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             Box::pin(open::open(&gate, Plane::Transparent, granted, agent, carried)).await
         }
         (_, Carried::Tls(name)) => match granted.pin(&gate).await {
-            Ok(exchange) => carry::carry_tls(&gate, exchange, agent, name.as_deref()).await,
+            Ok(exchange) => carry::carry_tls(&gate, exchange, agent, &name).await,
             Err(denial) => refuse(agent, &denial, spoken).await,
         },
         (Carriage::Any, _) => match granted.pin(&gate).await {
