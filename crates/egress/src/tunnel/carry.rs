@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::client_hello::ServerName;
 use super::refuse::{Spoken, refuse, unreachable};
 use super::sniff::{self, Carried};
-use super::{agree, copy};
+use super::{agree, copy, preface};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
@@ -80,6 +80,7 @@ pub(super) async fn carry_both(
     let checked = match carried {
         Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, Some(Spoken::Tls))),
         Carried::Nothing => return Ok(()),
+        Carried::Preface => Err((preface(), None)),
         Carried::Http | Carried::Other if only_tls => {
             Err((Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"), None))
         }

@@ -73,6 +73,11 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     }
 }
 
+/// What is wrong with a preface: it says who a connection is from, and what it is itself comes behind it, unread.
+fn preface() -> Denial {
+    Denial::new(Guard::Protocol, "a preface of the PROXY protocol hides what the connection carries")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

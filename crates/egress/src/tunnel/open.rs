@@ -8,9 +8,9 @@ use std::rc::Rc;
 use policy::{Denial, Guard, Plane, Scheme};
 use tokio::net::TcpStream;
 
-use super::agree;
 use super::refuse::{Spoken, refuse};
 use super::sniff::Carried;
+use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests, serve_streams};
@@ -37,6 +37,10 @@ pub(super) async fn open(
         Carried::Other => {
             let why = "only requests of HTTP may go there, because a credential is bound or a rule names paths or methods";
             let denial = exchange.refuse(Denial::new(Guard::Protocol, why));
+            return refuse(agent, &denial, None).await;
+        }
+        Carried::Preface => {
+            let denial = exchange.refuse(preface());
             return refuse(agent, &denial, None).await;
         }
         Carried::Tls(name) => name,

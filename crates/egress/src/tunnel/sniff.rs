@@ -20,6 +20,10 @@ const LONGEST_LINE: usize = 8 * 1024;
 /// some do not look at a record's version, so neither makes it anything else.
 const RECORDS: RangeInclusive<u8> = 0x14..=0x18;
 
+/// How a binary preface of the PROXY protocol begins (its version 2, §2.2); one in text begins with a word (§2.1).
+const PREFACE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const PREFACE_WORD: &[u8] = b"PROXY";
+
 /// What a connection carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Carried {
@@ -27,6 +31,8 @@ pub(super) enum Carried {
     Tls(ServerName),
     /// Requests of HTTP/1 in the clear.
     Http,
+    /// A preface of the PROXY protocol: what comes behind it is another connection, and may be of any kind.
+    Preface,
     /// Some other protocol in which the client speaks first.
     Other,
     /// The client ended the connection or said too little.
@@ -47,6 +53,12 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     if is_oldest_hello(bytes)? {
         return Some(Carried::Tls(ServerName::Unread));
     }
+    if bytes.starts_with(PREFACE) {
+        return Some(Carried::Preface);
+    }
+    if PREFACE.starts_with(bytes) {
+        return None;
+    }
     // Some servers skip lines and blanks before a request (RFC 9112 §2.2), so they hide nothing here.
     let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
         Some(start) => start,
@@ -62,6 +74,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(u8::is_ascii_graphic) => {
             Some(Carried::Other)
         }
+        Some(word) if is_whole && word.eq_ignore_ascii_case(PREFACE_WORD) => Some(Carried::Preface),
         Some(_) if is_whole && is_request(words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
@@ -194,6 +207,20 @@ mod tests {
         assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(said)));
         assert_eq!(judge(&client_hello(None)), Some(Carried::Tls(ServerName::None)));
         assert_eq!(judge(b""), None);
+    }
+
+    #[test]
+    fn a_preface_is_told_from_what_it_hides() {
+        for preface in [&b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"[..], b"PROXY UNKNOWN\r\n", PREFACE] {
+            for behind in [&b""[..], b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"] {
+                assert_eq!(judge(&[preface, behind].concat()), Some(Carried::Preface));
+            }
+            for end in 1..preface.len() {
+                assert_eq!(judge(&preface[..end]), None, "up to {end}");
+            }
+        }
+        assert_eq!(judge(b"\r\n\r\n\0\r\nQUIT "), Some(Carried::Other));
+        assert_eq!(judge(b"PROXYING on\r\n"), Some(Carried::Other));
     }
 
     #[test]

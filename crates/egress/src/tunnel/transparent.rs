@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::refuse::{Spoken, refuse};
 use super::sniff::{self, Carried};
-use super::{carry, open};
+use super::{carry, open, preface};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
@@ -87,7 +87,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             };
         }
         Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(Spoken::Tls)),
-        Carried::Other => (exchange, None),
+        Carried::Other | Carried::Preface => (exchange, None),
     };
     let granted = match exchange.authorize(&gate) {
         Ok(granted) => granted,
@@ -101,6 +101,10 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             Ok(exchange) => carry::carry_tls(&gate, exchange, agent, &name).await,
             Err(denial) => refuse(agent, &denial, spoken).await,
         },
+        (_, Carried::Preface) => {
+            let denial = granted.refuse(preface());
+            refuse(agent, &denial, spoken).await
+        }
         (Carriage::Any, _) => match granted.pin(&gate).await {
             Ok(exchange) => carry::carry_other(&gate, exchange, agent).await,
             Err(denial) => refuse(agent, &denial, spoken).await,
