@@ -336,3 +336,58 @@ fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
         assert_eq!((found.header("x_other"), found.text("body")), (Some("1"), "some"), "{found:?}");
     }
 }
+
+/// A server that reads no bodies, and takes one for the next request; whatever it is asked, it goes on.
+const UNREAD: &str = r#"import socket, threading
+def serve(link, number):
+    held = b""
+    while True:
+        while b"\r\n\r\n" not in held:
+            more = link.recv(4096)
+            if not more: return
+            held += more
+        head, held = held.split(b"\r\n\r\n", 1)
+        lines = head.split(b"\r\n")
+        kept = [line for line in lines[1:] if line.startswith((b"authorization", b"connection", b"x-rest"))]
+        with open("unread.seen", "ab") as seen: seen.write(b"%d %s\n" % (number, b" | ".join([lines[0], *kept])))
+        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+server = socket.create_server(("127.0.0.1", 9300), backlog=64)
+open("unread.ready", "w").close()
+number = 0
+while True:
+    number += 1
+    threading.Thread(target=serve, args=(server.accept()[0], number), daemon=True).start()
+"#;
+
+#[test]
+fn nothing_goes_behind_a_body_that_a_server_may_not_have_read() {
+    // C21: a request with its credential would be read under what the agent wrote.
+    let Some((site, canary)) = site() else { return };
+    let server = site.file("unread.py", UNREAD);
+    let policy = provider("one", &["http://odd.example.com:9300/*"]) + "addresses = [\"127.0.0.1\"]\n";
+    let left = site.beside(&policy).script(&format!(
+        "/usr/bin/python3 {} & server=$!; await '[ -e unread.ready ]'; at=http://odd.example.com:9300\n\
+         rest=\"$(printf 'GET /taken HTTP/1.1\\r\\nX-Rest: ')\"\n\
+         code sized via -X GET --data-binary \"$rest\" $at/sized\n\
+         code after via $at/after\n\
+         code again via $at/again\n\
+         code chunked via -H 'Transfer-Encoding: chunked' --data-binary \"$rest\" $at/chunked\n\
+         code last via $at/last\n\
+         kill $server; sed 's/^/seen /' unread.seen; rm unread.*",
+        server.display()
+    ));
+    for key in ["sized", "after", "again", "chunked", "last"] {
+        assert_eq!(left.said(key), "200", "{key}: {}", left.ended);
+    }
+    let seen: Vec<String> =
+        left.lines().filter_map(|line| line.strip_prefix("seen ")).map(str::to_owned).collect();
+    let sent = format!("authorization: Bearer {}", canary.text());
+    let expected = [
+        format!("1 GET /sized HTTP/1.1 | {sent} | connection: close"),
+        format!("2 GET /after HTTP/1.1 | {sent}"),
+        format!("2 GET /again HTTP/1.1 | {sent}"),
+        format!("3 POST /chunked HTTP/1.1 | {sent} | connection: close"),
+        format!("2 GET /last HTTP/1.1 | {sent}"),
+    ];
+    assert_eq!(seen, expected, "{}", left.ended);
+}

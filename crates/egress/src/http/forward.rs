@@ -224,7 +224,7 @@ async fn relay<'a>(
     }
     drop((outgoing, flow));
     if let (Ok(Responded::Answered { reusable: true, .. }), Some((reader, writer)), true) =
-        (&outcome, halves, whole)
+        (&outcome, halves, whole && upstream::is_kept_behind(job.length))
     {
         upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
     }

@@ -143,6 +143,9 @@ pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>)
         BodyLength::Sized(size) => out.extend(format!("content-length: {size}\r\n").bytes()),
         BodyLength::Chunked => out.extend(b"transfer-encoding: chunked\r\n"),
     }
+    if !is_kept_behind(body) {
+        out.extend(b"connection: close\r\n");
+    }
     if let Some(protocol) = upgrade {
         out.extend(format!("connection: upgrade\r\nupgrade: {protocol}\r\n").bytes());
     }
@@ -253,6 +256,12 @@ fn poll_response(response: &mut ResponseFuture, cx: &mut Context<'_>) -> Poll<Ne
         return Poll::Ready(Next::Interim(ResponseHead::of_version_2(&early.into_parts().0)));
     }
     Pin::new(response).poll(cx).map(|answer| Next::Answer(answer.map_err(version2::broken)))
+}
+
+/// Whether a connection of HTTP/1 may be used again behind a request with such a body. Some servers do not read a body that they did not
+/// expect, and take it for a request: no other goes behind it, and they are asked to read nothing more.
+pub(super) fn is_kept_behind(body: BodyLength) -> bool {
+    body == BodyLength::None
 }
 
 /// Gives a connection back for the next request.
