@@ -198,6 +198,7 @@ async fn relay<'a>(
         }
         Sent::Version2 { body: None, response } => (Outgoing::Nothing, Coming::Version2(response)),
     };
+    let over_session = matches!(coming, Coming::Version2(_));
     let (mut whole, mut broken) = (false, None);
     let mut outcome = {
         let pump = pump(&mut body, &mut outgoing, provider.as_deref(), job.again, &flow.sent);
@@ -227,6 +228,13 @@ async fn relay<'a>(
         (&outcome, halves, whole && upstream::is_kept_behind(job.length))
     {
         upstream::keep(gate, &exchange, job.sending.scheme, reader, writer);
+    }
+    if over_session {
+        let failure = match &outcome {
+            Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error) => Some(error),
+            Ok(_) => None,
+        };
+        upstream::heard(gate, &exchange, job.sending.scheme, failure);
     }
     let relayed = settle(gate, exchange, target, job, outcome).await;
     if matches!(relayed, Ok(Relayed::Answered { status: NO_ANSWER | FAILURE.., .. })) {

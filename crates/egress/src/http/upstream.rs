@@ -85,7 +85,11 @@ pub(super) async fn send(
         }
         Link::Version2(session) => {
             gate.pool().share(exchange, sending.scheme, &session);
-            send_2(session, sending, body).await
+            let sent = send_2(session, sending, body).await;
+            if sent.is_err() {
+                gate.pool().forget(exchange, sending.scheme);
+            }
+            sent
         }
     }
 }
@@ -274,6 +278,15 @@ pub(super) fn keep(
 ) {
     if reader.ahead.is_empty() {
         gate.pool().keep(exchange, scheme, Link::Version1(reader, writer));
+    }
+}
+
+/// What came of a request in a session of HTTP/2, for those that would use it next.
+pub(super) fn heard(gate: &Gate, exchange: &Exchange<Ready>, scheme: Scheme, failure: Option<&io::Error>) {
+    match failure {
+        None => gate.pool().heard(exchange, scheme),
+        Some(error) if version2::is_of_session(error) => gate.pool().forget(exchange, scheme),
+        Some(_) => {}
     }
 }
 

@@ -116,6 +116,23 @@ pub(super) fn is_unprocessed(error: &io::Error) -> bool {
     })
 }
 
+/// Whether an error may be one of the whole session: it has ended, or nothing comes over it any more. A stream that was reset is its own.
+pub(super) fn is_of_session(error: &io::Error) -> bool {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
+        Some(Broken(error)) => error.is_go_away(),
+        None => {
+            matches!(
+                error.kind(),
+                io::ErrorKind::TimedOut
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::UnexpectedEof
+            ) && !GivenUp::is(error)
+        }
+    }
+}
+
 /// An error of HTTP/2, told without the words that the other side gave with it: an upstream's may quote what it was sent.
 struct Broken(h2::Error);
 
@@ -191,6 +208,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn what_may_be_of_a_session_is_told_from_what_is_not() {
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe] {
+            assert!(is_of_session(&kind.into()), "{kind}");
+        }
+        let refused = io::Error::other("a trailer that may not go on");
+        for other in [GivenUp::because(&"hung up"), refused, broken(h2::Reason::INTERNAL_ERROR.into())] {
+            assert!(!is_of_session(&other), "{other}");
+        }
+    }
+
     #[tokio::test]
     async fn what_the_other_side_says_of_its_going_away_is_not_told() {
         const WORDS: &[u8] = b"bad field authorization: Bearer sk-hush";
@@ -204,7 +232,7 @@ mod tests {
         let error = connection.await.unwrap_err();
         assert!(error.to_string().contains("hush"), "the control: {error}");
         let error = broken(error);
-        assert!(is_unprocessed(&error), "{error}");
+        assert!(is_unprocessed(&error) && is_of_session(&error), "{error}");
         for told in [error.to_string(), format!("{error:?}")] {
             assert!(told.contains("connection error received") && !told.contains("hush"), "{told}");
         }

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use policy::{Host, ProviderId, Scheme};
 use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
+use tokio::time::Instant;
 
 use super::stream::Upstream;
 use crate::exchange::{Exchange, PinnedAddr, Ready};
@@ -73,12 +74,28 @@ impl Use {
     }
 }
 
+/// A session of HTTP/2, and when it last answered. One that has not for so long may have gone silent: no other request waits in it.
+struct Session {
+    heard: Instant,
+    requests: SendRequest<Bytes>,
+}
+
+impl Session {
+    fn begun(requests: &SendRequest<Bytes>) -> Self {
+        Self { heard: Instant::now(), requests: requests.clone() }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.heard.elapsed() < IDLE
+    }
+}
+
 /// The connections of one sidecar.
 #[derive(Default)]
 pub(crate) struct Pool {
     /// The one used last is last. There are few, so they are looked through.
     idle: RefCell<Vec<(Use, Instant, Link)>>,
-    shared: RefCell<Vec<(Use, SendRequest<Bytes>)>>,
+    shared: RefCell<Vec<(Use, Session)>>,
 }
 
 impl Pool {
@@ -116,10 +133,11 @@ impl Pool {
         exchange: &mut Exchange<Ready>,
         scheme: Scheme,
     ) -> Option<SendRequest<Bytes>> {
-        let shared = self.shared.borrow();
+        let mut shared = self.shared.borrow_mut();
+        shared.retain(|(_, session)| session.is_fresh());
         let open = |address: &PinnedAddr| {
             let found = shared.iter().find(|(used, _)| used.is(exchange, *address, scheme));
-            found.map(|(_, session)| (*address, session.clone()))
+            found.map(|(_, session)| (*address, session.requests.clone()))
         };
         let (address, session) = exchange.addresses().iter().find_map(open)?;
         exchange.reach(address);
@@ -134,10 +152,19 @@ impl Pool {
         if shared.len() >= MOST_IDLE {
             shared.remove(0);
         }
-        shared.push((Use::of(exchange, reached, scheme), session.clone()));
+        shared.push((Use::of(exchange, reached, scheme), Session::begun(session)));
     }
 
-    /// Forgets a session that has ended.
+    /// The session that an exchange went over has answered.
+    pub(crate) fn heard(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
+        let Some(reached) = exchange.reached() else { return };
+        let mut shared = self.shared.borrow_mut();
+        if let Some((_, session)) = shared.iter_mut().find(|(used, _)| used.is(exchange, reached, scheme)) {
+            session.heard = Instant::now();
+        }
+    }
+
+    /// Forgets a session that has ended, or may have gone silent.
     pub(crate) fn forget(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
         if let Some(reached) = exchange.reached() {
             self.shared.borrow_mut().retain(|(used, _)| !used.is(exchange, reached, scheme));
@@ -170,6 +197,20 @@ mod tests {
         let _theirs = does(theirs.unwrap().0).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         link.is_silent()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_has_not_answered_for_long_is_not_used() {
+        let (ours, _theirs) = tokio::io::duplex(4096);
+        let (requests, _connection) = h2::client::handshake(ours).await.unwrap();
+        let mut session = Session::begun(&requests);
+        for _ in 0..3 {
+            tokio::time::advance(IDLE - Duration::from_secs(1)).await;
+            assert!(session.is_fresh());
+            session.heard = Instant::now();
+        }
+        tokio::time::advance(IDLE).await;
+        assert!(!session.is_fresh());
     }
 
     #[tokio::test]
