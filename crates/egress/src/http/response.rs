@@ -56,18 +56,29 @@ impl ResponseHead {
             Err(error) => return Err(format!("the response head is malformed: {error}")),
         }
         let status = response.code.unwrap_or(0);
+        if status < 100 {
+            return Err(format!("{status:03} is no status of a response"));
+        }
         let reason = response.reason.unwrap_or("").to_owned();
         let mut fields = Fields::with_room(response.headers.len(), head.len());
         response.headers.iter().for_each(|field| fields.push(field.name, field.value));
         let keep_alive = response.version == Some(1) && !fields.has_token("connection", "close");
-        Ok(Self { status, reason, fields, keep_alive })
+        Ok(Self::of(status, reason, fields, keep_alive))
     }
 
     /// The head of a response of HTTP/2.
     pub(super) fn of_version_2(parts: &http::response::Parts) -> Self {
         let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
         let fields = version2::fields(&parts.headers);
-        Self { status: parts.status.as_u16(), reason, fields, keep_alive: true }
+        Self::of(parts.status.as_u16(), reason, fields, true)
+    }
+
+    /// What has no body states no length of one (RFC 9110 §8.6).
+    fn of(status: u16, reason: String, mut fields: Fields, keep_alive: bool) -> Self {
+        if matches!(status, 100..=199 | 204) {
+            fields.remove("content-length");
+        }
+        Self { status, reason, fields, keep_alive }
     }
 
     /// RFC 9112 §6.3, for the answer to a request of the given method.
@@ -88,6 +99,36 @@ impl ResponseHead {
                 Ok(ResponseBody::Framed(if size == 0 { BodyLength::None } else { BodyLength::Sized(size) }))
             }
             _ => Err("the length of the response is ambiguous"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(head: &str) -> Result<ResponseHead, String> {
+        ResponseHead::parse(head.as_bytes())
+    }
+
+    #[test]
+    fn a_status_below_100_is_none() {
+        for status in ["000", "001", "099"] {
+            let error = parsed(&format!("HTTP/1.1 {status} X\r\n\r\n")).unwrap_err();
+            assert!(error.starts_with(status), "{error}");
+        }
+        assert_eq!(parsed("HTTP/1.1 100 X\r\n\r\n").unwrap().status, 100);
+    }
+
+    #[test]
+    fn what_has_no_body_states_no_length() {
+        for (status, stated) in [(100, false), (103, false), (200, true), (204, false), (304, true)] {
+            let head = parsed(&format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n")).unwrap();
+            assert_eq!(head.fields.has("content-length"), stated, "{status}");
+            let parts =
+                http::Response::builder().status(status).header("content-length", "5").body(()).unwrap();
+            let head = ResponseHead::of_version_2(&parts.into_parts().0);
+            assert_eq!(head.fields.has("content-length"), stated, "{status}");
         }
     }
 }
