@@ -48,7 +48,9 @@ pub(super) async fn websocket(
         let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         };
-        write(&mut writer, &head_1(sending, BodyLength::None, Some("websocket"))).await?;
+        let wire = head_1(sending, BodyLength::None, Some("websocket"));
+        write(&mut writer, &wire).await?;
+        exchange.record().count(wire.len() as u64, 0);
         // Hints that come before (103) are for a page, and there is none.
         for _ in 0..=MOST_INTERIM {
             let head = ResponseHead::read(&mut reader).await?;

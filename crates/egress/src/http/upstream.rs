@@ -57,7 +57,10 @@ pub(super) async fn send(
         && let Some(session) = gate.pool().session(exchange, sending.scheme)
     {
         match send_2(session, sending, body).await {
-            Ok(sent) => return Ok(sent),
+            Ok(sent) => {
+                exchange.record().count(octets(sending), 0);
+                return Ok(sent);
+            }
             Err(_) => gate.pool().forget(exchange, sending.scheme), // it has ended; nothing of the request was taken
         }
     }
@@ -86,8 +89,9 @@ pub(super) async fn send(
         Link::Version2(session) => {
             gate.pool().share(exchange, sending.scheme, &session);
             let sent = send_2(session, sending, body).await;
-            if sent.is_err() {
-                gate.pool().forget(exchange, sending.scheme);
+            match &sent {
+                Ok(_) => exchange.record().count(octets(sending), 0),
+                Err(_) => gate.pool().forget(exchange, sending.scheme),
             }
             sent
         }
@@ -131,6 +135,13 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
     let none = body == BodyLength::None;
     let (response, stream) = session.send_request(request, none).map_err(version2::broken)?;
     Ok(Sent::Version2 { body: (!none).then_some(stream), response })
+}
+
+/// How much of a head goes out over HTTP/2, before it is packed.
+fn octets(sending: &Sending) -> u64 {
+    let Sending { method, authority, origin_form, fields, .. } = sending;
+    let fields: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+    (method.as_str().len() + authority.len() + origin_form.len() + fields) as u64
 }
 
 /// The request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
