@@ -31,6 +31,7 @@ mod respond;
 mod response;
 mod serve1;
 mod serve2;
+mod share;
 mod stream;
 mod unpack;
 mod upgrade;

@@ -17,7 +17,7 @@ use super::incoming::Incoming;
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::AgentStream;
-use super::version2;
+use super::{share, version2};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 
@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// Serves the streams of one connection until either side ends it.
 pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream) -> io::Result<()> {
-    let mut connection = version2::serve(stream).await?;
+    let (mut connection, _window) = version2::serve(stream).await?;
     let via = Rc::new(via);
     let going = Rc::new(());
     loop {
@@ -42,15 +42,16 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
             }
         };
         // A stream that the agent resets leaves the library's count and goes on here: both are bounded (CVE-2023-44487).
-        if Rc::strong_count(&going) > version2::MOST_STREAMS as usize {
+        let place = share::place().filter(|_| Rc::strong_count(&going) <= version2::MOST_STREAMS as usize);
+        let Some(place) = place else {
             let mut respond = respond;
             respond.send_reset(h2::Reason::REFUSED_STREAM);
             continue;
-        }
+        };
         let (gate, via, going) = (Rc::clone(&gate), Rc::clone(&via), Rc::clone(&going));
         tokio::task::spawn_local(async move {
             let _ = serve_stream(&gate, &via, request, respond).await;
-            drop(going);
+            drop((going, place));
         });
     }
 }

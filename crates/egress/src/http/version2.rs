@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::fields::Fields;
 use super::given_up::GivenUp;
+use super::share::Window;
 
 /// Streams at once on one connection, and what is held of each (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
@@ -26,6 +27,8 @@ const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
 /// What the library spends at most on frames of data that are small and were not read yet, 256 octets for each less its own. A stream's window
 /// in frames of 16 octets is within it.
 const SMALL_FRAMES: usize = 4 * 1024 * 1024;
+/// The same for each octet of a window that is small: frames of 51 octets fill it.
+const SMALL_FRAMES_OF_WINDOW: usize = 4;
 /// The largest head of a response.
 pub(super) const LARGEST_RESPONSE_HEAD: u32 = 64 * 1024;
 /// How long the first frames may take.
@@ -162,10 +165,11 @@ pub(super) fn broken(error: h2::Error) -> io::Error {
     }
 }
 
-/// Begins to serve a connection.
+/// Begins to serve a connection, whose window is taken for as long as it lives.
 pub(super) async fn serve(
     stream: super::stream::AgentStream,
-) -> io::Result<h2::server::Connection<super::stream::AgentStream, Bytes>> {
+) -> io::Result<(h2::server::Connection<super::stream::AgentStream, Bytes>, Window)> {
+    let window = Window::take(CONNECTION_WINDOW);
     let handshake = h2::server::Builder::new()
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(LARGEST_HEAD)
@@ -173,23 +177,25 @@ pub(super) async fn serve(
         .max_local_error_reset_streams(Some(MOST_RESET))
         .max_concurrent_reset_streams(MOST_RESET)
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(window.octets())
         .max_send_buffer_size(SEND_BUFFER)
         .handshake(stream);
-    tokio::time::timeout(PREFACE, handshake)
+    let connection = tokio::time::timeout(PREFACE, handshake)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        .map_err(broken)
+        .map_err(broken)?;
+    Ok((connection, window))
 }
 
 /// Begins a connection to an upstream; what keeps it going is a task of its own.
 pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2::client::SendRequest<Bytes>> {
+    let window = Window::take(SESSION_WINDOW);
     let handshake = h2::client::Builder::new()
         .enable_push(false)
         .max_header_list_size(LARGEST_RESPONSE_HEAD)
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(SESSION_WINDOW)
-        .data_frame_budget(SMALL_FRAMES)
+        .initial_connection_window_size(window.octets())
+        .data_frame_budget(SMALL_FRAMES.min(SMALL_FRAMES_OF_WINDOW * window.octets() as usize))
         .max_send_buffer_size(SEND_BUFFER)
         .handshake(upstream);
     let (send, connection) = tokio::time::timeout(PREFACE, handshake)
@@ -198,6 +204,7 @@ pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2:
         .map_err(broken)?;
     tokio::task::spawn_local(async move {
         let _ = connection.await;
+        drop(window);
     });
     Ok(send)
 }

@@ -1,0 +1,76 @@
+//! What all connections of HTTP/2 may hold together, which neither the bounds of one connection nor those of one stream say: windows
+//! are parts of one room, and streams have places of which there are so many.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The room of all windows. A connection takes at most the eighth part of what is left: the first ones have all that they would have.
+const ROOM: u32 = 256 * 1024 * 1024;
+const PART: u32 = 8;
+/// What a connection has in any case: HTTP/2 knows no smaller window at its beginning (RFC 9113 §6.9.2).
+const LEAST: u32 = 65_535;
+/// How many streams are served at once on all connections. Each holds what waits to be written on it, and what was read ahead for it.
+const MOST_STREAMS: usize = 4096;
+
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(ROOM) };
+    static STREAMS: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_STREAMS));
+}
+
+/// The window of one connection, given back when it is dropped.
+pub(super) struct Window(u32);
+
+impl Window {
+    /// So much, or less where many are open.
+    pub(super) fn take(most: u32) -> Self {
+        let left = LEFT.get();
+        let taken = most.min(left / PART);
+        LEFT.set(left - taken);
+        Self(taken)
+    }
+
+    pub(super) fn octets(&self) -> u32 {
+        self.0.max(LEAST)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        LEFT.set(LEFT.get() + self.0);
+    }
+}
+
+/// A place for one more stream, if there is one.
+pub(super) fn place() -> Option<OwnedSemaphorePermit> {
+    STREAMS.with(Arc::clone).try_acquire_owned().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u32 = 16 * 1024 * 1024;
+
+    #[test]
+    fn windows_are_smaller_where_many_are_open() {
+        let first: Vec<Window> = (0..8).map(|_| Window::take(MOST)).collect();
+        assert!(first.iter().all(|window| window.octets() == MOST));
+        let many: Vec<Window> = (0..1000).map(|_| Window::take(MOST)).collect();
+        assert!(many.iter().zip(&many[1..]).all(|(one, next)| next.octets() <= one.octets()));
+        assert_eq!(many[999].octets(), LEAST);
+        let taken: u32 = first.iter().chain(&many).map(|window| window.0).sum();
+        assert!(taken <= ROOM, "{taken}");
+        drop((first, many));
+        assert_eq!((LEFT.get(), Window::take(MOST).octets()), (ROOM, MOST));
+    }
+
+    #[test]
+    fn streams_have_so_many_places() {
+        let places: Vec<_> = (0..MOST_STREAMS).map(|_| place().unwrap()).collect();
+        assert!(place().is_none());
+        drop(places);
+        assert!(place().is_some());
+    }
+}
