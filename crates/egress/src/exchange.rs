@@ -13,7 +13,8 @@ use policy::{Denial, Grant, Guard, Port, Proxy};
 use crate::audit::Record;
 use crate::credentials::Held;
 use crate::gate::Gate;
-use crate::inject::draft::Draft;
+use crate::inject::draft::{Draft, Injected};
+use crate::llm::Admitted;
 use crate::resolve::Answers;
 
 /// What was asked; nothing has been decided.
@@ -45,7 +46,7 @@ pub(crate) struct Pinned {
 /// Credentials have been put into it, or none belong there. The only state that is sent to an upstream as a request.
 pub(crate) struct Ready {
     pinned: Pinned,
-    held: Option<(Rc<Held>, Draft)>,
+    injected: Option<Injected>,
 }
 
 /// A state in which there are addresses to reach.
@@ -279,30 +280,41 @@ impl Exchange<Resolved> {
 
 impl Exchange<Pinned> {
     /// Notes the credential that is part of it from now on. Only `inject` calls this, after it has looked at the request.
-    pub(crate) fn ready(mut self, held: Option<(Rc<Held>, Draft)>) -> Exchange<Ready> {
-        if let Some((held, _)) = &held {
-            self.record.provider(held.provider());
+    pub(crate) fn ready(mut self, injected: Option<Injected>) -> Exchange<Ready> {
+        if let Some(injected) = &injected {
+            self.record.provider(injected.held.provider());
         }
-        Exchange { stage: Ready { pinned: self.stage, held }, record: self.record }
+        Exchange { stage: Ready { pinned: self.stage, injected }, record: self.record }
     }
 }
 
 impl Exchange<Ready> {
     /// The credential that is part of the request, which must not be in the answer.
     pub(crate) fn held(&self) -> Option<&Rc<Held>> {
-        self.stage.held.as_ref().map(|(held, _)| held)
+        self.stage.injected.as_ref().map(|injected| &injected.held)
     }
 
     /// The request before the credential was put in.
     pub(crate) fn draft(&self) -> Option<&Draft> {
-        self.stage.held.as_ref().map(|(_, draft)| draft)
+        self.stage.injected.as_ref().map(|injected| &injected.draft)
     }
 
     /// Notes that another credential has taken the place of the one that was refused.
     pub(crate) fn hold(&mut self, new: Rc<Held>) {
-        if let Some((held, _)) = &mut self.stage.held {
-            *held = new;
+        if let Some(injected) = &mut self.stage.injected {
+            injected.held = new;
         }
+    }
+
+    /// Whether it asks a model for something, and stands in the run's account.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.stage.injected.as_ref().is_some_and(|injected| injected.admitted.is_some())
+    }
+
+    /// Notes that it has gone out: what it takes is no longer given back.
+    pub(crate) fn is_sent(&mut self) {
+        let injected = self.stage.injected.iter_mut();
+        injected.filter_map(|injected| injected.admitted.as_mut()).for_each(Admitted::is_sent);
     }
 }
 

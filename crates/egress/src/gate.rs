@@ -93,7 +93,7 @@ pub struct Gate {
     machine: Vec<IpAddr>,
     leaves: Option<Leaves>,
     credentials: Credentials,
-    ledger: RefCell<Ledger>,
+    ledger: Rc<Ledger>,
     rates: Rates,
     names: RefCell<Names>,
     audit: RefCell<Audit>,
@@ -130,7 +130,7 @@ impl Gate {
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
             credentials: Credentials::new(wallet).map_err(GateError::Platform)?,
-            ledger: RefCell::new(Ledger::new(spending)),
+            ledger: Rc::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),
             audit: RefCell::new(audit),
@@ -190,7 +190,7 @@ impl Gate {
         &self.rates
     }
 
-    pub(crate) fn ledger(&self) -> &RefCell<Ledger> {
+    pub(crate) fn ledger(&self) -> &Rc<Ledger> {
         &self.ledger
     }
 
@@ -218,7 +218,7 @@ impl Gate {
     pub fn close(&self) {
         let mut audit = self.audit.borrow_mut();
         audit.close();
-        let summary = Summary { models: self.ledger.borrow().used(), ..audit.summary() };
+        let summary = Summary { models: self.ledger.used(), ..audit.summary() };
         self.notices.borrow_mut().close(summary);
     }
 }

@@ -97,6 +97,70 @@ fn what_asks_no_model_takes_no_budget_and_what_cannot_be_counted_is_refused() {
 }
 
 #[test]
+fn a_budget_holds_for_requests_at_once() {
+    for (budget, passed) in [("tokens = 1300", 2), ("usd = \"0.005\"", 2), ("requests = 3", 3)] {
+        let Some(site) = Site::for_test(NEEDS) else { return };
+        site.keep("anthropic", "access_token", ANTHROPIC_KEY);
+        let run = site.run().policy(&format!("providers = [\"anthropic\"]\nllm.budget = {{ {budget} }}\n"));
+        let ended = run.script(&format!("{ASK}for n in 1 2 3 4 5 6 7 8; do ask $n & done; wait"));
+        let said = |code: &str| ended.stdout.matches(code).count();
+        assert_eq!((said("=200"), said("=429")), (passed, 8 - passed), "{budget}: {ended}");
+        assert_eq!(site.requests().len(), passed, "{budget}: what is over the budget is not sent");
+    }
+}
+
+/// A model's API at a host that answers anything.
+fn model_beside(site: &Site, budget: &str) -> String {
+    site.keep("one", "access_token", "canary-of-a-model");
+    format!(
+        "llm.budget = {{ {budget} }}\n[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\n\
+         llm = \"openai\"\ninject = {{ header = \"authorization\", value = \"Bearer {{{{access_token}}}}\" }}\n"
+    )
+}
+
+#[test]
+fn what_is_refused_uses_no_budget_up() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let policy = model_beside(&site, "requests = 1")
+        .replace("llm = ", "rate = { requests_per_minute = 1, burst = 1 }\nllm = ");
+    let left = site.beside(&policy).script(
+        "for n in 1 2 3; do code refused$n proxy https://protocols.example/echo one -X POST -H 'Authorization: Bearer {{nothing}}'; done\n\
+         code sent via -X POST https://protocols.example/echo\n\
+         code over via -X POST https://protocols.example/echo",
+    );
+    let said = ["refused1", "refused3", "sent", "over"].map(|key| left.said(key));
+    assert_eq!(said, ["400", "400", "200", "429"], "{}", left.ended);
+    assert_eq!(left.denials("budget_exhausted"), 1, "{:?}", left.audit());
+}
+
+#[test]
+fn what_servers_take_for_a_question_is_counted() {
+    let p = "https://protocols.example";
+    for ask in [
+        format!("-H 'X-HTTP-Method-Override: POST' {p}/v1/chat/completions"),
+        format!("-H 'X_Method_Override: post' {p}/v1/chat/completions"),
+        format!("-X POST -H 'X-Original-URL: /v1/chat/completions' {p}/v1/files"),
+        format!("-X POST '{p}/v1/chat/completions;/files'"),
+        format!("-X POST {p}/v1/chat/completions/cancel"),
+    ] {
+        let Some(site) = Site::for_test(NEEDS) else { return };
+        let policy = model_beside(&site, "requests = 1");
+        let left = site.beside(&policy).script(&format!("code 1 via {ask}; code 2 via {ask}"));
+        assert_eq!(left.said("2"), "429", "{ask}: {}", left.ended);
+        assert_eq!(site.requests().len(), 1, "{ask}");
+    }
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
+        "code trace via -X TRACE {p}/echo; code meant via -H 'X-HTTP-Method-Override: TRACE' {p}/echo\n\
+         code batch via -X POST {p}/v1/batches; code batches via -X POST {p}/v1/messages/batches; code list via {p}/v1/batches",
+    ));
+    let said = ["trace", "meant", "batch", "batches"].map(|key| left.said(key));
+    assert_eq!(said, [left.said("trace"), left.said("trace"), "429", "429"], "{}", left.ended);
+    assert_eq!(left.denials("budget_exhausted"), 2, "{:?}", left.audit());
+    assert_eq!(site.requests().len(), 1, "a list of batches is no question");
+}
+
+#[test]
 fn a_socket_to_a_model_is_opened_at_the_gateway() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("one", "access_token", "canary-of-a-socket");

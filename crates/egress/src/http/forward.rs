@@ -26,7 +26,7 @@ use super::version2;
 use crate::credentials::Held;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
-use crate::inject::{Sending, inject_again, is_asking, tells_who_asks};
+use crate::inject::{Sending, inject_again, tells_who_asks};
 use crate::upstream::Offer;
 
 /// What is asked of an exchange beside its request.
@@ -87,6 +87,7 @@ pub(super) async fn forward(
                 return after;
             }
         };
+        exchange.is_sent();
         let job = Job {
             sending: &sending,
             length: head.body,
@@ -179,10 +180,7 @@ async fn relay<'a>(
         refresh: held.as_deref().filter(|_| job.refresh).map(|held| (&**gate, held)),
         most: job.most,
         until: job.until,
-        meter: exchange
-            .grant()
-            .provider()
-            .and_then(|p| Some((p.llm()?, is_asking(p, &job.sending.method, target)))),
+        meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, exchange.is_counted()))),
         ledger: gate.ledger(),
     };
     let provider = exchange.grant().provider().cloned();

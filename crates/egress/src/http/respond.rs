@@ -1,6 +1,6 @@
 //! An answer on its way to the agent: searched for the credential that was part of its request, and cut where that was asked.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
@@ -49,7 +49,7 @@ pub(super) struct Handling<'a> {
     pub(super) until: Option<Instant>,
     /// The model API it came from, and whether a use is to be told.
     pub(super) meter: Option<(LlmFormat, bool)>,
-    pub(super) ledger: &'a RefCell<Ledger>,
+    pub(super) ledger: &'a Ledger,
 }
 
 /// What became of an answer.

@@ -1,8 +1,12 @@
 //! A request as it will be sent, and as it was before its credential was put in.
 
+use std::rc::Rc;
+
 use policy::{Method, Scheme, Target};
 
+use crate::credentials::Held;
 use crate::http::Fields;
+use crate::llm::Admitted;
 
 /// A request as it will be sent. It may hold a credential, so it has no `Debug`.
 #[derive(Clone)]
@@ -35,6 +39,14 @@ pub(crate) enum Form {
 pub(crate) struct Draft {
     pub(super) sending: Sending,
     pub(super) redeemable: Redeemable,
+}
+
+/// What has been put into a request.
+pub(crate) struct Injected {
+    pub(crate) held: Rc<Held>,
+    pub(crate) draft: Draft,
+    /// Its place in the run's account, where it asks a model for something.
+    pub(crate) admitted: Option<Admitted>,
 }
 
 /// Whether a request holds placeholders that may be redeemed in it.

@@ -11,15 +11,28 @@ use crate::gate::Gate;
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
-/// Refuses a request that a header makes another one to some servers, where no rule allows that one.
+/// What a request may be taken for: each method with each target. What is written comes first.
+pub(super) struct Meant {
+    pub(super) methods: Vec<Method>,
+    targets: Vec<Target>,
+}
+
+impl Meant {
+    /// The paths it may be taken to be for.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().map(|target| target.path().as_str())
+    }
+}
+
+/// Tells what a request may be taken for, and refuses one that a header makes another one to some servers, where no rule allows that one.
 pub(super) fn judge(
     sending: &Sending,
     gate: &Gate,
     provider: Option<&Provider>,
     target: &Target,
-) -> Result<(), Denial> {
-    let allowed = |method: Method, target: &Target| {
-        let mut asked = Asked::request(Plane::Forward, method, target);
+) -> Result<Meant, Denial> {
+    let allowed = |method: &Method, target: &Target| {
+        let mut asked = Asked::request(Plane::Forward, method.clone(), target);
         asked.provider = provider.map(|provider| provider.id().clone());
         gate.policy().decide(&asked).map(drop)
     };
@@ -29,22 +42,28 @@ pub(super) fn judge(
     };
     let values =
         |name| sending.fields.iter().filter(move |(it, _)| is_same(it, name)).map(|(_, value)| value);
+    let mut meant = Meant { methods: vec![sending.method.clone()], targets: vec![target.clone()] };
     for name in METHODS {
         for value in values(name) {
             let text = String::from_utf8_lossy(value).trim().to_ascii_uppercase();
             let method = Method::parse(&text).ok_or_else(|| Denial::new(Guard::Method, "it names no method"));
-            method.and_then(|method| allowed(method, target)).map_err(|denial| refused(name, denial))?;
+            let method = method.and_then(|method| allowed(&method, target).map(|()| method));
+            let method = method.map_err(|denial| refused(name, denial))?;
+            if !meant.methods.contains(&method) {
+                meant.methods.push(method);
+            }
         }
     }
     for name in PATHS {
         for value in values(name) {
             let path = String::from_utf8_lossy(value);
-            let meant =
+            let other =
                 Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path.trim());
-            meant
-                .and_then(|meant| allowed(sending.method.clone(), &meant))
-                .map_err(|denial| refused(name, denial))?;
+            let other = other.and_then(|other| {
+                meant.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
+            });
+            meant.targets.push(other.map_err(|denial| refused(name, denial))?);
         }
     }
-    Ok(())
+    Ok(meant)
 }

@@ -6,6 +6,7 @@
 //! provider, refuses the request: it is never half replaced, and never sent on (C01, C08). A value that the run exposes is read
 //! as its placeholder where a key may stand.
 
+mod asking;
 pub(crate) mod draft;
 mod exposed;
 mod find;
@@ -15,13 +16,13 @@ mod place;
 
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Method, Placeholders, Provider, Target};
+use policy::{Denial, Guard, Placeholders, Provider, Target};
 
 use crate::credentials::Held;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 
-use draft::{Draft, Redeemable};
+use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
 pub(crate) use own::{AUTHENTICATION, stands_elsewhere, tells_who_asks};
@@ -35,20 +36,10 @@ pub(crate) async fn inject(
     form: Form,
 ) -> Result<Exchange<Ready>, Denial> {
     match prepare(&exchange, gate, target, sending, form).await {
-        Ok(Some((held, draft))) => Ok(exchange.ready(Some((held, draft)))),
-        Ok(None) => Ok(exchange.ready(None)),
+        Ok(injected) => Ok(exchange.ready(injected)),
         Err(denial) => Err(exchange.refuse(denial)),
     }
 }
-
-/// Whether a request asks a model for something, and is counted.
-pub(crate) fn is_asking(provider: &Provider, method: &Method, target: &Target) -> bool {
-    let silent = SILENT.iter().any(|end| target.path().as_str().ends_with(end));
-    provider.llm().is_some() && method.as_str() == "POST" && !silent
-}
-
-/// How the paths of model APIs end that take a POST and ask no model for anything, so that their answers tell no use.
-const SILENT: [&str; 4] = ["/count_tokens", "/input_tokens", "/files", "/cancel"];
 
 /// Makes a request anew with another credential of its provider's.
 pub(crate) fn inject_again(
@@ -74,10 +65,10 @@ async fn prepare(
     target: &Target,
     sending: &mut Sending,
     form: Form,
-) -> Result<Option<(Rc<Held>, Draft)>, Denial> {
+) -> Result<Option<Injected>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
-    meant::judge(sending, gate, provider.map(|provider| &**provider), target)?;
+    let meant = meant::judge(sending, gate, provider.map(|provider| &**provider), target)?;
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
@@ -111,22 +102,23 @@ async fn prepare(
         }
         refused?;
     }
-    if sending.method.as_str() == "TRACE" {
+    if meant.methods.iter().any(|method| method.as_str() == "TRACE") {
         // An answer to it repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
-    gate.rates().admit(provider, std::time::Instant::now)?;
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
+    let asking = asking::asking(provider, &meant, sending);
     let held = gate.credentials().of(provider.id()).await?;
-    if is_asking(provider, &sending.method, target) {
-        gate.ledger().borrow_mut().admit()?;
-    } else if provider.llm().is_some() && sending.fields.has("sec-websocket-key") {
-        gate.ledger().borrow_mut().admit_socket()?;
-    }
     ask_for_all_of_it(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;
-    Ok(Some((held, draft)))
+    // Last of all: what is refused uses nothing up.
+    let admitted = match asking {
+        Some(asking) => Some(gate.ledger().admit(asking).await?),
+        None => None,
+    };
+    gate.rates().admit(provider, std::time::Instant::now)?;
+    Ok(Some(Injected { held, draft, admitted }))
 }
 
 /// What comes back is searched for credentials: it must come unpacked, and whole.

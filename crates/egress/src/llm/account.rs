@@ -1,22 +1,23 @@
 //! One answer's part in the account of a run: entered when the answer is over, however it ends.
 
-use std::cell::RefCell;
+use std::rc::Rc;
 
 use policy::{Denial, LlmFormat, Spending};
 
-use super::ledger::{Ledger, ModelUse};
+use super::books::{Asking, ModelUse};
+use super::ledger::{Admitted, Ledger};
 use super::meter::Meter;
 
 /// What is to be charged for one request. Whoever drops it before its answer has come whole, because the agent hung up or the answer
 /// broke off, is charged what the answer told until then.
 pub(crate) struct Account<'a> {
-    ledger: &'a RefCell<Ledger>,
+    ledger: &'a Ledger,
     meter: Option<Meter>,
     whole: bool,
 }
 
 impl<'a> Account<'a> {
-    pub(crate) fn open(ledger: &'a RefCell<Ledger>, format: LlmFormat, asked: bool) -> Self {
+    pub(crate) fn open(ledger: &'a Ledger, format: LlmFormat, asked: bool) -> Self {
         Self { ledger, meter: Some(Meter::of(format, asked)), whole: false }
     }
 
@@ -46,7 +47,7 @@ impl<'a> Account<'a> {
 impl Drop for Account<'_> {
     fn drop(&mut self) {
         if let Some(meter) = self.meter.take() {
-            self.ledger.borrow_mut().charge(&meter.end(self.whole));
+            self.ledger.charge(&meter.end(self.whole));
         }
     }
 }
@@ -68,17 +69,21 @@ pub fn use_of_answer<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     end: AnswerEnd,
 ) -> (ModelUse, Option<Denial>) {
-    let ledger = RefCell::new(Ledger::new(spending));
-    let admitted = ledger.borrow_mut().admit();
-    if admitted.is_ok() {
-        let mut account = Account::open(&ledger, format, true);
-        account.begin(200, content_type);
-        pieces.into_iter().for_each(|piece| account.piece(piece));
-        if end == AnswerEnd::Whole {
-            account.is_whole();
+    let ledger = Rc::new(Ledger::new(spending));
+    let admitted = ledger.admit_now(Asking::Answer);
+    let refused = match admitted {
+        Ok(mut admitted) => {
+            admitted.iter_mut().for_each(Admitted::is_sent);
+            let mut account = Account::open(&ledger, format, true);
+            account.begin(200, content_type);
+            pieces.into_iter().for_each(|piece| account.piece(piece));
+            if end == AnswerEnd::Whole {
+                account.is_whole();
+            }
+            None
         }
-    }
-    let mut ledger = ledger.into_inner();
+        Err(denial) => Some(denial),
+    };
     let used = ledger.used().unwrap_or_default();
-    (used, admitted.and_then(|()| ledger.admit()).err())
+    (used, refused.or_else(|| ledger.admit_now(Asking::Answer).err()))
 }

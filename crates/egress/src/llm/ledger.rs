@@ -1,124 +1,183 @@
-//! What a run has spent on models. It is asked before a request is sent, and told after its answer.
+//! The account of one run, which its requests share. It is asked before a request is sent, and told after its answer.
+//!
+//! Under a budget of tokens or money each request under way keeps a part of what is left for itself. One that does not fit beside
+//! those waits for one of them to end:
+//!
+//! ```text
+//! admit ── waits ──> Admitted ── is_sent ──> charged by its Account ──> dropped: the next may go
+//!                        └───── dropped before: it was never counted
+//! ```
 
-use policy::{Denial, Guard, MicroUsd, Spending, Tokens};
-use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
 
-use super::meter::{Metered, Untold};
+use policy::{Denial, Guard, Spending};
+use tokio::sync::Notify;
 
-/// What a run has used of models.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelUse {
-    /// Requests.
-    pub requests: u64,
-    /// Tokens in, without those from a cache.
-    pub input_tokens: u64,
-    /// Tokens in, from a cache.
-    pub cached_tokens: u64,
-    /// Tokens out.
-    pub output_tokens: u64,
-    /// What they cost, in millionths of a US dollar, as far as prices are known.
-    pub cost_micro_usd: u64,
-    /// A model without a known price, if one was used.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub unpriced: Option<String>,
-}
-
-impl ModelUse {
-    fn tokens(&self) -> u64 {
-        self.input_tokens.saturating_add(self.cached_tokens).saturating_add(self.output_tokens)
-    }
-}
+use super::books::{Asking, Books, ModelUse, Room};
+use super::meter::Metered;
 
 /// The account of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    spending: Spending,
-    used: ModelUse,
-    /// Why the use of some answer is not known.
-    untold: Option<Untold>,
+    books: RefCell<Books>,
+    ended: Notify,
 }
 
-/// How long a model's name may be that is kept.
-const LONGEST_NAME: usize = 128;
+/// A request that is counted and may be sent. Others may be waiting for its end.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    ledger: Rc<Ledger>,
+    sent: bool,
+}
+
+/// How long a request waits for others to end: programs that ask models wait longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     pub(crate) fn new(spending: Spending) -> Self {
-        Self { spending, used: ModelUse::default(), untold: None }
+        Self { books: RefCell::new(Books::new(spending)), ended: Notify::new() }
     }
 
-    /// Counts a request that is about to be sent, or says that the budget is used up.
-    pub(crate) fn admit(&mut self) -> Result<(), Denial> {
-        let budget = &self.spending.budget;
-        let refuse = |what: String, hint: &str| Err(Denial::new(Guard::Budget, what).with_hint(hint));
-        let over = |what| refuse(what, "raise it in [llm.budget], or begin another run");
-        if let Some(most) = budget.requests.filter(|most| self.used.requests >= *most) {
-            return over(format!("the run's budget of {most} requests to models is used up"));
-        }
-        if let Some(most) = budget.tokens.filter(|most| self.used.tokens() >= *most) {
-            return over(format!(
-                "the run's budget of {most} tokens is used up: {} were used",
-                self.used.tokens()
-            ));
-        }
-        if let Some(most) = budget.usd {
-            let spent = MicroUsd::new(self.used.cost_micro_usd);
-            if spent >= most {
-                return over(format!("the run's budget of {most} is used up: {spent} were spent"));
-            }
-            if let Some(model) = &self.used.unpriced {
-                let what = format!("the run has a budget in USD, and no price of `{model}` is known");
-                return refuse(what, "name one in [[llm.price]], and begin another run");
-            }
-        }
-        if let Some(untold) = self.untold.filter(|_| self.counts_tokens()) {
-            let (why, hint) = match untold {
-                Untold::Silent => (
-                    "an answer did not tell how many it took",
-                    "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
-                ),
-                Untold::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
-                Untold::CutOff => {
-                    ("an answer was cut off before it told how many it took", "begin another run")
+    /// Counts a request that is about to be sent, after as many others as it has to wait for, or says that the budget is used up.
+    pub(crate) async fn admit(self: &Rc<Self>, asking: Asking) -> Result<Admitted, Denial> {
+        let admitted = async {
+            loop {
+                // From before it looks: an end that comes in between is not missed.
+                let ended = self.ended.notified();
+                if let Some(admitted) = self.admit_now(asking)? {
+                    return Ok(admitted);
                 }
-            };
-            return refuse(format!("the run has a budget of tokens, and {why}"), hint);
-        }
-        self.used.requests = self.used.requests.saturating_add(1);
-        Ok(())
+                ended.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, admitted).await.unwrap_or_else(|_| {
+            let what = "the requests to models that are under way may use up the run's budget";
+            Err(Denial::new(Guard::Budget, what).with_hint("ask again when one of them has ended"))
+        })
     }
 
-    /// The same for a WebSocket. What is asked over one is not counted, so there is none under a budget of tokens or money.
-    pub(crate) fn admit_socket(&mut self) -> Result<(), Denial> {
-        if self.counts_tokens() {
-            let what = "the run has a budget of tokens, and what a WebSocket takes is not counted";
-            return Err(Denial::new(Guard::Budget, what)
-                .with_hint("ask over HTTP, or set a budget of requests alone"));
-        }
-        self.admit()
-    }
-
-    fn counts_tokens(&self) -> bool {
-        let budget = &self.spending.budget;
-        budget.tokens.is_some() || budget.usd.is_some()
+    /// The same without a wait; nothing where it has to.
+    pub(super) fn admit_now(self: &Rc<Self>, asking: Asking) -> Result<Option<Admitted>, Denial> {
+        Ok(match self.books.borrow_mut().admit(asking)? {
+            Room::Taken => Some(Admitted { ledger: Rc::clone(self), sent: false }),
+            Room::AfterOthers => None,
+        })
     }
 
     /// Adds what an answer took.
-    pub(crate) fn charge(&mut self, metered: &Metered) {
-        self.untold = self.untold.or(metered.untold);
-        let Some(Tokens { input, cached, output }) = metered.tokens else { return };
-        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
-        add(&mut self.used.input_tokens, input);
-        add(&mut self.used.cached_tokens, cached);
-        add(&mut self.used.output_tokens, output);
-        let model = metered.model.as_deref().unwrap_or("unknown");
-        match self.spending.cost(model, Tokens { input, cached, output }) {
-            Some(cost) => add(&mut self.used.cost_micro_usd, cost.micros()),
-            None => self.used.unpriced = Some(model.chars().take(LONGEST_NAME).collect()),
-        }
+    pub(super) fn charge(&self, metered: &Metered) {
+        self.books.borrow_mut().charge(metered);
     }
 
     /// What was used, if anything was.
     pub(crate) fn used(&self) -> Option<ModelUse> {
-        (self.used.requests > 0).then(|| self.used.clone())
+        self.books.borrow().used()
+    }
+}
+
+impl Admitted {
+    /// It has gone out: it counts whatever becomes of it.
+    pub(crate) fn is_sent(&mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut books = self.ledger.books.borrow_mut();
+        books.leave();
+        if !self.sent {
+            books.give_back();
+        }
+        self.ledger.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin, Tokens};
+    use tokio::task::LocalSet;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn ledger(budget: &str) -> Rc<Ledger> {
+        let mut layers = Layers::default();
+        let config = toml::from_str(&format!("[llm]\nbudget = {{ {budget} }}\n")).unwrap();
+        layers.push(Origin::Flags, config);
+        Rc::new(Ledger::new(layers.compile().unwrap().spending))
+    }
+
+    fn took(output: u64) -> Metered {
+        let tokens = Some(Tokens { output, ..Tokens::default() });
+        Metered { tokens, model: Some("claude-sonnet-4-5".into()), untold: None }
+    }
+
+    /// Asks all at once for what takes a second and so many tokens: how many were sent, and how many went at one time.
+    async fn crowd(ledger: &Rc<Ledger>, count: usize, tokens: u64) -> (u64, u64) {
+        let (most, now) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
+        let local = LocalSet::new();
+        for _ in 0..count {
+            let (ledger, most, now) = (Rc::clone(ledger), Rc::clone(&most), Rc::clone(&now));
+            local.spawn_local(async move {
+                let Ok(mut admitted) = ledger.admit(Asking::Answer).await else { return };
+                admitted.is_sent();
+                *now.borrow_mut() += 1;
+                let until_now = *most.borrow();
+                *most.borrow_mut() = until_now.max(*now.borrow());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                *now.borrow_mut() -= 1;
+                ledger.charge(&took(tokens));
+            });
+        }
+        local.await;
+        let most = *most.borrow();
+        (ledger.used().map_or(0, |used| used.requests), most)
+    }
+
+    #[tokio::test(start_paused = true, flavor = "current_thread")]
+    async fn requests_at_once_stay_within_a_budget() {
+        // One request's excess, and no more.
+        assert_eq!(crowd(&ledger("tokens = 10000"), 900, 2000).await, (5, 1));
+        assert_eq!(crowd(&ledger("tokens = 10001"), 900, 2000).await, (6, 1));
+        // Fifteen dollars a million: three cents each.
+        assert_eq!(crowd(&ledger("usd = \"0.30\""), 900, 2000).await.0, 10);
+        // Where there is much left they go side by side, once one has told what it takes.
+        let (sent, at_once) = crowd(&ledger("tokens = 1000000"), 50, 20_000).await;
+        assert!(sent == 50 && (5..=20).contains(&at_once), "{sent}, {at_once} at once");
+        assert_eq!(crowd(&ledger("requests = 50"), 900, 2000).await, (50, 50));
+    }
+
+    #[tokio::test(start_paused = true, flavor = "current_thread")]
+    async fn who_waits_too_long_is_told() {
+        let ledger = ledger("tokens = 10000");
+        let first = ledger.admit(Asking::Answer).await.unwrap();
+        let begun = Instant::now();
+        let refused = ledger.admit(Asking::Answer).await.unwrap_err();
+        assert_eq!((refused.guard, begun.elapsed()), (Guard::Budget, PATIENCE));
+        assert!(refused.reason.contains("under way"), "{}", refused.reason);
+        drop(first);
+        assert!(ledger.admit(Asking::Answer).await.is_ok());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_not_sent_is_given_back() {
+        let ledger = ledger("requests = 1");
+        drop(ledger.admit(Asking::Answer).await.unwrap());
+        assert_eq!(ledger.used(), None);
+        ledger.admit(Asking::Answer).await.unwrap().is_sent();
+        assert_eq!(ledger.used().unwrap().requests, 1);
+        assert_eq!(ledger.admit(Asking::Answer).await.unwrap_err().guard, Guard::Budget);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_not_counted_has_no_place_in_a_budget_of_tokens() {
+        for (budget, admitted) in [("tokens = 9000", false), ("usd = \"9\"", false), ("requests = 1", true)] {
+            for asking in [Asking::Batch, Asking::Socket] {
+                assert_eq!(ledger(budget).admit(asking).await.is_ok(), admitted, "{budget}: {asking:?}");
+            }
+        }
     }
 }

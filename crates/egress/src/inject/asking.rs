@@ -1,0 +1,127 @@
+//! What a request asks a model for: by what it is written as, and by all that a server may take it for.
+
+use policy::Provider;
+
+use super::draft::Sending;
+use super::meant::Meant;
+use super::own::decoded;
+use crate::llm::Asking;
+
+/// The paths of model APIs, behind the API's version, that take a POST and ask no model for anything, so that their answers tell no use.
+/// `*` is an id.
+const SILENT: &[&str] = &[
+    "messages/count_tokens",
+    "responses/input_tokens",
+    "files",
+    "containers/*/files",
+    "vector_stores/*/files",
+    "responses/*/cancel",
+    "batches/*/cancel",
+    "messages/batches/*/cancel",
+    "threads/*/runs/*/cancel",
+    "uploads/*/cancel",
+    "fine_tuning/jobs/*/cancel",
+];
+/// What stands in the paths by which many answers are asked for at once, to be fetched later.
+const BATCH: &str = "batches";
+
+/// What a request asks a model for, if it asks for anything.
+pub(super) fn asking(provider: &Provider, meant: &Meant, sending: &Sending) -> Option<Asking> {
+    provider.llm()?;
+    let base = base_of(provider.first_uri());
+    let asks = |path: &&str| !is_silent(path, base);
+    if meant.methods.iter().any(|method| method.as_str() == "POST") && meant.paths().any(|path| asks(&path)) {
+        let is_batch = meant.paths().filter(asks).any(is_batch);
+        return Some(if is_batch { Asking::Batch } else { Asking::Answer });
+    }
+    sending.fields.has("sec-websocket-key").then_some(Asking::Socket)
+}
+
+/// Where a provider's API begins: the path of its first URI.
+fn base_of(uri: &str) -> &str {
+    let behind_host = uri.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+    behind_host.map_or("", |(_, path)| path.trim_end_matches(['*', '/']))
+}
+
+/// Whether it is one of those as a whole, behind where the API begins and its version. One that is written in an unusual way is not: a
+/// server may read it as another.
+fn is_silent(path: &str, base: &str) -> bool {
+    let path = path.trim_start_matches('/');
+    let behind_base = path.strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));
+    [Some(path), behind_base].into_iter().flatten().any(|path| {
+        let behind_version = path.split_once('/').filter(|(first, _)| is_version(first));
+        let path = behind_version.map_or(path, |(_, rest)| rest);
+        SILENT.iter().any(|silent| is_like(path, silent))
+    })
+}
+
+fn is_like(path: &str, pattern: &str) -> bool {
+    let is_id = |segment: &str| {
+        !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
+    path.split('/').count() == pattern.split('/').count()
+        && path.split('/').zip(pattern.split('/')).all(|(segment, name)| match name {
+            "*" => is_id(segment),
+            name => segment == name,
+        })
+}
+
+/// `v1`, `v4`, `v1beta`.
+fn is_version(segment: &str) -> bool {
+    let mut letters = segment.chars();
+    letters.next() == Some('v')
+        && letters.next().is_some_and(|second| second.is_ascii_digit())
+        && letters.all(|letter| letter.is_ascii_alphanumeric())
+}
+
+/// Whether any reader may take it for one.
+fn is_batch(path: &str) -> bool {
+    decoded(path).split(['/', ';', '?', '#']).any(|part| part.trim().eq_ignore_ascii_case(BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_asks_no_model_is_named_whole() {
+        let base = base_of("https://gateway.example/api/*");
+        assert_eq!((base, base_of("https://api.example/*"), base_of("https://api.example")), ("api", "", ""));
+        for silent in [
+            "/v1/messages/count_tokens",
+            "/v1/responses/input_tokens",
+            "/v1/files",
+            "/files",
+            "/v1/responses/resp_1-a/cancel",
+            "/v1/messages/batches/b_1/cancel",
+            "/api/v1/files",
+            "/api/v1beta/files",
+        ] {
+            assert!(is_silent(silent, base), "{silent}");
+        }
+        for asks in [
+            "/v1/messages",
+            "/v1/chat/completions;/files",
+            "/v1/chat/completions/files",
+            "/v1/chat/completions/cancel",
+            "/chat/completions/v1/files",
+            "/v1/responses/a;b/cancel",
+            "/v1/responses/%2e/cancel",
+            "/v1/messages//count_tokens",
+            "/other/v1/files",
+            "/v1/files/",
+        ] {
+            assert!(!is_silent(asks, base), "{asks}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_seen_however_it_is_written() {
+        for batch in
+            ["/v1/batches", "/v1/messages/Batches", "/v1/batches;a=1", "/v1/b%61tches", "/v1/batches/"]
+        {
+            assert!(is_batch(batch), "{batch}");
+        }
+        assert!(!is_batch("/v1/messages") && !is_batch("/v1/batches-of-one"));
+    }
+}

@@ -1,0 +1,214 @@
+//! What a run has spent on models, and whether it may spend more. Plain sums: who waits for whom is the ledger's.
+
+use policy::{Denial, Guard, MicroUsd, Spending, Tokens};
+use serde::{Deserialize, Serialize};
+
+use super::meter::{Metered, Untold};
+
+/// What a run has used of models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelUse {
+    /// Requests.
+    pub requests: u64,
+    /// Tokens in, without those from a cache.
+    pub input_tokens: u64,
+    /// Tokens in, from a cache.
+    pub cached_tokens: u64,
+    /// Tokens out.
+    pub output_tokens: u64,
+    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    pub cost_micro_usd: u64,
+    /// A model without a known price, if one was used.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unpriced: Option<String>,
+}
+
+impl ModelUse {
+    fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.cached_tokens).saturating_add(self.output_tokens)
+    }
+}
+
+/// What is asked of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// An answer, which tells what it took.
+    Answer,
+    /// Many answers, later: what they take is told by none that passes here.
+    Batch,
+    /// A WebSocket. What is asked over one is not counted.
+    Socket,
+}
+
+/// Whether a request that is within the budget may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It is counted, and may go.
+    Taken,
+    /// Those under way may need what is left.
+    AfterOthers,
+}
+
+/// The sums of one run.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    spending: Spending,
+    used: ModelUse,
+    /// Why the use of some answer is not known.
+    untold: Option<Untold>,
+    /// How many requests were admitted and are not over.
+    under_way: u64,
+    /// The most that one request took so far.
+    largest: Option<Largest>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Largest {
+    tokens: u64,
+    micro_usd: u64,
+}
+
+/// The least that a request under way is taken to need: this, and this part of the budget.
+const LEAST_TOKENS: u64 = 10_000;
+const LEAST_MICRO_USD: u64 = 50_000;
+const LEAST_PART: u64 = 20;
+/// How long a model's name may be that is kept.
+const LONGEST_NAME: usize = 128;
+
+impl Books {
+    pub(super) fn new(spending: Spending) -> Self {
+        Self { spending, ..Self::default() }
+    }
+
+    /// Counts a request that is about to be sent, or says that the budget is used up, or may be by those under way.
+    pub(super) fn admit(&mut self, asking: Asking) -> Result<Room, Denial> {
+        self.refuse_uncounted(asking)?;
+        self.refuse_over_budget()?;
+        self.refuse_untold()?;
+        if !self.has_room() {
+            return Ok(Room::AfterOthers);
+        }
+        self.used.requests = self.used.requests.saturating_add(1);
+        self.under_way = self.under_way.saturating_add(1);
+        Ok(Room::Taken)
+    }
+
+    /// A request is over.
+    pub(super) fn leave(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// A request was never sent.
+    pub(super) fn give_back(&mut self) {
+        self.used.requests = self.used.requests.saturating_sub(1);
+    }
+
+    /// Adds what an answer took.
+    pub(super) fn charge(&mut self, metered: &Metered) {
+        self.untold = self.untold.or(metered.untold);
+        let Some(tokens) = metered.tokens else { return };
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.used.input_tokens, tokens.input);
+        add(&mut self.used.cached_tokens, tokens.cached);
+        add(&mut self.used.output_tokens, tokens.output);
+        let model = metered.model.as_deref().unwrap_or("unknown");
+        let cost = self.spending.cost(model, tokens);
+        match cost {
+            Some(cost) => add(&mut self.used.cost_micro_usd, cost.micros()),
+            None => self.used.unpriced = Some(model.chars().take(LONGEST_NAME).collect()),
+        }
+        self.learn(tokens, cost);
+    }
+
+    /// What was used, if anything was.
+    pub(super) fn used(&self) -> Option<ModelUse> {
+        (self.used.requests > 0).then(|| self.used.clone())
+    }
+
+    /// Under a budget of tokens or money nothing is asked that is not counted.
+    fn refuse_uncounted(&self, asking: Asking) -> Result<(), Denial> {
+        let (what, hint) = match asking {
+            _ if !self.counts_tokens() => return Ok(()),
+            Asking::Answer => return Ok(()),
+            Asking::Batch => {
+                ("what a batch takes is not counted", "ask one by one, or set a budget of requests alone")
+            }
+            Asking::Socket => {
+                ("what a WebSocket takes is not counted", "ask over HTTP, or set a budget of requests alone")
+            }
+        };
+        refuse(format!("the run has a budget of tokens, and {what}"), hint)
+    }
+
+    fn refuse_over_budget(&self) -> Result<(), Denial> {
+        let budget = &self.spending.budget;
+        let over = |what| refuse(what, "raise it in [llm.budget], or begin another run");
+        if let Some(most) = budget.requests.filter(|most| self.used.requests >= *most) {
+            return over(format!("the run's budget of {most} requests to models is used up"));
+        }
+        if let Some(most) = budget.tokens.filter(|most| self.used.tokens() >= *most) {
+            return over(format!(
+                "the run's budget of {most} tokens is used up: {} were used",
+                self.used.tokens()
+            ));
+        }
+        let Some(most) = budget.usd else { return Ok(()) };
+        let spent = MicroUsd::new(self.used.cost_micro_usd);
+        if spent >= most {
+            return over(format!("the run's budget of {most} is used up: {spent} were spent"));
+        }
+        match &self.used.unpriced {
+            Some(model) => refuse(
+                format!("the run has a budget in USD, and no price of `{model}` is known"),
+                "name one in [[llm.price]], and begin another run",
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_untold(&self) -> Result<(), Denial> {
+        let Some(untold) = self.untold.filter(|_| self.counts_tokens()) else { return Ok(()) };
+        let (why, hint) = match untold {
+            Untold::Silent => (
+                "an answer did not tell how many it took",
+                "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
+            ),
+            Untold::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
+            Untold::CutOff => ("an answer was cut off before it told how many it took", "begin another run"),
+        };
+        refuse(format!("the run has a budget of tokens, and {why}"), hint)
+    }
+
+    /// Whether one more fits beside those under way: each of them is taken to need as much as the largest so far. The first goes alone,
+    /// and so does one that may be the last.
+    fn has_room(&self) -> bool {
+        if self.under_way == 0 || !self.counts_tokens() {
+            return true;
+        }
+        let Some(largest) = self.largest else { return false };
+        let fits = |used: u64, most: u64, largest: u64, least: u64| {
+            let each = largest.max(least).max(most / LEAST_PART);
+            used.saturating_add(each.saturating_mul(self.under_way)) < most
+        };
+        let budget = &self.spending.budget;
+        budget.tokens.is_none_or(|most| fits(self.used.tokens(), most, largest.tokens, LEAST_TOKENS))
+            && budget.usd.is_none_or(|most| {
+                fits(self.used.cost_micro_usd, most.micros(), largest.micro_usd, LEAST_MICRO_USD)
+            })
+    }
+
+    fn learn(&mut self, tokens: Tokens, cost: Option<MicroUsd>) {
+        let largest = self.largest.get_or_insert_default();
+        largest.tokens = largest.tokens.max(tokens.total());
+        largest.micro_usd = largest.micro_usd.max(cost.map_or(0, MicroUsd::micros));
+    }
+
+    fn counts_tokens(&self) -> bool {
+        let budget = &self.spending.budget;
+        budget.tokens.is_some() || budget.usd.is_some()
+    }
+}
+
+fn refuse(what: String, hint: &str) -> Result<(), Denial> {
+    Err(Denial::new(Guard::Budget, what).with_hint(hint))
+}
