@@ -251,3 +251,30 @@ fn a_trailer_of_http_2_is_one_that_the_provider_takes() {
     let trailers = request(&requests, "trailers").detail["trailers"].to_string();
     assert!(trailers.contains("x-may") && !trailers.contains("x-other"), "{trailers} {ended}");
 }
+
+#[test]
+fn an_own_key_is_seen_in_what_servers_read_as_its_place() {
+    // C09
+    let Some((site, canary)) = site() else { return };
+    let socket = "--http1.1 -m 3 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
+                  -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='";
+    let left = site.beside(POLICY).script(&format!(
+        r#"code list via '{AT}/at-list?token%5B%5D=own'
+        code brackets via -g '{AT}/at-brackets?token[]=own'
+        code cut via '{AT}/at-cut?token%00=own'
+        code forwarded via -H 'X-Forwarded-Authorization: Bearer own' {AT}/at-forwarded
+        code under via -H 'X_Original_Authorization: own' {AT}/at-under
+        code protocol via {socket} -H 'Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-own' {AT}/ws/at-protocol
+        code ours via {socket} -H "Sec-WebSocket-Protocol: openai-insecure-api-key.$ONE_TOKEN" {AT}/ws/at-ours
+        code page via '{AT}/at-page?page%5Bsize%5D=2'"#
+    ));
+    for own in ["list", "brackets", "cut", "forwarded", "under", "protocol"] {
+        assert_eq!(left.said(own), "403", "{own}: {}", left.ended);
+        nothing(&site.requests(), own);
+    }
+    assert_eq!(left.denials("pinned"), 6, "{:?}", left.audit());
+    // A placeholder is no key of the agent's own, and does not go there either.
+    assert_eq!((left.said("ours"), left.said("page")), ("403", "200"), "{}", left.ended);
+    nothing(&site.requests(), "ours");
+    safe(&canary, &left);
+}

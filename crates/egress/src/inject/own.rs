@@ -60,6 +60,11 @@ const PARAMETERS: &[&str] = &[
     "x-goog-credential",
 ];
 
+/// How further headers end by which a service behind others is told who asks: `x-forwarded-authorization`.
+const FORWARDED: &str = "-authorization";
+/// What stands before a key in a WebSocket's sub-protocol, where browsers have no other place for one: `openai-insecure-api-key.KEY`.
+const SUBPROTOCOLS: &[&str] = &["api-key.", "apikey.", "token.", "bearer.", "authorization."];
+
 /// Refuses a request that brings a credential of the agent's own.
 pub(super) fn refuse_own(
     sending: &Sending,
@@ -83,7 +88,8 @@ pub(super) fn refuse_own(
     let places = Places::of(provider.map(AsRef::as_ref), target);
     let key = basic_key(provider.and_then(|provider| provider.injection(target)));
     for (name, value) in sending.fields.iter() {
-        if places.is_header(name) && !is_only_ours(name, value, form, key) {
+        let is_looked_at = places.is_header(name) || is_forwarded(name);
+        if (is_looked_at && !is_only_ours(name, value, form, key)) || is_own_subprotocol(name, value, form) {
             return pinned(&format!("`{name}`"));
         }
     }
@@ -151,7 +157,11 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
 pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
     let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     trailers.iter().any(|(name, value)| {
-        is_among(name, AUTHENTICATION) || name == "cookie" || holds(name.as_bytes()) || holds(value)
+        is_among(name, AUTHENTICATION)
+            || is_forwarded(name)
+            || name == "cookie"
+            || holds(name.as_bytes())
+            || holds(value)
     })
 }
 
@@ -172,6 +182,8 @@ impl<'a> Places<'a> {
     }
 
     pub(super) fn is_parameter(&self, name: &str) -> bool {
+        // Some servers read `name[]` as a list of that name, and others a name up to a NUL.
+        let name = name.split(['[', '\0']).next().unwrap_or_default().trim_end();
         is_among(name, PARAMETERS)
             || matches!(self.0, Some(Place::Query(parameter)) if is_same(parameter, name))
     }
@@ -181,10 +193,32 @@ fn is_among(name: &str, names: &[&str]) -> bool {
     names.iter().any(|known| is_same(known, name))
 }
 
+fn is_forwarded(name: &str) -> bool {
+    name.len()
+        .checked_sub(FORWARDED.len())
+        .and_then(|at| name.get(at..))
+        .is_some_and(|end| is_same(end, FORWARDED))
+}
+
+/// Whether a WebSocket's sub-protocols hold a key that is no placeholder.
+fn is_own_subprotocol(name: &str, value: &[u8], form: Form) -> bool {
+    let is_own = |protocol: &[u8]| {
+        let plain: Vec<u8> = protocol.iter().copied().map(folded).collect();
+        let behind =
+            |before: &&str| memchr::memmem::rfind(&plain, before.as_bytes()).map(|at| at + before.len());
+        let key = SUBPROTOCOLS.iter().filter_map(behind).max().map(|at| &protocol[at..]);
+        key.is_some_and(|key| !key.is_empty() && !is_placeholder(key, form))
+    };
+    is_same(name, "sec-websocket-protocol") && value.split(|b| *b == b',').any(|one| is_own(one.trim_ascii()))
+}
+
 /// Whether two names are one to servers that read them through more than one interface.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
-    let folded = |octet: u8| if octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
     one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
+}
+
+fn folded(octet: u8) -> u8 {
+    if octet == b'_' { b'-' } else { octet.to_ascii_lowercase() }
 }
 
 /// Where a service looks for the key in basic authentication.
@@ -348,5 +382,41 @@ mod tests {
         assert!(is_same("X_Api_Key", "x-api-key") && !is_same("x-api-keys", "x-api-key"));
         assert!(Places(None).is_parameter("Access_Token") && !Places(None).is_parameter("page_token"));
         assert!(!Places(None).is_header("idempotency-key"));
+    }
+
+    #[test]
+    fn a_list_and_a_cut_name_are_that_parameter() {
+        for name in ["token[]", "token[a][b]", "token\0", "Token \0x", "access_token[0]"] {
+            assert!(Places(None).is_parameter(name), "{name}");
+        }
+        assert!(!Places(None).is_parameter("page[token]") && !Places(None).is_parameter("[]"));
+    }
+
+    #[test]
+    fn who_asks_behind_others_is_told_by_more_headers() {
+        assert!(is_forwarded("x-forwarded-authorization") && is_forwarded("X_Original_Authorization"));
+        assert!(!is_forwarded("authorization") && !is_forwarded("x-authorizations") && !is_forwarded("é"));
+    }
+
+    #[test]
+    fn a_key_is_seen_in_a_subprotocol() {
+        let own =
+            |value: &str| is_own_subprotocol("sec-websocket-protocol", value.as_bytes(), Form::Placeholders);
+        for value in [
+            "realtime, openai-insecure-api-key.sk-1",
+            "x_api_key.sk-1",
+            "Access-Token.a, chat",
+            "base64url.bearer.authorization.k8s.io.YWJj",
+            &format!("openai-insecure-api-key.{OURS}x"),
+            &format!("token.a.token.{OURS}x"),
+        ] {
+            assert!(own(value), "{value}");
+        }
+        for value in
+            ["realtime, openai-beta.realtime-v1", "graphql-ws", &format!("my-api-key.{OURS}"), "token."]
+        {
+            assert!(!own(value), "{value}");
+        }
+        assert!(!is_own_subprotocol("x-note", b"api-key.sk-1", Form::Placeholders));
     }
 }
