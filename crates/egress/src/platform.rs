@@ -1,7 +1,6 @@
 //! The platform, as a sidecar knows it: whom to ask for a credential. One protocol for all of them: HTTP, a run token as
 //! bearer, `/internal/credentials/{providerId}` (S0.23, S0.47).
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -53,11 +52,36 @@ pub(crate) struct Platform {
 
 /// Where a platform is.
 enum Place {
-    /// At the other end of an inherited socket, which is handed over before there is a runtime and taken up at the first
-    /// question.
-    Inherited { socket: Cell<Option<StdUnixStream>>, link: Rc<Mutex<Option<UnixStream>>> },
+    /// At the other end of an inherited socket.
+    Inherited(Rc<Mutex<Link>>),
     /// At an address that whoever configured the sidecar gave.
     Address(SocketAddr),
+}
+
+/// An inherited socket.
+#[derive(Default)]
+enum Link {
+    /// Handed over before there was a runtime: it is taken up at the first question.
+    Handed(StdUnixStream),
+    /// In use.
+    Open(UnixStream),
+    /// An answer did not come whole.
+    #[default]
+    Closed,
+}
+
+impl Link {
+    /// Takes it out, so that it is lost to whoever does not put it back.
+    fn take(&mut self) -> io::Result<UnixStream> {
+        match std::mem::take(self) {
+            Self::Handed(socket) => {
+                socket.set_nonblocking(true)?;
+                UnixStream::from_std(socket)
+            }
+            Self::Open(stream) => Ok(stream),
+            Self::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
 }
 
 impl std::fmt::Debug for Platform {
@@ -79,7 +103,7 @@ struct Answer {
 impl Platform {
     /// The platform at the other end of an inherited socket.
     pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
-        Self { token, place: Place::Inherited { socket: Cell::new(Some(socket)), link: Rc::default() } }
+        Self { token, place: Place::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
     }
 
     /// The platform at `http://ADDRESS:PORT`. It is on a network of the platform's own; its name would have to be trusted to a
@@ -101,7 +125,7 @@ impl Platform {
 
     /// Whether it is the process that started this one.
     pub(crate) fn is_inherited(&self) -> bool {
-        matches!(self.place, Place::Inherited { .. })
+        matches!(self.place, Place::Inherited(_))
     }
 
     /// Asks for a provider's credential.
@@ -150,11 +174,7 @@ impl Platform {
         request.extend(self.token.expose());
         request.extend(b"\r\n\r\n");
         match &self.place {
-            Place::Inherited { socket, link } => {
-                if let Some(socket) = socket.take() {
-                    socket.set_nonblocking(true)?;
-                    *link.lock().await = Some(UnixStream::from_std(socket)?);
-                }
+            Place::Inherited(link) => {
                 // A task of its own: answers are told apart by their order alone, so a question whose asker has given up is
                 // still read to the end of its answer before the next one is put.
                 let asked = tokio::task::spawn_local(ask_over(Rc::clone(link), request));
@@ -180,14 +200,14 @@ fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
 /// One question and its answer. The link is out of reach while it is in use, and comes back only after a whole answer: an
 /// error of any kind closes it, so that no answer is ever taken for that of another question.
 async fn ask_over(
-    link: Rc<Mutex<Option<UnixStream>>>,
+    link: Rc<Mutex<Link>>,
     request: Zeroizing<Vec<u8>>,
 ) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
     let mut link = link.lock().await;
-    let mut stream = link.take().ok_or(io::Error::from(io::ErrorKind::NotConnected))?;
+    let mut stream = link.take()?;
     stream.write_all(&request).await?;
     let answer = read_answer(&mut stream).await?;
-    *link = Some(stream);
+    *link = Link::Open(stream);
     Ok(answer)
 }
 
@@ -224,4 +244,54 @@ async fn fill(link: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> Resul
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn those_who_ask_first_at_once_are_all_answered() {
+        const ASKERS: usize = 8;
+        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
+        let platform = Rc::new(Platform::inherited(ours, Secret::from_text("token".into())));
+        let answers = std::thread::spawn(move || {
+            for _ in 0..ASKERS {
+                let mut question = Vec::new();
+                while !question.ends_with(b"\r\n\r\n") {
+                    let mut octet = [0];
+                    theirs.read_exact(&mut octet).unwrap();
+                    question.extend(octet);
+                }
+                theirs.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").unwrap();
+            }
+        });
+        let asked = Rc::new(std::cell::Cell::new(0));
+        let local = LocalSet::new();
+        for _ in 0..ASKERS {
+            let (platform, asked) = (Rc::clone(&platform), Rc::clone(&asked));
+            local.spawn_local(async move {
+                let answer = platform.credential(&"one".parse().unwrap()).await;
+                assert!(matches!(answer, Err(FetchError::Absent)), "{answer:?}");
+                asked.set(asked.get() + 1);
+            });
+        }
+        local.await;
+        answers.join().unwrap();
+        assert_eq!(asked.get(), ASKERS);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_link_that_lost_an_answer_is_closed() {
+        let (ours, _theirs) = StdUnixStream::pair().unwrap();
+        let mut link = Link::Handed(ours);
+        let stream = link.take().unwrap();
+        assert_eq!(link.take().unwrap_err().kind(), io::ErrorKind::NotConnected);
+        link = Link::Open(stream);
+        assert!(link.take().is_ok());
+    }
 }
