@@ -49,6 +49,16 @@ pub enum ValueError {
         /// Which: `beginning` or `end`.
         end: &'static str,
     },
+    /// It holds a control character.
+    #[error(
+        "the value holds a control character (0x{octet:02x}) at octet {at}, which no header takes; give it as text"
+    )]
+    Control {
+        /// Which.
+        octet: u8,
+        /// Where.
+        at: usize,
+    },
     /// It holds a NUL.
     #[error("the value holds a NUL at octet {at}; give it as text")]
     Nul {
@@ -82,7 +92,8 @@ impl Value {
     /// Checks a secret that somebody gives to be kept: one that could be held, and not be used as it is, is refused as well.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and where it is no UTF-8, or has a blank at an end, which servers take off.
+    /// As [`new`](Self::new), and where it is no UTF-8, has a blank at an end, which servers take off, or holds a control character,
+    /// which no header takes (RFC 9110 §5.5).
     pub fn given(secret: Secret) -> Result<Self, ValueError> {
         let value = Self::new(secret)?;
         let octets = value.0.expose();
@@ -93,7 +104,10 @@ impl Value {
         match (blank(octets.first()), blank(octets.last())) {
             (true, _) => Err(ValueError::Blank { end: "beginning" }),
             (_, true) => Err(ValueError::Blank { end: "end" }),
-            _ => Ok(value),
+            _ => match octets.iter().position(u8::is_ascii_control) {
+                Some(at) => Err(ValueError::Control { octet: octets[at], at }),
+                None => Ok(value),
+            },
         }
     }
 
@@ -132,7 +146,10 @@ mod tests {
         assert_eq!(given(b"\tkey"), Some(ValueError::Blank { end: "beginning" }));
         assert_eq!(given(b"ke\xffy"), Some(ValueError::NoText { at: 2 }));
         assert_eq!(given(b"\n"), Some(ValueError::LineFeed { at: 0 }));
-        assert_eq!(given("a b\té".as_bytes()), None);
+        for octet in (0x01..=0x1f).chain([0x7f]).filter(|octet| !b"\r\n".contains(octet)) {
+            assert_eq!(given(&[b'a', octet, b'b']), Some(ValueError::Control { octet, at: 1 }));
+        }
+        assert_eq!(given("a bé".as_bytes()), None);
     }
 
     #[test]

@@ -157,6 +157,22 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
+    /// Somebody else put a key there, and may know what is sealed with it.
+    #[error("use the key in {}: it belongs to user {owner}, and neither to you nor to root", path.display())]
+    KeyOfOthers {
+        /// Where it is.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Others may read a key, or write another one into its place.
+    #[error("use the key in {}: others may read or write it (mode {mode:04o})", path.display())]
+    KeyShared {
+        /// Where it is.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The key is gone with which what the vaults hold was sealed, and a new one would not open it.
     #[error("open the vault: the key in {} is gone, and what is sealed there stays so (records: {sealed})", path.display())]
     VaultKeyGone {
@@ -290,6 +306,14 @@ impl Error {
                 "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
                     .into(),
             ),
+            Self::KeyOfOthers { path, .. } => Some(format!(
+                "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
+                path.display()
+            )),
+            Self::KeyShared { path, .. } => Some(format!(
+                "chmod 600 {}; where somebody may have read or changed it, set a new key and run `lockgate keys rotate`",
+                path.display()
+            )),
             Self::VaultKeyGone { vault, .. } => Some(format!(
                 "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \
                  values are lost: move {} away, with those of organisations, and set them again",

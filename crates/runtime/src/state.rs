@@ -17,7 +17,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use policy::{Hostname, OrganisationName, RunId};
@@ -215,7 +215,8 @@ pub(crate) fn links_to_nothing(path: &Path) -> Error {
 /// The largest file of a key.
 const LARGEST_KEY: u64 = 64 * 1024;
 
-/// Reads a file that holds a key, if it is there: a regular file, of which what somebody else puts there is not waited for.
+/// Reads a file that holds a key, if it is there: a regular file that is this person's alone, of which what somebody else puts there is
+/// not waited for.
 pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
@@ -224,15 +225,29 @@ pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(state(path, source)),
     };
+    let unreadable = |source| Error::KeyFile { path: path.into(), source };
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unreadable(io::Error::other("it is no regular file")));
+    }
+    refuse_shared(path, metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw())?;
     let read = || {
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
         let mut content = Vec::new();
         (&file).take(LARGEST_KEY).read_to_end(&mut content)?;
         Ok(content)
     };
-    read().map(Some).map_err(|source| Error::KeyFile { path: path.into(), source })
+    read().map(Some).map_err(unreadable)
+}
+
+/// Refuses a key that somebody else put there, or that others may read or write.
+fn refuse_shared(path: &Path, owner: u32, mode: u32, own: u32) -> Result<(), Error> {
+    if owner != own && owner != 0 {
+        return Err(Error::KeyOfOthers { path: path.into(), owner });
+    }
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(Error::KeyShared { path: path.into(), mode: mode & 0o7777 }),
+    }
 }
 
 /// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was
@@ -317,5 +332,23 @@ mod tests {
         make_beside(&other, b"whole").unwrap();
         assert_eq!((std::fs::read(&other).unwrap(), beside.exists()), (b"whole".to_vec(), false));
         assert_eq!(make_beside(&other, b"again").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_key_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vault.key");
+        assert!(make_once(&path, b"key").unwrap());
+        assert_eq!(read_key(&path).unwrap().as_deref(), Some(&b"key"[..]));
+        for mode in [0o640, 0o604, 0o620, 0o602] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let refused = read_key(&path).unwrap_err();
+            assert!(matches!(refused, Error::KeyShared { mode: told, .. } if told == mode), "{refused}");
+            assert!(refused.remedy().unwrap().contains("chmod 600"), "{refused}");
+        }
+        let fits = |owner, mode| refuse_shared(&path, owner, mode, 1000);
+        assert!(fits(1000, 0o100_600).is_ok() && fits(0, 0o100_400).is_ok());
+        assert!(matches!(fits(1001, 0o100_600), Err(Error::KeyOfOthers { owner: 1001, .. })));
+        assert!(matches!(fits(0, 0o100_644), Err(Error::KeyShared { mode: 0o644, .. })));
     }
 }

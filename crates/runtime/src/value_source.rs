@@ -96,18 +96,50 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     silent.local_modes.insert(LocalModes::ECHONL);
-    // Whoever stops this and goes on has the terminal of their shell by then, which shows what is typed.
-    silent.special_codes[SpecialCodeIndex::VSUSP] = 0;
+    // No key ends or stops this program while the terminal is silent: it would stay so. Those that end it come as ends of a line.
+    silent.local_modes.remove(LocalModes::ISIG);
+    let [interrupt, quit] =
+        [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| before.special_codes[key]);
+    silent.special_codes[SpecialCodeIndex::VEOL] = interrupt;
+    silent.special_codes[SpecialCodeIndex::VEOL2] = quit;
     tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
     let asked = write!(io::stderr(), "{what}: ").and_then(|()| io::stderr().flush());
-    let mut line = Vec::new();
-    let read = asked.and_then(|()| stdin.lock().take(LARGEST).read_until(b'\n', &mut line));
+    let read = asked.and_then(|()| typed(stdin.lock(), &[interrupt, quit]));
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
-    read?;
+    let line = read?;
+    if line.last().is_some_and(|last| is_end(*last, &[interrupt, quit])) {
+        let _ = writeln!(io::stderr());
+        // As the key would have done: whoever waits for this program, a shell above all, is told of the signal.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)?;
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     match line.iter().any(|octet| octet.is_ascii_control() && !matches!(octet, b'\n' | b'\r' | b'\t')) {
         true => Err(io::Error::other("a control key was typed with it; type it again, without")),
         false => Ok(line),
     }
+}
+
+/// What was typed, with the line's end or the key that ends the program.
+fn typed(mut from: impl BufRead, ends: &[u8]) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    loop {
+        let piece = match from.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            piece => piece?,
+        };
+        let end = piece.iter().position(|octet| *octet == b'\n' || is_end(*octet, ends));
+        let length = end.map_or(piece.len(), |at| at + 1);
+        line.extend_from_slice(&piece[..length]);
+        from.consume(length);
+        if length == 0 || end.is_some() || line.len() as u64 >= LARGEST {
+            return Ok(line);
+        }
+    }
+}
+
+/// Whether it is one of the keys that end the program; 0 is that of a key that is switched off (termios(3)).
+fn is_end(octet: u8, ends: &[u8]) -> bool {
+    octet != 0 && ends.contains(&octet)
 }
 
 #[expect(

@@ -1,9 +1,10 @@
 //! The vault's key: made once, by whoever is first, and never in the place of one that was lost. S1.18, S1.48
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use lockgate_clients::{Canary, Site, product, run_to_end};
+use lockgate_clients::{Canary, Need, Site, product, run_to_end};
 
 #[test]
 fn of_many_who_are_first_one_makes_the_key() {
@@ -36,6 +37,62 @@ fn a_key_that_is_gone_is_told_of_and_no_other_takes_its_place() {
     // What needs no credential goes on.
     let ended = site.run().script("echo on");
     assert!(ended.code == 0 && ended.stdout == "on\n", "{ended}");
+    // What others may read is refused, until it is mended as it says.
     fs::write(&key, kept).expect("room");
+    let may = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("ours");
+    may(0o644);
+    let ended = site.lockgate(&["creds", "show", "one"]);
+    let says = |text: &str| ended.stderr.contains(text);
+    assert!(ended.code != 0 && says("mode 0644") && says("chmod 600") && says("vault.key"), "{ended}");
+    may(0o600);
     assert_eq!(site.lockgate(&["creds", "show", "one"]).code, 0);
+}
+
+#[test]
+fn a_value_that_no_header_takes_is_refused_when_it_is_set() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    for value in ["key\u{1}", "a\u{1b}[Ab", "a\tb", "key\u{7f}"] {
+        let ended = site.store("one", "access_token", value);
+        assert!(ended.code == 2 && ended.stderr.contains("control character"), "{value:?}: {ended}");
+    }
+    assert_ne!(site.lockgate(&["creds", "show", "one"]).code, 0);
+}
+
+/// Asks for a value on a terminal, says what `said` holds, and tells how it ended, and whether the terminal shows what is typed.
+const ASK: &str = r#"
+import fcntl, os, pty, subprocess, sys, termios, time
+said = sys.argv[1].encode().decode("unicode_escape").encode()
+ours, theirs = pty.openpty()
+def begin():
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+child = subprocess.Popen(sys.argv[2:], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=begin)
+asked = child.stderr.read(1)
+while termios.tcgetattr(theirs)[3] & termios.ECHO: time.sleep(0.01)
+os.write(ours, said)
+child.communicate(timeout=20)
+shows = bool(termios.tcgetattr(theirs)[3] & termios.ECHO and termios.tcgetattr(theirs)[3] & termios.ISIG)
+print("ended=%d shows=%s" % (child.returncode, shows))
+"#;
+
+#[test]
+fn a_key_that_ends_it_leaves_the_terminal_as_it_was() {
+    let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
+    for (said, ended) in [
+        ("half\\x03", "ended=-2"),
+        ("\\x1c", "ended=-2"),
+        ("half\\x1a\\n", "ended=2"),
+        ("whole\\n", "ended=0"),
+    ] {
+        let mut command = site.world().command("python3");
+        command
+            .args(["-c", ASK, said])
+            .arg(product().expect("`Site` asked first"))
+            .args(["creds", "set", "one"]);
+        command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
+        let seen = run_to_end(&mut command, Duration::from_secs(30));
+        assert_eq!(seen.stdout, format!("{ended} shows=True\n"), "{said}: {seen}");
+    }
+    let kept = site.lockgate(&["creds", "show", "one"]);
+    assert!(kept.stdout.contains("5 octets"), "what was typed whole is what is kept: {kept}");
 }
