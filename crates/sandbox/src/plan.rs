@@ -144,6 +144,7 @@ pub fn plan(
     if plan.backend != Backend::Process {
         refused::refuse_engines(&plan, caller)?;
         refused::refuse_below_held(spec, &plan)?;
+        refused::refuse_second_names(&plan)?;
     }
     Ok(plan)
 }

@@ -174,9 +174,16 @@ pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
     if !open.iter().any(|path| path == Path::new(".git")) {
         pin_git(workspace).map_err(|e| (".git".into(), e))?;
     }
+    let mut pinned = Vec::new();
     for row in rows_there(workspace, open) {
         if row.path == Path::new(".git") {
             continue;
+        }
+        for folder in folders_to_pin(row.path, &mut pinned) {
+            let at = |e| (folder.to_path_buf(), e);
+            let found = source::open_beneath(workspace, folder)
+                .map_err(|e| at(std::io::Error::other(e.to_string())))?;
+            found.map_or(Ok(()), |found| cover(found.as_fd(), Flags::NO_SUID)).map_err(at)?;
         }
         let found = match source::open_beneath(workspace, row.path) {
             Ok(Some(found)) => found,
@@ -195,7 +202,13 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
     refuse_links_within(root.as_fd(), open)?;
+    let mut pinned = Vec::new();
     for row in rows_there(root.as_fd(), open) {
+        for folder in folders_to_pin(row.path, &mut pinned) {
+            if source::open_beneath(root.as_fd(), folder)?.is_some_and(|found| is_directory(found.as_fd())) {
+                found.push((workspace.join(folder), MountMode::ReadWrite));
+            }
+        }
         let whole_repository = row.path == Path::new(".git");
         match source::open_beneath(root.as_fd(), row.path) {
             // As in `pin_git`: it stays writable, as a mount point, so that it cannot be renamed away.
@@ -212,6 +225,17 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
         }
     }
     Ok(found)
+}
+
+/// The folders above something protected, but for the repository, outermost first: each has to be a mount point of its own as that is, or it
+/// could be renamed away with what is in it. Those that were told of before are left out.
+fn folders_to_pin<'a>(path: &'a Path, pinned: &mut Vec<&'a Path>) -> Vec<&'a Path> {
+    let above =
+        path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty() && *above != Path::new(".git"));
+    let mut folders: Vec<&Path> = above.filter(|above| !pinned.contains(above)).collect();
+    folders.reverse();
+    pinned.extend(&folders);
+    folders
 }
 
 /// A repository that is there stays writable but cannot be renamed away: it becomes a mount point of its own. A

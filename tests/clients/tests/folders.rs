@@ -168,3 +168,31 @@ fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
         assert!(ended.stderr.contains(told), "{told}: {ended}");
     }
 }
+
+#[test]
+fn what_holds_a_name_in_a_folder_that_was_shut_is_not_forgotten() {
+    for site in Site::for_everyone(&[]) {
+        let ended = shell(
+            &site,
+            r#"mkdir shut; (cd shut; lockgate run -- sh -c 'chmod 0 .' 2> ../told); echo "ended=$?"
+            mkdir other; (cd other; lockgate run -- true 2> /dev/null); chmod 755 shut
+            (cd other; lockgate run -- true 2> /dev/null); ls -A shut other"#,
+        );
+        assert_eq!(ended.stdout, "ended=0\nother:\n\nshut:\n", "{ended}");
+    }
+}
+
+#[test]
+fn what_is_protected_is_not_shown_for_writing_by_another_name() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir -p w/.git/hooks w/sub; cd w
+        for source in . .. .git .git/hooks; do
+            lockgate run --mount $source:/mnt:rw -- true; lockgate run --mount $source:/mnt -- ls /mnt > /dev/null; echo "$source=$?"
+        done
+        lockgate run --mount sub:/mnt:rw -- touch /mnt/made; ls sub"#,
+    );
+    assert_eq!(ended.stdout, ".=0\n..=0\n.git=0\n.git/hooks=0\nmade\n", "{ended}");
+    assert_eq!(ended.stderr.matches("cannot be shown for writing").count(), 4, "{ended}");
+}

@@ -9,6 +9,33 @@ use rustix::fs::{CWD, RenameFlags};
 const FILES: &[&str] =
     &[".git/config", ".git/hooks/pre-commit", "lockgate.toml", ".vscode/tasks.json", ".envrc"];
 
+/// Those that nothing holds where they are not there, in folders that could be moved away with them.
+const DEEPER: &[&str] = &[".git/info/attributes", ".hg/hgrc", ".jj/repo/config.toml"];
+
+#[test]
+fn a_folder_with_something_trusted_in_it_stays_where_it_is() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let path = |name: &str| bench.workspace().join(name).display().to_string();
+    for file in DEEPER {
+        bench.file(format!("workspace/{file}"), "");
+    }
+    for folder in [".git/info", ".hg", ".jj/repo", ".jj"] {
+        let (from, to) = (path(folder), path("elsewhere"));
+        bench.controls(&[&["rename", &from, &to], &["rename", &to, &from]]);
+        bench.run(Backend::isolated()).nothing_works(&[&["rename", &from, &to]]);
+    }
+    let script = "echo new > .git/info/exclude && echo new > .hg/other && echo new > .jj/repo/other";
+    let ended = bench.run(Backend::isolated()).shell(script);
+    assert!(ended.code == 0 && bench.workspace().join(".jj/repo/other").exists(), "{ended}");
+    for file in DEEPER {
+        let from = path(file);
+        bench.run(Backend::isolated()).nothing_works(&[&["append", &from, "evil"], &["remove", &from]]);
+    }
+}
+
 #[test]
 fn trusted_files_are_read_only_when_present() {
     if !ready(&[Needs::Linux]) {

@@ -1,15 +1,17 @@
-//! What no plan may show: the socket of an engine of this machine. Whoever has it is root there. S3.10
+//! What no plan may show: the socket of an engine of this machine, for whoever has it is root there (S3.10); and what is protected in the
+//! workspace by another name, under which it could be written.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use policy::{RunSpec, WorkspaceMode};
+use policy::{MountMode, RunSpec, WorkspaceMode};
 
 use super::Plan;
 use super::engine::{self, SOCKET};
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::protect;
+use crate::step::{Source, Step, Visible};
 
 /// Where engines usually listen, beside where the caller's own is said to.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
@@ -49,6 +51,32 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
                     held.display()
                 ),
                 remedy: Some(format!("make it first, show it elsewhere, or use --open {}", held.display())),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to show the workspace, or what is protected in it, once more and for writing.
+pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
+    let shown = |step: &Step| match step {
+        Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
+            Some(path.clone())
+        }
+        _ => None,
+    };
+    for path in plan.steps.iter().filter_map(shown) {
+        let within = path.strip_prefix(&plan.workspace).ok();
+        let is_protected =
+            |within: &Path| protect::is_protected(within) || protect::repositories(within).next().is_some();
+        if plan.workspace.starts_with(&path) || within.is_some_and(is_protected) {
+            return Err(Error::Refused {
+                what: format!(
+                    "`{}` cannot be shown for writing: what is protected in the workspace {} could be written there",
+                    path.display(),
+                    plan.workspace.display()
+                ),
+                remedy: Some("show it read-only, or a folder in which nothing is protected".into()),
             });
         }
     }

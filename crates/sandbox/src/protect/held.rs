@@ -64,7 +64,8 @@ pub(super) fn hold(place: &Place<'_>, stock: &mut Stock) -> rustix::io::Result<O
     Err(Errno::BUSY)
 }
 
-/// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise.
+/// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise. What lies in a folder
+/// that the command has shut is there still, and an error.
 pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) -> std::io::Result<()> {
     let Some(name) = path.file_name() else { return Ok(()) };
     let (parent, opened) = match held {
@@ -76,7 +77,10 @@ pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) ->
             };
             match rustix::fs::openat(&parent, name, LOOK, Mode::empty()) {
                 Ok(opened) => (parent, opened),
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(()),
+                // Shut against us by its own mode, which no placeholder is, or by its folder's.
+                Err(Errno::ACCESS) => {
+                    rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     return Ok(());
                 }
                 Err(errno) => return Err(errno.into()),

@@ -47,10 +47,14 @@ pub(super) fn parent_of(root: &Arc<OwnedFd>, path: &Path) -> rustix::io::Result<
     match path.parent() {
         None => Ok(Some(Arc::clone(root))),
         Some(parent) if parent.as_os_str().is_empty() => Ok(Some(Arc::clone(root))),
-        Some(parent) => open_directory(root, parent, ResolveFlags::BENEATH),
+        Some(parent) => match open_directory(root, parent, ResolveFlags::BENEATH) {
+            Err(Errno::ACCESS) => Ok(None),
+            opened => opened,
+        },
     }
 }
 
+/// A directory that can be reached without a link; one that is shut is an error.
 pub(super) fn open_directory(
     root: impl AsFd,
     path: &Path,
@@ -60,7 +64,7 @@ pub(super) fn open_directory(
     let resolve = within | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
         Ok(opened) => Ok(Some(Arc::new(opened))),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
