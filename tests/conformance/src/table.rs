@@ -14,9 +14,10 @@ pub fn table() -> String {
          Each row is a sentence that holds, proven by the file of that name in `tests/conformance/tests/`. Every test has a\n\
          positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
          promise; `process` isolates nothing and says so. What holds with `veth` is proven for `linux` and for `container`. Those of `linux`, `container`, Docker and Podman are proven once more without\n\
-         root outside. At the engines that leaves out what is refused by name there ([docker.md](docker.md#which-engine)), limits that need a\n\
-         delegated control group, what is proven by requests to the small internet, in which nobody has subordinate ids, and at\n\
-         Docker's declared ports, the pool, and many runs at once, whose processes count together.\n\n\
+         root outside. Not repeated there:\n\n\
+         - at both engines: what is refused by name ([docker.md](docker.md#which-engine)), limits that need a delegated control group, and what\n\
+           is proven by requests to the small internet, in which nobody has subordinate ids;\n\
+         - at Docker: declared ports, the pool, and many runs at once, whose processes count together.\n\n\
          This page is printed by `cargo run -p lockgate-conformance -- --write`; a test fails when it is out of date.\n\
          The last column numbers the requirements and threats that the tests were written from; that list is no part of this repository.\n\n\
          | promise | linux | with `veth` | container | docker | docker, Podman | process | proven by | answers |\n|---|---|---|---|---|---|---|---|---|\n",
