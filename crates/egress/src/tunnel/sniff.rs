@@ -75,7 +75,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
             Some(Carried::Other)
         }
         Some(word) if is_whole && word.eq_ignore_ascii_case(PREFACE_WORD) => Some(Carried::Preface),
-        Some(_) if is_whole && is_request(words) => Some(Carried::Http),
+        Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
         _ => None,
@@ -95,9 +95,11 @@ fn is_oldest_hello(bytes: &[u8]) -> Option<bool> {
 /// Whether some server could take a line for that of a request, though it be none by the letter: with another version or none, of
 /// whatever method, with blanks around it. It is read strictly, and refused there; taken for something else it would be carried unread,
 /// and `Host` could name another than the one that was granted (E10). Node serves `POST /x` without a version, and lines of RTSP and ICE.
-fn is_request<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> bool {
     let Some(target) = words.next() else { return false };
-    is_target(target) || is_version(target) || words.any(is_version)
+    // The word is one of NATS as well, with an object behind it.
+    let is_tunnel = method.eq_ignore_ascii_case(b"CONNECT") && !target.starts_with(b"{");
+    is_tunnel || is_target(target) || is_version(target) || words.any(is_version)
 }
 
 /// Whether a word is what a request may be for: a path, all of a server, or an address with its scheme.
@@ -172,6 +174,8 @@ mod tests {
             "POST rtsp://a.example/x",
             "GET ws://a.example/x",
             "POST /x\0HTTP/1.1",
+            "CONNECT a.example:443",
+            "CONNECT a.example",
         ] {
             let request = format!("{line}\r\nHost: b\r\n\r\n");
             assert_eq!(judge(request.as_bytes()), Some(Carried::Http), "{line}");
@@ -196,6 +200,7 @@ mod tests {
             "USER me 0 * :me",
             "STAT",
             "CONNECT {\"verbose\":false}",
+            "CONNECT", // of STOMP
             "metric.a 1 1700000000",
             "POST x",
         ] {
