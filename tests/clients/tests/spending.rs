@@ -134,6 +134,23 @@ fn what_is_refused_uses_no_budget_up() {
 }
 
 #[test]
+fn who_gives_up_while_it_waits_asks_nothing() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    // Some thirty octets, one by one: about three seconds; and no answer of a model's.
+    let slow = "https://protocols.example/echo-auth?as=slow&ms=100&status=500";
+    let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
+        "code first via -X POST '{slow}' & first=$!; sleep 0.7\n\
+         code second via --http2 -m 1 -X POST https://protocols.example/echo?second; wait $first\n\
+         code third via -X POST https://protocols.example/echo?third",
+    ));
+    let said = ["first", "second", "third"].map(|key| left.said(key));
+    assert_eq!(said, ["500", "000", "200"], "{}", left.ended);
+    let requests = site.requests();
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(requests.iter().all(|it| !it.text("path").contains("second")), "{requests:?}");
+}
+
+#[test]
 fn what_servers_take_for_a_question_is_counted() {
     let p = "https://protocols.example";
     for ask in [

@@ -57,6 +57,15 @@ pub(super) async fn forward(
     mut answer: Answer<'_>,
     terms: Terms,
 ) -> io::Result<After> {
+    // Of who gave it up while it waited for its turn nothing is asked.
+    tokio::select! {
+        biased;
+        error = answer.given_up() => {
+            exchange.record().fail(&error.to_string());
+            return Err(error);
+        }
+        () = std::future::ready(()) => {}
+    }
     let late = terms.late();
     let until = terms.within.map(|within| Instant::now() + within);
     let Request { head, mut body } = request;
