@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use credential::{Credential, Needles, Place, Placeholder, RenderError, Secret, Template};
-use policy::{Denial, Guard, OrganisationName, ProviderId};
+use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
 use crate::platform::{FetchError, Platform};
 use crate::wallet::{Generation, PlatformPlace, Wallet};
@@ -200,7 +200,7 @@ impl Credentials {
         let whose = || OrganisationName::flag(self.organisation.as_ref());
         let credential = platform.credential(provider).await.map_err(|error| match error {
             FetchError::Absent => unavailable(format!("there is none for `{provider}`"))
-                .with_hint(format!("lockgate creds set {provider}{}", whose())),
+                .with_hint(Hint::Command(format!("lockgate creds set {provider}{}", whose()))),
             other => unavailable(other.to_string()),
         })?;
         self.look_for(&credential);

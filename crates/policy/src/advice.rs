@@ -3,6 +3,7 @@
 use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
+use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::path::EncodedSlash;
 use crate::rule::AllowRule;
@@ -40,10 +41,10 @@ pub(crate) fn not_allowed(asked: &Asked) -> Denial {
 }
 
 /// What would make a rule fit that names the host and does not reach far enough: no more than that.
-fn short_hint(guard: Guard, asked: &Asked) -> String {
+fn short_hint(guard: Guard, asked: &Asked) -> Hint {
     match (guard, &asked.view) {
         (Guard::Method, View::Request { method, .. }) => {
-            format!("add \"{method}\" to the methods of that rule")
+            Hint::Edit(format!("add \"{method}\" to the methods of that rule"))
         }
         (Guard::Path | Guard::SchemeNotAllowed, View::Request { scheme, path, .. }) => {
             let port =
@@ -54,7 +55,7 @@ fn short_hint(guard: Guard, asked: &Asked) -> String {
                 Ok(()) if path.as_str().contains('*') => {
                     "`*` stands for more in a rule: none can name this path alone".into()
                 }
-                Ok(()) => format!("lockgate policy allow {}", shell_word(&url)),
+                Ok(()) => Hint::Command(format!("lockgate policy allow {}", shell_word(&url))),
             }
         }
         _ => allow_hint(asked),
@@ -62,17 +63,17 @@ fn short_hint(guard: Guard, asked: &Asked) -> String {
 }
 
 /// The exact command that would allow it. For a raw address there is one only where a rule may name it.
-fn allow_hint(asked: &Asked) -> String {
+fn allow_hint(asked: &Asked) -> Hint {
     match asked.host {
         Host::Address(address) if !AddressClass::of(address).may_be_named() => {
-            format!("no rule can open {address}: it is {}", AddressClass::of(address))
+            Hint::Advice(format!("no rule can open {address}: it is {}", AddressClass::of(address)))
         }
         // Whoever asks for a name does not say which port it is for.
-        _ if asked.plane == Plane::Dns => format!("lockgate policy allow {}", asked.host),
+        _ if asked.plane == Plane::Dns => Hint::Command(format!("lockgate policy allow {}", asked.host)),
         _ => allow_line(&asked.host, asked.port),
     }
 }
 
-pub(crate) fn allow_line(host: &Host, port: Port) -> String {
-    format!("lockgate policy allow {}", shell_word(&format!("{host}:{port}")))
+pub(crate) fn allow_line(host: &Host, port: Port) -> Hint {
+    Hint::Command(format!("lockgate policy allow {}", shell_word(&format!("{host}:{port}"))))
 }

@@ -2,6 +2,7 @@
 
 use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard};
+use crate::hint::Hint;
 use crate::hostname::Hostname;
 use crate::reach::Carriage;
 use crate::rule::RuleName;
@@ -26,7 +27,7 @@ impl Beside {
             let list: Vec<String> = self.ports.iter().map(ToString::to_string).collect();
             let reason = format!("port {} of the companion is not among {}", asked.port, list.join(", "));
             let denial = Denial::new(Guard::Port, reason).with_rule(self.rule().as_str());
-            return Err(denial.with_hint("name it in the `ports` of that [[companion]]"));
+            return Err(denial.with_hint(Hint::Edit("name it in the `ports` of that [[companion]]".into())));
         }
         Ok(match asked.view {
             View::Request { .. } => Carriage::Request,

@@ -8,6 +8,7 @@ use crate::advice::{allow_line, not_allowed, short};
 use crate::asked::{Asked, Plane, View};
 use crate::barred::Barred;
 use crate::denial::{Denial, Guard};
+use crate::hint::Hint;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
 use crate::provider::Provider;
@@ -29,8 +30,8 @@ pub struct Grant {
     pinned: bool,
     companion: bool,
     barred: Option<Box<Barred>>,
-    /// By the managed policy.
-    managed: Option<Box<Barred>>,
+    /// What the managed policy grants of it, where one speaks of egress.
+    most: Option<Box<Grant>>,
 }
 
 impl Grant {
@@ -95,23 +96,30 @@ impl Grant {
         for address in found {
             let refuse = |barred: &Barred| barred.refuse(*address, self.carriage);
             self.barred.as_deref().map_or(Ok(()), refuse)?;
-            self.managed.as_deref().map_or(Ok(()), refuse).map_err(managed)?;
+            let most = self.most.as_deref();
+            most.and_then(|most| most.barred.as_deref()).map_or(Ok(()), refuse).map_err(managed)?;
             let class = AddressClass::of(*address);
-            let named = self.addresses().is_some_and(|list| list.contains(address)) && class.may_be_named();
+            let named = self.names(*address) && class.may_be_named();
             if !class.is_public() && !named {
                 let denial = Denial::new(Guard::Address, self.placed(*address, &class.to_string()));
                 let denial = denial.with_rule(self.rule.as_str());
                 return Err(denial.with_hint(match self.host {
-                    _ if !class.may_be_named() => "no rule can open it".to_owned(),
+                    _ if !class.may_be_named() => "no rule can open it".into(),
+                    _ if most.is_some_and(|most| !most.names(*address)) => Hint::from(MANAGED),
                     Host::Address(_) => allow_line(&self.host, self.port),
-                    Host::Name(_) => {
+                    Host::Name(_) => Hint::Edit(
                         "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule"
-                            .into()
-                    }
+                            .into(),
+                    ),
                 }));
             }
         }
         Ok(())
+    }
+
+    /// Whether the rule itself gives an address.
+    fn names(&self, address: IpAddr) -> bool {
+        self.addresses().is_some_and(|list| list.contains(&address))
     }
 
     /// What an address is at which its host is.
@@ -162,7 +170,6 @@ impl Policy {
         let plain = ceiling.knowing(asked);
         let most = ceiling.decide(&plain).map_err(managed)?;
         grant.pinned |= most.pinned;
-        grant.managed.clone_from(&most.barred);
         if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
             // What a managed policy says of a provider, no other layer says otherwise.
             let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&plain), Fit::Full(_)));
@@ -180,6 +187,7 @@ impl Policy {
             (Carriage::Tls, Carriage::Any) => Carriage::Tls,
             (_, own) => own,
         };
+        grant.most = Some(Box::new(most));
         Ok(grant)
     }
 
@@ -192,10 +200,9 @@ impl Policy {
 
     /// A denial that recommends nothing the managed policy would not let have its way.
     fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
-        let recommends = |hint: &str| hint.starts_with("lockgate ") || hint.starts_with("add ");
-        let is_advice = denial.hint.as_deref().is_some_and(recommends);
+        let opens = denial.hint.as_ref().is_some_and(Hint::opens);
         match &self.ceiling {
-            Some(ceiling) if is_advice && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
+            Some(ceiling) if opens && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
                 denial.with_hint(MANAGED)
             }
             _ => denial,
@@ -259,9 +266,8 @@ impl Policy {
             let only =
                 if declared.is_empty() { String::new() } else { format!(", only: {}", declared.join(", ")) };
             let reason = format!("this run declares no provider `{named}`{only}");
-            return Err(
-                Denial::new(Guard::Provider, reason).with_hint(format!("lockgate run --provider {named}"))
-            );
+            let hint = Hint::Command(format!("lockgate run --provider {named}"));
+            return Err(Denial::new(Guard::Provider, reason).with_hint(hint));
         };
         for rule in &provider.rules {
             if let Fit::Full(Carriage::Request) = rule.reach.fit(asked) {
@@ -272,7 +278,7 @@ impl Policy {
         let rule = format!("provider {named}");
         Err(Denial::new(Guard::NotAuthorized, reason)
             .with_rule(rule)
-            .with_hint("name it in its `authorized_uris`"))
+            .with_hint(Hint::Edit("name it in its `authorized_uris`".into())))
     }
 
     fn grant(
@@ -305,7 +311,7 @@ impl Policy {
             pinned,
             companion: false,
             barred: None,
-            managed: None,
+            most: None,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::hint::Hint;
+
 /// Every reason a request can be refused for. The code of each is stable: it stands in problem documents, headers
 /// and audit records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,7 +129,7 @@ pub struct Denial {
     /// Why, for a person.
     pub reason: String,
     /// The line or command that would allow it, where there is one.
-    pub hint: Option<String>,
+    pub hint: Option<Hint>,
     /// The rule that decided, where one did.
     pub rule: Option<String>,
 }
@@ -140,7 +142,7 @@ impl Denial {
 
     /// Adds what would allow it.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
         self
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::at::At;
 use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
+use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::layer::{Layer, Layers};
 use crate::origin::Origin;
@@ -30,7 +31,7 @@ impl Unasked {
     pub(crate) fn denial(&self, host: &Host) -> Denial {
         let reason = format!("{host} searches the web, which a run asks for by name");
         Denial::new(Guard::HostNotAllowed, reason)
-            .with_hint(format!("lockgate run --provider {}", self.provider))
+            .with_hint(Hint::Command(format!("lockgate run --provider {}", self.provider)))
     }
 }
 
@@ -250,7 +251,7 @@ mod tests {
             let name = policy.decide_name(&Hostname::parse(host).unwrap());
             let denial = policy.decide(&asked(host)).err();
             assert_eq!(name.err(), denial, "by its name as by its connection");
-            denial.map(|it| (it.guard, it.hint.unwrap_or_default()))
+            denial.map(|it| (it.guard, it.hint.map(|hint| hint.to_string()).unwrap_or_default()))
         };
         let open = "egress.default = \"open-internet\"";
         let hint = |name: &str| Some((Guard::HostNotAllowed, format!("lockgate run --provider {name}")));

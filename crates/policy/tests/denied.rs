@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use policy::{Asked, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
+use policy::{Asked, Hint, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
 
 fn policy(egress: &str) -> Policy {
     let config: RunConfig = toml::from_str(egress).unwrap();
@@ -110,6 +110,36 @@ fn a_hint_is_one_that_can_be_followed() {
     let open = self::policy("egress.default = \"open-internet\"");
     let denial = verdict(&open, "http://10.0.0.5/", &["10.0.0.5"]).unwrap_err();
     assert_eq!(denial.hint.as_deref(), Some("lockgate policy allow 10.0.0.5:80"));
+}
+
+#[test]
+fn under_a_managed_policy_no_hint_is_one_that_cannot_help() {
+    let provider = "[[provider]]\nid = \"mine\"\nauthorized_uris = [\"https://api.example.com/v1/*\"]";
+    let hint = |managed: &str, own: &str, target: &str, addresses: &[&str]| {
+        let mut layers = Layers::default();
+        layers.push(Origin::Managed("managed.toml".into()), toml::from_str(managed).unwrap());
+        layers.push(Origin::Flags, toml::from_str(own).unwrap());
+        let denial = verdict(&layers.compile().unwrap().policy, target, addresses).unwrap_err();
+        denial.hint.unwrap()
+    };
+    let is_vain = |hint: &Hint| matches!(hint, Hint::Advice(text) if text.contains("only whoever keeps"));
+    let open = "egress.default = \"open-internet\"";
+    let named = "egress.allow = [{ host = \"in.example.com\" }]";
+    for (managed, own, target, address) in [
+        (named, "", "https://other.example.com/", "8.8.8.8"),
+        (named, named, "https://in.example.com/", "10.0.0.5"),
+        (open, open, "http://10.0.0.5/", "10.0.0.5"),
+        (provider, provider, "https://api.example.com/v2/x", "8.8.8.8"),
+    ] {
+        let hint = hint(managed, own, target, &[address]);
+        assert!(is_vain(&hint), "{managed}, {target}: {hint:?}");
+    }
+    // The control: what helps is told.
+    let told = hint("", named, "https://in.example.com/", &["10.0.0.5"]);
+    assert!(matches!(&told, Hint::Edit(text) if text.contains("addresses")), "{told:?}");
+    let own = "egress.default = \"deny\"\negress.allow = [{ url = \"https://api.example.com/v1\" }]";
+    let told = hint(open, own, "https://api.example.com/v2", &["8.8.8.8"]);
+    assert_eq!(told, Hint::Command("lockgate policy allow https://api.example.com/v2".into()));
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Record {
     /// Ends the record with a denial, and tells it.
     pub(crate) fn deny(mut self, mut denial: Denial) -> Denial {
         denial.reason = self.gate.credentials().veiled(denial.reason);
-        denial.hint = denial.hint.map(|hint| self.gate.credentials().veiled(hint));
+        denial.hint = denial.hint.map(|hint| hint.map(|text| self.gate.credentials().veiled(text)));
         self.entry.outcome = "denied".into();
         self.entry.guard = Some(denial.guard.code().into());
         self.entry.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());

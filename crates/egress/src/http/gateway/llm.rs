@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::{Denial, Guard, Plane, Provider, Target};
+use policy::{Denial, Guard, Hint, Plane, Provider, Target};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -51,7 +51,8 @@ pub(super) async fn llm(gate: &Rc<Gate>, request: Request<'_>, mut answer: Answe
     let (model, written) = routed(&written, &models);
     if let Some(other) = model.as_deref().filter(|name| !models.iter().any(|p| p.id().as_str() == *name)) {
         let why = format!("the model is of `{other}`, and the run declares no such provider");
-        let denial = Denial::new(Guard::Provider, why).with_hint(format!("lockgate run --provider {other}"));
+        let denial = Denial::new(Guard::Provider, why)
+            .with_hint(Hint::Command(format!("lockgate run --provider {other}")));
         let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &rest, denial);
         let request = Request { head, body: Incoming::Whole(None) };
         return deny(gate, &request, answer, &denial, &rest).await;
