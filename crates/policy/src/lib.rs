@@ -45,6 +45,7 @@ mod setup;
 mod spec;
 mod target;
 mod trust;
+mod unasked;
 mod word;
 mod written;
 

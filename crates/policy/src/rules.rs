@@ -10,8 +10,8 @@ use crate::provider::Provider;
 use crate::proxy::{Proxies, Proxy, Way};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, DenyRule, RuleName};
-use crate::search::Unasked;
 use crate::target::Port;
+use crate::unasked::Unasked;
 use crate::written::{EgressDefault, Scrub};
 
 /// All egress rules of a run, compiled once.

@@ -5,10 +5,7 @@
 use std::sync::Arc;
 
 use crate::at::At;
-use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
-use crate::hint::Hint;
-use crate::hostname::Host;
 use crate::layer::{Layer, Layers};
 use crate::origin::Origin;
 use crate::pattern::{HostPattern, Width};
@@ -17,23 +14,8 @@ use crate::provider::Provider;
 use crate::rule::{DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::RunSpec;
+use crate::unasked::Unasked;
 use crate::written::{DenyConfig, RunConfig};
-
-/// A host of a web search that a run did not ask for: the open internet ends there.
-#[derive(Clone, Debug)]
-pub(crate) struct Unasked {
-    provider: Arc<str>,
-    pub(crate) host: HostPattern,
-}
-
-impl Unasked {
-    /// What one is told who goes there without having asked.
-    pub(crate) fn denial(&self, host: &Host) -> Denial {
-        let reason = format!("{host} searches the web, which a run asks for by name");
-        Denial::new(Guard::HostNotAllowed, reason)
-            .with_hint(Hint::Command(format!("lockgate run --provider {}", self.provider)))
-    }
-}
 
 impl Layers {
     /// Whether the last layer that speaks of web search asks for it, and no layer names a provider of it: which it is, is for
@@ -169,7 +151,8 @@ fn searches(all: &[String]) -> Result<Vec<Unasked>, ConfigError> {
 mod tests {
     use super::*;
     use crate::asked::{Asked, Plane, View};
-    use crate::hostname::Hostname;
+    use crate::denial::Guard;
+    use crate::hostname::{Host, Hostname};
     use crate::target::Scheme;
 
     const ASKED: &str = "web_search = true";

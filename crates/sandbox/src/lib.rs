@@ -22,6 +22,7 @@ mod inlet;
 mod launch;
 mod linux;
 mod opened;
+mod orphans;
 mod plan;
 mod process;
 mod protect;

@@ -9,10 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::process::Pid;
 use sys::cgroup::Group;
 use sys::process::{self, Namespaces};
-use sys::{descriptor, listener, signal};
+use sys::{descriptor, listener};
 
 use crate::environment::trusted;
 use crate::error::Error;
@@ -20,6 +19,7 @@ use crate::failure::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::launch::{Launch, Stdio};
+use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
 use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
 use crate::started::{Ending, Lines, SidecarStart, Started};
@@ -29,12 +29,8 @@ use crate::undo::{Undo, UndoLog};
 use crate::watch::Supervised;
 use crate::{linux, spawn};
 
-/// `SIGKILL`, signal(7).
-const SIGKILL: i32 = 9;
 /// The largest bundle of the host's that is read.
 const LARGEST: u64 = 8 << 20;
-/// How many rounds of killing descendants there are: each round ends one generation.
-const ROUNDS: usize = 64;
 
 /// Starts the init of a plain child, which starts the command once the sidecar serves.
 ///
@@ -154,53 +150,4 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
         Stdio::Descriptors(_) => None,
     };
     Ok(Ready { notices: Vec::new(), terminal })
-}
-
-/// Kills every process that descends from this one, generation by generation: a killed one's children come here.
-fn end_descendants() {
-    end_children(|_| true);
-}
-
-fn end_children(is_meant: impl Fn(i32) -> bool) {
-    for _ in 0..ROUNDS {
-        let mut found = children();
-        found.retain(|child| is_meant(*child));
-        if found.is_empty() {
-            return;
-        }
-        for child in found {
-            let _ = signal::send(child, SIGKILL);
-            let _ = rustix::process::waitpid(Pid::from_raw(child), rustix::process::WaitOptions::empty());
-        }
-    }
-}
-
-fn children() -> Vec<i32> {
-    let own = rustix::process::getpid().as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|n| n.parse().ok()).collect()
-}
-
-/// What comes to the parent of a supervisor that was killed: the command has the same user, and can do that. Each of the two sees the
-/// other's end, and ends what ran. L02
-#[derive(Debug)]
-pub(crate) struct Orphans {
-    /// Those that were there before the run.
-    others: Vec<i32>,
-}
-
-impl Orphans {
-    /// From now on they come here instead of to the host's init.
-    fn adopt() -> io::Result<Self> {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(Self { others: children() })
-    }
-
-    /// Ends all of them, once the supervisor is gone. What this process started itself is of its own session, in which no process comes
-    /// that left it: setsid(2).
-    pub(crate) fn end(&self) {
-        let session = |pid: Option<Pid>| rustix::process::getsid(pid).ok();
-        let own = session(None);
-        end_children(|child| !self.others.contains(&child) && session(Pid::from_raw(child)) != own);
-    }
 }

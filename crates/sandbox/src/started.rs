@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::handshake;
 use crate::launch::Stdio;
 use crate::linux::ahead::Ahead;
-use crate::process::Orphans;
+use crate::orphans::Orphans;
 use crate::run_network::Visit;
 use crate::vigil::Vigil;
 

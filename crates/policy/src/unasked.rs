@@ -1,0 +1,24 @@
+//! Where the open internet ends: at web searches that a run did not ask for. Which those are is for [`search`](crate::search) to say.
+
+use std::sync::Arc;
+
+use crate::denial::{Denial, Guard};
+use crate::hint::Hint;
+use crate::hostname::Host;
+use crate::pattern::HostPattern;
+
+/// A host of a web search that a run did not ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Unasked {
+    pub(crate) provider: Arc<str>,
+    pub(crate) host: HostPattern,
+}
+
+impl Unasked {
+    /// What one is told who goes there without having asked.
+    pub(crate) fn denial(&self, host: &Host) -> Denial {
+        let reason = format!("{host} searches the web, which a run asks for by name");
+        Denial::new(Guard::HostNotAllowed, reason)
+            .with_hint(Hint::Command(format!("lockgate run --provider {}", self.provider)))
+    }
+}
