@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use policy::{Policy, RunId, Scrub, Spending};
+use rustix::io::Errno;
 
 use crate::audit::{Audit, CompanionChain, SigningKey};
 use crate::credentials::Credentials;
@@ -77,8 +78,21 @@ pub enum GateError {
         source: io::Error,
     },
     /// The runtime could not be made.
-    #[error("make the runtime: {0}")]
+    #[error("make the runtime: {}", used_up(.0))]
     Runtime(#[source] io::Error),
+}
+
+/// What the kernel says where a limit is reached, in the words of that limit: an event queue has nothing to do with room on a disk.
+fn used_up(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC) => {
+            "what the kernel lets this user watch at once is used up (sysctl fs.epoll.max_user_watches)"
+                .into()
+        }
+        Some(Errno::MFILE) => "this process may open no more files (ulimit -n)".into(),
+        Some(Errno::NFILE) => "this machine can open no more files (sysctl fs.file-max)".into(),
+        _ => error.to_string(),
+    }
 }
 
 /// What every plane shares.
@@ -220,5 +234,21 @@ impl Gate {
         audit.close();
         let summary = Summary { models: self.ledger.used(), ..audit.summary() };
         self.notices.borrow_mut().close(summary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_kernel_is_no_full_disk() {
+        for (errno, words) in
+            [(Errno::NOSPC, "max_user_watches"), (Errno::MFILE, "ulimit -n"), (Errno::NFILE, "fs.file-max")]
+        {
+            let told = GateError::Runtime(errno.into()).to_string();
+            assert!(told.starts_with("make the runtime: ") && told.contains(words), "{told}");
+            assert!(!told.contains("space"), "{told}");
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use egress::Summary;
-use policy::{Backend, RunId, RunSpec};
-use sandbox::{Caller, Ended, Plan, Taken, UndoLog};
+use policy::{Backend, ByteSize, RunId, RunSpec, Span};
+use sandbox::{Born, Caller, Ended, Plan, Taken, UndoLog};
 
 use crate::error::Error;
 use crate::live::{Alive, are_dead, reap_dead};
@@ -33,8 +33,15 @@ pub(crate) struct Book {
     alive: Alive,
     /// Where its command is looked for.
     looked: Looked,
+    bounds: Bounds,
     /// Whether there are runs that died, where somebody has looked.
     are_dead: Option<bool>,
+}
+
+/// What a run may use up and its end may speak of.
+struct Bounds {
+    memory: ByteSize,
+    timeout: Span,
 }
 
 /// What a command can write to. Without a sandbox nothing bounds that; its workspace stands for all.
@@ -61,6 +68,7 @@ impl Book {
         let record = RunRecord {
             id: run.to_string(),
             state: RunState::Running,
+            process: Born::this(),
             started: now(),
             ended: None,
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
@@ -87,10 +95,13 @@ impl Book {
                 alive,
                 looked: Looked {
                     path: caller.variable("PATH").map(str::to_owned),
+                    home: caller.home.clone(),
+                    programs: sandbox::programs_of(&plan.home),
                     workspace: plan.workspace.clone(),
                     directory: plan.directory.clone(),
                     sees_this_machine: plan.backend == Backend::Process,
                 },
+                bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
                 are_dead: None,
             }),
             Err(error) => {
@@ -143,7 +154,7 @@ impl Book {
         let outcome = match &lived {
             Ok(lived) => {
                 let command = self.record.command.first().map_or("", String::as_str);
-                Some(outcome(lived, command, &self.looked))
+                Some(outcome(lived, command, &self.looked, &self.bounds))
             }
             Err(_) => None,
         };
@@ -193,16 +204,16 @@ impl Book {
     }
 }
 
-fn outcome(lived: &Lived, command: &str, looked: &Looked) -> Outcome {
+fn outcome(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> Outcome {
     let summary = lived.summary.clone().unwrap_or_default();
     let usage = lived.usage.unwrap_or_default();
     let (exit_code, text) = match lived.end {
         End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
-            let peak = usage.memory_peak.map(|p| format!(" (it used {})", policy::ByteSize::from_bytes(p)));
-            (128 + SIGKILL, format!("killed: out of memory{}", peak.unwrap_or_default()))
+            (128 + SIGKILL, format!("killed: out of memory ({})", used(usage.memory_peak, bounds.memory)))
         }
         End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
-            (code, format!("exited {code}; {} of its processes ran out of memory", usage.out_of_memory))
+            let (count, limit) = (usage.out_of_memory, bounds.memory);
+            (code, format!("exited {code}; {count} of its processes ran out of memory (limit {limit})"))
         }
         End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
             let times =
@@ -210,9 +221,12 @@ fn outcome(lived: &Lived, command: &str, looked: &Looked) -> Outcome {
             (code, format!("exited {code}; it reached its limit of processes {times}"))
         }
         End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
-        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {signal}")),
-        End::TimedOut => (TIMED_OUT, "timed out".into()),
-        End::Killed(signal) => (128 + signal, format!("killed after signal {signal}")),
+        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {}", named(signal))),
+        End::TimedOut => (
+            TIMED_OUT,
+            format!("timed out after {}; --timeout, or `timeout` in the policy, sets it", bounds.timeout),
+        ),
+        End::Killed(signal) => (128 + signal, format!("killed after signal {}", named(signal))),
         End::NotExecuted(ENOENT) => {
             let hint = looked.hint(command).map(|hint| format!("; {hint}")).unwrap_or_default();
             (NOT_FOUND, format!("`{}` was not found in the sandbox{hint}", command.escape_debug()))
@@ -224,4 +238,54 @@ fn outcome(lived: &Lived, command: &str, looked: &Looked) -> Outcome {
     };
     let Summary { allowed, denied, failed, models } = summary;
     Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed, models }
+}
+
+/// How much memory was used of what there was. What a control group tells may be a little over its limit.
+fn used(peak: Option<u64>, limit: ByteSize) -> String {
+    match peak {
+        Some(peak) => format!("it used {} of {limit}", ByteSize::from_bytes(peak)),
+        None => format!("limit {limit}"),
+    }
+}
+
+/// A signal's number, with its name where it is one that people send. signal(7)
+fn named(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return signal.to_string(),
+    };
+    format!("{signal} ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_beside_what_was_used_of_it() {
+        let limit = ByteSize::from_mib(64);
+        assert_eq!(used(Some(64 << 20), limit), "it used 64MiB of 64MiB");
+        assert_eq!(used(None, limit), "limit 64MiB");
+    }
+
+    #[test]
+    fn a_signal_has_its_name() {
+        assert_eq!([15, 9, 40].map(named), ["15 (SIGTERM)", "9 (SIGKILL)", "40"]);
+    }
 }

@@ -40,12 +40,19 @@ fn settings(caller: &Caller) -> Check {
         }
         Err(error) => {
             // A project's file is the project's: without it a run works.
-            let without = loaded(caller, true).is_ok().then(|| "--no-project leaves it out".to_owned());
-            let remedy: Vec<String> = error.remedy().into_iter().chain(without).collect();
-            let remedy = (!remedy.is_empty()).then(|| remedy.join("; "));
+            let without = loaded(caller, true).is_ok();
+            let remedy = remedies(error.remedy(), without);
             Check::lacks("settings", what, Verdict::Missing, error.sentence(), remedy)
         }
     }
+}
+
+/// An error's own remedy, and that the file can be left out where that helps and is not said yet.
+fn remedies(own: Option<String>, helps_without: bool) -> Option<String> {
+    let is_said = own.as_ref().is_some_and(|own| own.contains("--no-project"));
+    let without = (helps_without && !is_said).then(|| "--no-project leaves it out".to_owned());
+    let all: Vec<String> = own.into_iter().chain(without).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Whether a run here may have this folder for its workspace.
@@ -140,6 +147,15 @@ fn disk(caller: &Caller) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_remedy_is_said_once() {
+        let said = |own: &str, without| remedies(Some(own.into()), without).unwrap_or_default();
+        assert_eq!(said("mend it", true), "mend it; --no-project leaves it out");
+        assert_eq!(said("mend it", false), "mend it");
+        assert_eq!(said("approve it, or `--no-project`", true), "approve it, or `--no-project`");
+        assert_eq!(remedies(None, false), None);
+    }
 
     #[test]
     fn the_disk_that_is_looked_at_is_that_of_the_records() {

@@ -67,6 +67,14 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// A run cannot be ended from here.
+    #[error("end run {run}: {why}")]
+    Stop {
+        /// The run.
+        run: String,
+        /// Why.
+        why: &'static str,
+    },
     /// What a run wrote cannot be taken over.
     #[error("take over {path}: {source}")]
     TakeOver {
@@ -283,6 +291,7 @@ impl Error {
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
+            Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
             Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
             Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),

@@ -4,6 +4,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use policy::shell_word;
+
 /// Words that a shell carries out itself, and no program is called.
 const OF_THE_SHELL: [&str; 10] =
     ["cd", "export", "source", "alias", "set", "unset", "ulimit", "umask", "exec", "eval"];
@@ -14,6 +16,9 @@ const FIRST_LINE: u64 = 256;
 pub(crate) struct Looked {
     /// The caller's own search path.
     pub(crate) path: Option<String>,
+    /// The caller's home, and where inside programs of one's own are found by their names.
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) programs: PathBuf,
     /// The folder that is inside as well, and where in it the command was to begin.
     pub(crate) workspace: PathBuf,
     pub(crate) directory: PathBuf,
@@ -36,23 +41,70 @@ impl Looked {
         if command.contains('/') {
             let workspace = self.workspace.canonicalize().ok()?;
             let file = self.directory.join(command).canonicalize().ok();
-            let interpreter = interpreter_of(&file.filter(|file| file.starts_with(&workspace))?)?;
-            return Some(format!("it is there, and its interpreter `{interpreter}` may not be inside"));
+            if file.as_ref().is_some_and(|file| file.starts_with(&workspace)) {
+                let interpreter = interpreter_of(&file?)?;
+                let ends = if interpreter.ends_with("\\r") { ": its lines end as on Windows" } else { "" };
+                return Some(format!(
+                    "it is there, and its interpreter `{interpreter}` may not be inside{ends}"
+                ));
+            }
+            return self.brought_from_home(&self.directory.join(command));
         }
         let mut places = self.path.as_deref()?.split(':').filter(|place| place.starts_with('/'));
         let file =
             places.find_map(|place| Some(Path::new(place).join(command)).filter(|file| is_program(file)))?;
-        let here = file.display().to_string().escape_debug().to_string();
+        let here = shown(&file);
         match interpreter_of(&file).filter(|interpreter| !Path::new(interpreter).exists()) {
             Some(interpreter) => {
                 Some(format!("here it is {here}, and its interpreter `{interpreter}` is not there"))
             }
             None if self.sees_this_machine => None,
-            None => Some(format!(
-                "here it is {here}; what is installed in a home is not inside unless --tool NAME or --mount brings it"
-            )),
+            None => self.brought_from_home(&file).or_else(|| {
+                Some(format!("here it is {here}; what this machine has is inside where --mount brings it"))
+            }),
         }
     }
+
+    /// How a program of the caller's home is brought in, where it is one: as a line that can be typed.
+    fn brought_from_home(&self, file: &Path) -> Option<String> {
+        let home = self.home.as_deref().filter(|_| !self.sees_this_machine && is_program(file))?;
+        let resolved = file.canonicalize().ok()?;
+        let is_at_home = file.starts_with(home) || resolved.starts_with(home.canonicalize().ok()?);
+        let name = file.file_name().filter(|_| is_at_home)?.to_str()?;
+        let here = shown(file);
+        let tool = sandbox::tool_with(file, home).or_else(|| sandbox::tool_with(&resolved, home));
+        if let Some(tool) = tool {
+            return Some(format!(
+                "here it is {here}, and --tool {tool} brings it; then its name is `{name}`"
+            ));
+        }
+        if let Some(tree) = tree_of(&resolved, home) {
+            let mount = shell_word(&format!("{0}:{0}", tree.to_str()?));
+            let program = shell_word(resolved.to_str()?);
+            return Some(format!("here it is {here}, and this brings it: --mount {mount} -- {program}"));
+        }
+        let target = self.programs.join(name);
+        let mount = shell_word(&format!("{}:{}", resolved.to_str()?, target.to_str()?));
+        Some(format!("here it is {here}, and this brings it: --mount {mount} -- {name}"))
+    }
+}
+
+/// What a program must have around it, where it is one of many files: what npm installed with it, or the environment whose interpreter
+/// it names, as those of Python do. Both have their own place written into them.
+fn tree_of(program: &Path, home: &Path) -> Option<PathBuf> {
+    let is_of_node = |folder: &&Path| folder.file_name().is_some_and(|name| name == "node_modules");
+    if let Some(modules) = program.ancestors().filter(is_of_node).last() {
+        return Some(modules.to_owned());
+    }
+    let interpreter = PathBuf::from(interpreter_of(program)?);
+    let environment = interpreter.parent()?.parent()?;
+    let is_one = interpreter.starts_with(home) && environment != home && program.starts_with(environment);
+    is_one.then(|| environment.to_owned())
+}
+
+/// A path, without what a terminal would obey.
+fn shown(path: &Path) -> String {
+    path.display().to_string().escape_debug().to_string()
 }
 
 fn is_program(path: &Path) -> bool {
@@ -67,7 +119,9 @@ fn interpreter_of(script: &Path) -> Option<String> {
     file.take(FIRST_LINE).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
-    line.split_whitespace().next().map(|interpreter| interpreter.escape_debug().to_string())
+    // The kernel ends it at a space or a tab alone: of a file with Windows' ends of lines the return is a part of the name.
+    let name = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().filter(|name| !name.is_empty());
+    name.map(|interpreter| interpreter.escape_debug().to_string())
 }
 
 #[cfg(test)]
@@ -79,6 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("script"), "#! /none/python3 -u\nx").unwrap();
+        std::fs::write(at("windows"), "#!/bin/sh\r\nx").unwrap();
         std::fs::write(at("data"), "x").unwrap();
         std::fs::write(at("tool"), "x").unwrap();
         std::fs::write(at("broken"), "#!/none/python3\n").unwrap();
@@ -96,7 +151,8 @@ mod tests {
         }
         let path = Some(format!("relative:/none:{}", folder.path().display()));
         let [workspace, directory] = [folder.path(), folder.path()].map(Path::to_owned);
-        let looked = Looked { path, workspace, directory, sees_this_machine: false };
+        let (home, programs) = (None, "/home/agent/.local/bin".into());
+        let looked = Looked { path, home, programs, workspace, directory, sees_this_machine: false };
         for (command, said) in [
             ("make test", Some("words of their own")),
             ("cd", Some("sh -c 'cd …'")),
@@ -106,7 +162,8 @@ mod tests {
             ("../script", None),
             ("broken", Some("its interpreter `/none/python3` is not there")),
             ("./data", None),
-            ("tool", Some("--tool NAME")),
+            ("tool", Some("where --mount brings it")),
+            ("./windows", Some("`/bin/sh\\r` may not be inside: its lines end as on Windows")),
             ("data", None),
             ("none", None),
         ] {
@@ -121,5 +178,55 @@ mod tests {
         assert!(below.hint("./script").is_none() && below.hint("../script").is_some());
         let bare = Looked { sees_this_machine: true, ..below };
         assert_eq!(bare.hint("tool"), None);
+    }
+
+    #[test]
+    fn a_program_of_the_home_comes_with_the_line_that_brings_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        for place in ["bin", "apps/1.2", ".cargo/bin", "work"] {
+            std::fs::create_dir_all(home.join(place)).unwrap();
+        }
+        for program in ["apps/1.2/agent", ".cargo/bin/cargo-nextest"] {
+            std::fs::write(home.join(program), "x").unwrap();
+            std::fs::set_permissions(home.join(program), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink("../apps/1.2/agent", home.join("bin/agent")).unwrap();
+        let at = |place: &str| home.join(place);
+        let looked = Looked {
+            path: Some(format!("{}:{}", at("bin").display(), at(".cargo/bin").display())),
+            home: Some(home.clone()),
+            programs: "/home/agent/.local/bin".into(),
+            workspace: at("work"),
+            directory: at("work"),
+            sees_this_machine: false,
+        };
+        let line =
+            format!("--mount {}:/home/agent/.local/bin/agent -- agent", at("apps/1.2/agent").display());
+        for command in ["agent", &at("bin/agent").display().to_string(), "../bin/agent"] {
+            let hint = looked.hint(command).unwrap();
+            assert!(hint.ends_with(&line), "{command}: {hint}");
+        }
+        // What is nothing without the files around it.
+        let script = |place: &str, name: &str, line: &str| {
+            std::fs::create_dir_all(at(place).parent().unwrap()).unwrap();
+            std::fs::write(at(place), line).unwrap();
+            std::fs::set_permissions(at(place), PermissionsExt::from_mode(0o755)).unwrap();
+            std::os::unix::fs::symlink(at(place), at("bin").join(name)).unwrap();
+            looked.hint(name).unwrap()
+        };
+        let hint = script("npm/lib/node_modules/a/cli.js", "a", "#!/bin/sh\n");
+        let [tree, program] = ["npm/lib/node_modules", "npm/lib/node_modules/a/cli.js"].map(at);
+        let line = format!("--mount {0}:{0} -- {1}", tree.display(), program.display());
+        assert!(hint.ends_with(&line), "{hint}");
+        std::fs::create_dir_all(at("venvs/b/bin")).unwrap();
+        std::os::unix::fs::symlink("/bin/sh", at("venvs/b/bin/python")).unwrap();
+        let hint = script("venvs/b/bin/b", "b", &format!("#!{}\n", at("venvs/b/bin/python").display()));
+        let line = format!("--mount {0}:{0} -- {1}", at("venvs/b").display(), at("venvs/b/bin/b").display());
+        assert!(hint.ends_with(&line), "{hint}");
+        let hint = looked.hint("cargo-nextest").unwrap();
+        assert!(hint.contains("--tool rustup brings it"), "{hint}");
+        let bare = Looked { sees_this_machine: true, ..looked };
+        assert_eq!(bare.hint(&at("bin/agent").display().to_string()), None);
     }
 }

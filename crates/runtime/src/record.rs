@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use egress::ModelUse;
 use policy::RunId;
+use sandbox::Born;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -69,6 +70,9 @@ pub struct RunRecord {
     pub id: String,
     /// Where it stands.
     pub state: RunState,
+    /// The process of this program that keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Born>,
     /// When it began, RFC 3339 UTC.
     pub started: String,
     /// When it ended.
@@ -236,6 +240,7 @@ mod tests {
         RunRecord {
             id: "abcdefghjkmn".into(),
             state: RunState::Running,
+            process: None,
             started: now(),
             ended: None,
             command: vec!["true".into()],

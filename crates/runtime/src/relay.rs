@@ -13,6 +13,7 @@ use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
 use crate::asked::is_end_asked;
+use crate::margin;
 use crate::screen::Screen;
 
 /// How much is moved at once.
@@ -155,7 +156,12 @@ impl Relay {
             }
             let piece = waiting.len().min(PIECE);
             match rustix::io::write(&self.out, &waiting[..piece]) {
-                Ok(written) => drop(waiting.drain(..written)),
+                Ok(written) => {
+                    if rustix::termios::isatty(std::io::stderr()) {
+                        margin::carried(&waiting[..written]);
+                    }
+                    waiting.drain(..written);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return false,
                 Err(_) => waiting.clear(),

@@ -72,6 +72,9 @@ fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], carrier: &mut Carrier) -> i
         true => output.try_clone()?,
         false => given_out(stderr, "standard error", carrier)?,
     };
+    if let Some(carried) = carrier.outputs.last_mut().filter(|output| output.leads_to(stderr)) {
+        carried.is_told_to = true;
+    }
     Ok([output, errors])
 }
 

@@ -5,16 +5,58 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
 
 /// One that may be gone by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Numbers", try_from = "Numbers")]
 pub struct Born {
     pid: Pid,
     /// In ticks since the machine was started.
     at: u64,
 }
 
+/// The same as it is recorded.
+#[derive(Serialize, Deserialize)]
+struct Numbers {
+    pid: u32,
+    at: u64,
+}
+
+impl From<Born> for Numbers {
+    fn from(born: Born) -> Self {
+        Self { pid: born.number(), at: born.at }
+    }
+}
+
+impl TryFrom<Numbers> for Born {
+    type Error = &'static str;
+
+    fn try_from(numbers: Numbers) -> Result<Self, Self::Error> {
+        let pid = numbers.pid.try_into().ok().and_then(Pid::from_raw).ok_or("that is no process")?;
+        Ok(Self { pid, at: numbers.at })
+    }
+}
+
 impl Born {
+    /// This process.
+    #[must_use]
+    pub fn this() -> Option<Self> {
+        Self::of(rustix::process::getpid())
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Asks it to end, where it is still there: whether it is gone then.
+    #[must_use]
+    pub fn ask_to_end(self, patience: Duration) -> bool {
+        self.signal(Signal::TERM, patience)
+    }
+
     /// A process that is there; nothing where that cannot be told.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         Some(Self { pid, at: started_at(pid)? })
@@ -26,18 +68,21 @@ impl Born {
 
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (pid, at) = text.split_once(' ')?;
-        let pid: u32 = pid.parse().ok()?;
-        Some(Self { pid: Pid::from_raw(pid.try_into().ok()?)?, at: at.parse().ok()? })
+        Numbers { pid: pid.parse().ok()?, at: at.parse().ok()? }.try_into().ok()
     }
 
     /// Ends it, where it is still there: whether it is gone then, and with it, if it was the first of its namespace, every other there.
     pub(crate) fn end(self, patience: Duration) -> bool {
+        self.signal(Signal::KILL, patience)
+    }
+
+    fn signal(self, signal: Signal, patience: Duration) -> bool {
         let Ok(opened) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) else { return true };
         // Looked at once it cannot become another's any more.
         if started_at(self.pid) != Some(self.at) {
             return true;
         }
-        let _ = rustix::process::pidfd_send_signal(&opened, Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&opened, signal);
         let mut gone = [PollFd::new(&opened, PollFlags::IN)];
         let patience = Timespec::try_from(patience).ok();
         loop {
@@ -68,11 +113,18 @@ mod tests {
         let pid = Pid::from_child(&sleeps);
         let born = Born::of(pid).unwrap();
         assert_eq!(Born::read(&born.written()), Some(born));
-        assert!(Born { at: born.at + 1, ..born }.end(Duration::from_secs(5)));
+        let recorded = serde_json::to_string(&born).unwrap();
+        assert_eq!(serde_json::from_str::<Born>(&recorded).unwrap(), born);
+        assert!(serde_json::from_str::<Born>(r#"{"pid":0,"at":1}"#).is_err());
+        let other = Born { at: born.at + 1, ..born };
+        assert!(other.end(Duration::from_secs(5)) && other.ask_to_end(Duration::from_secs(5)));
         assert_eq!(sleeps.try_wait().unwrap(), None);
         assert!(born.end(Duration::from_secs(5)));
         sleeps.wait().unwrap();
         assert!(born.end(Duration::ZERO));
+        let mut heeds = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(Born::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5)));
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&heeds.wait().unwrap()), Some(15));
         for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5"] {
             assert_eq!(Born::read(text), None, "{text}");
         }

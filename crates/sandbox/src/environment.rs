@@ -41,15 +41,17 @@ const BUNDLE_VARIABLES: &[&str] = &[
 /// And of one that comes on top of their own: Node, Deno.
 const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// How often package managers try again by themselves: pip for 8 s, Cargo for 11, npm for 70, though what is denied stays denied.
+/// What package managers do by themselves, and are told not to. How often they try again: pip for 8 s, Cargo for 11, npm for 70, though what is denied stays denied.
 /// One more time is left to each, and at once where it can be told so.
-const RETRIES: &[(&str, &str)] = &[
+const UNASKED: &[(&str, &str)] = &[
     ("PIP_RETRIES", "1"),
     ("UV_HTTP_RETRIES", "1"),
     ("CARGO_NET_RETRY", "1"),
     ("npm_config_fetch_retries", "1"),
     // In milliseconds.
     ("npm_config_fetch_retry_mintimeout", "100"),
+    // It would ask for a newer npm, unasked, and be denied.
+    ("npm_config_update_notifier", "false"),
 ];
 
 /// The explicit planes, as the command is told of them. S0.16.
@@ -91,8 +93,8 @@ pub(crate) fn build(
             set(name, value.into());
         }
     }
-    set("PATH", search_path(caller, tools.0, image));
-    RETRIES.iter().for_each(|(name, value)| set(name, (*value).into()));
+    set("PATH", search_path(caller, tools.0, image, home));
+    UNASKED.iter().for_each(|(name, value)| set(name, (*value).into()));
     // What the image says, before what is ours to say. Its home is not its own to say: what enters for the command lies in ours.
     let said = image.iter().flat_map(|image| &image.environment);
     for (name, value) in said.filter(|(name, _)| !["PATH", "HOME"].contains(&name.as_str())) {
@@ -143,8 +145,14 @@ pub(crate) fn build(
     Ok(env.into_iter().collect())
 }
 
-/// Tools first, then the image's own or the caller's order of system directories, then the usual ones.
-fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) -> String {
+/// Where in a home programs of one's own are, by the XDG Base Directory Specification.
+#[must_use]
+pub fn programs_of(home: &Path) -> PathBuf {
+    home.join(".local/bin")
+}
+
+/// Tools first, then the image's own or the caller's order of system directories, then the usual ones, then the home's own programs.
+fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>, home: &Path) -> String {
     let own = match image {
         Some(image) => {
             image.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str())
@@ -156,8 +164,10 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>) ->
     let own = own.filter(|entry| entry.starts_with('/'));
     let own = own.filter(|entry| image.is_some() || SYSTEM.iter().any(|s| Path::new(entry).starts_with(s)));
     let mut entries: Vec<String> = Vec::new();
+    let programs = programs_of(home).display().to_string();
     let tools = tools.iter().map(|p| p.display().to_string());
-    for entry in tools.chain(own.map(str::to_owned)).chain(SEARCH.split(':').map(str::to_owned)) {
+    let usual = own.chain(SEARCH.split(':')).map(str::to_owned);
+    for entry in tools.chain(usual).chain([programs]) {
         if !entries.contains(&entry) {
             entries.push(entry);
         }

@@ -45,6 +45,7 @@ mod vigil;
 mod watch;
 
 pub use apart::apart;
+pub use born::Born;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
@@ -54,6 +55,7 @@ pub use docker::{
     read_accounts, refuse_hidden_sources, refuse_unreachable, start as start_docker, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
+pub use environment::programs_of;
 pub use error::Error;
 pub use event::{Ended, Event, SetUpEnd};
 pub use failure::{Failure, Need};
@@ -87,5 +89,5 @@ pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
 pub use sys::process::Exit;
 pub use sys::signal::Signals;
-pub use tool::tool_names;
+pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

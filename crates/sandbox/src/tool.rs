@@ -46,6 +46,13 @@ pub fn tool_names() -> Result<Vec<(String, String)>, Error> {
     Ok(table()?.tool.into_iter().map(|tool| (tool.name, tool.about)).collect())
 }
 
+/// The tool that brings this program of a home, if one does.
+#[must_use]
+pub fn tool_with(program: &Path, home: &Path) -> Option<String> {
+    let has = |path: &PathBuf| path.strip_prefix("~").is_ok_and(|rest| program.starts_with(home.join(rest)));
+    table().ok()?.tool.into_iter().find(|tool| tool.paths.iter().any(has)).map(|tool| tool.name)
+}
+
 fn table() -> Result<Table, Error> {
     toml::from_str(DATA)
         .map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })

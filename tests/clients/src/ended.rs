@@ -96,7 +96,8 @@ impl Ended {
         let mut own = String::new();
         let mut rest = self.stderr.as_str();
         while let Some(at) = rest.find("lockgate: ") {
-            own.push_str(&rest[..at]);
+            // A line that it had begun was ended first.
+            own.push_str(rest[..at].strip_suffix('\n').unwrap_or(&rest[..at]));
             rest = rest[at..].split_once('\n').map_or("", |(_, after)| after);
             while rest.starts_with("  ") {
                 rest = rest.split_once('\n').map_or("", |(_, after)| after);

@@ -155,7 +155,7 @@ fn an_output_that_nobody_reads_stops_no_clock() {
         cat ended"#;
     let ended = beside(&site, script);
     assert_eq!(ended.stdout, "in time\ncode=124\n", "{ended}");
-    assert!(ended.stderr.contains("timed out"), "{ended}");
+    assert!(ended.stderr.contains("timed out after 1s; --timeout, or `timeout` in the policy"), "{ended}");
 }
 
 #[test]

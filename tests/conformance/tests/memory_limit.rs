@@ -15,7 +15,7 @@ fn a_memory_bomb_ends_inside_its_limit() {
     let ended = run.command([bench.probe().to_str().unwrap(), "eat-memory", "300"]);
     assert!(ended.code == 137, "{ended}");
     assert!(
-        ended.stderr.contains("memory") && ended.stderr.contains("128"),
+        ended.stderr.contains("killed: out of memory (it used ") && ended.stderr.contains("MiB of 128MiB)"),
         "the limit is not named: {ended}"
     );
     // Not only the first process: the sum of several counts, and so do files in the private directories.
@@ -24,4 +24,6 @@ fn a_memory_bomb_ends_inside_its_limit() {
     let many = format!("for i in 1 2 3 4; do '{probe}' eat-memory 60 & done; wait; '{probe}' spin 1 1");
     let ended = run.shell(&many);
     assert!(ended.stdout.matches("\"eat-memory\"").count() < 4 || ended.code == 137, "{ended}");
+    let named = ended.stderr.contains("of its processes ran out of memory (limit 128MiB)");
+    assert!(named || ended.stderr.contains("of 128MiB)"), "the limit is not named: {ended}");
 }

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::pipe;
 use super::wait::wait;
+use super::{is_same, pipe};
+use crate::margin;
 
 /// How much is moved at once: what a pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -17,6 +18,8 @@ pub(crate) struct Output {
     from: OwnedFd,
     to: OwnedFd,
     name: &'static str,
+    /// Whether the person is told things there as well.
+    pub(super) is_told_to: bool,
 }
 
 /// What could not be written.
@@ -32,7 +35,12 @@ impl Output {
     /// One that leads to a stream, and what the command is given for it.
     pub(super) fn to(stream: BorrowedFd<'_>, name: &'static str) -> io::Result<(Self, OwnedFd)> {
         let (from, theirs) = pipe()?;
-        Ok((Self { from, to: stream.try_clone_to_owned()?, name }, theirs))
+        Ok((Self { from, to: stream.try_clone_to_owned()?, name, is_told_to: false }, theirs))
+    }
+
+    /// Whether it leads to this stream.
+    pub(super) fn leads_to(&self, stream: BorrowedFd<'_>) -> bool {
+        is_same(self.to.as_fd(), stream).is_ok_and(|same| same)
     }
 
     /// Carries what is written until nobody can write any more, or what was in the pipe once it was `over`: whoever is left of the command,
@@ -47,6 +55,9 @@ impl Output {
                 Ok(length) => {
                     if let Err(error) = write_all(self.to.as_fd(), &buffer[..length]) {
                         break Err(error);
+                    }
+                    if self.is_told_to {
+                        margin::carried(&buffer[..length]);
                     }
                 }
                 Err(error) => break Err(error),

@@ -44,7 +44,7 @@ impl Changes {
         let mut order: Vec<&Change> = Vec::new();
         for change in self.list.iter().filter(|change| chosen(change, only)) {
             if change.protected && !only.contains(&change.path) {
-                let why = "this machine would execute or trust it; name it to take it over";
+                let why = "this machine would execute or trust it; `--path PATH` takes it over by its name";
                 applied.left_out.push(LeftOut { path: change.path.clone(), why });
             } else {
                 order.push(change);

@@ -89,7 +89,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         if needs_parent(step, inherited.plan) {
             maker.take_over()?;
         }
-        maker.carry_out(step).map_err(|cause| Failure::of_step(step, cause))?;
+        maker.carry_out(step).map_err(|cause| Failure::of_step(step, &inherited.plan.steps, cause))?;
     }
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })

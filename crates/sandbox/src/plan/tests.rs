@@ -183,7 +183,9 @@ fn the_environment_is_only_what_is_named() {
     assert_eq!(value("TOKEN"), None);
     assert_eq!(value("HTTPS_PROXY"), Some("http://sidecar:8081")); // S0.16
     assert_eq!(value("SIDECAR_URL"), Some("http://sidecar:8080")); // S0.17
-    assert!(value("PATH").unwrap().starts_with("/usr/bin:/opt/x/bin:"));
+    let path = value("PATH").unwrap();
+    assert!(path.starts_with("/usr/bin:/opt/x/bin:") && path.ends_with(":/home/agent/.local/bin"), "{path}");
+    assert_eq!(value("npm_config_update_notifier"), Some("false"));
 }
 
 #[test]

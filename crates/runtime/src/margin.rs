@@ -1,0 +1,34 @@
+//! Whether what a run has carried to where the person is told things ended with a line. Whoever tells something there begins one of its own.
+//! What a command writes to a terminal that is not its own is not known here, nor what others write.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the last of it was no end of a line.
+static IS_IN_A_LINE: AtomicBool = AtomicBool::new(false);
+
+/// Remembers how what was carried there ended.
+pub(crate) fn carried(octets: &[u8]) {
+    if let Some(last) = octets.last() {
+        IS_IN_A_LINE.store(*last != b'\n', Ordering::Relaxed);
+    }
+}
+
+/// Whether a line was begun there and has not ended. It is asked by whoever writes whole lines there, so that it has ended then.
+pub fn ends_a_line_begun() -> bool {
+    IS_IN_A_LINE.swap(false, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_begun_is_ended_once() {
+        carried(b"a\nb");
+        carried(b"");
+        assert!(ends_a_line_begun() && !ends_a_line_begun());
+        carried(b"b");
+        carried(b"\n");
+        assert!(!ends_a_line_begun());
+    }
+}
