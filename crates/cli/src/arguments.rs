@@ -1,6 +1,7 @@
 //! The command line, as it is typed.
 
 mod credentials;
+mod elsewhere;
 mod image;
 mod policy;
 mod spec;
@@ -10,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use self::policy::{Policy, PolicyCheck, PolicyFile};
@@ -63,7 +64,7 @@ impl RunAlone {
         match read {
             Ok(Self { command: OnlyRun::Run(run) }) => run,
             Err(mut error) => {
-                point_to_dashes(&mut error);
+                elsewhere::point_to(&mut error);
                 let error = error.format(&mut described);
                 if error.use_stderr() && asks_for_json() {
                     output::report(&as_json(&error));
@@ -86,25 +87,12 @@ fn as_json(error: &clap::Error) -> String {
     let what: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    serde_json::json!({"exit_code": error.exit_code(), "error": what, "hint": "lockgate run --help"})
-        .to_string()
-}
-
-/// A command without `--` before it is the slip that everybody makes once. What begins with a digit behind a hyphen was
-/// meant as a limit, and behind `--` it would be the command.
-fn point_to_dashes(error: &mut clap::Error) {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
-    }
-    let said = match word.strip_prefix('-') {
-        None => format!("the command comes after `--`: lockgate run -- {word} …"),
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
-            "a limit is more than nothing, as in --disk 4GiB".to_owned()
-        }
-        Some(_) => return,
+    let hint = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => elsewhere::here(word),
+        _ => None,
     };
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![said.into()]));
+    let hint = hint.unwrap_or("lockgate run --help");
+    serde_json::json!({"exit_code": error.exit_code(), "error": what, "hint": hint}).to_string()
 }
 
 #[derive(Debug, Subcommand)]
@@ -224,6 +212,9 @@ pub(crate) struct Run {
     /// Tell what became of the run as one JSON object on stderr
     #[arg(long)]
     pub(crate) json: bool,
+    /// The same in a file, written at the end: none that a link leads to
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json_file: Option<PathBuf>,
     /// The command and its arguments; with an image, its own if not said
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -295,6 +286,12 @@ pub(crate) enum Runs {
     Logs {
         /// The run, or `latest`
         run: String,
+    },
+    /// Ask runs that go on to end, and wait until they have
+    Stop {
+        /// The runs, or `latest`
+        #[arg(required = true)]
+        runs: Vec<String>,
     },
     /// Remove runs and their audits from the record
     Rm {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::output;
 
 /// We failed, and nobody's wish or verdict: the sandbox could not be made, or something of ours could not be read or written.
-const FAILED: u8 = 125;
+pub(crate) const FAILED: u8 = 125;
 /// A signal ended it, whose number is added.
 const SIGNALLED: i32 = 128;
 /// The flags or the policy are wrong.
@@ -61,6 +61,7 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::Sandbox(sandbox::Error::Unknown { .. }) => USAGE,
             runtime::Error::Record { .. }
             | runtime::Error::GoesOn { .. }
+            | runtime::Error::Stop { .. }
             | runtime::Error::TakeOver { .. }
             | runtime::Error::WrittenBy { .. }
             | runtime::Error::NothingKept { .. } => NOTHING,

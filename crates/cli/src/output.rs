@@ -10,17 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// A line for the person, under the product's name; what follows on others is indented, so that nothing somebody else wrote begins one.
-/// Raw terminals need the return as well.
+/// It begins a line of its own, whatever the program that is run has left there.
 pub(crate) fn tell(text: &str) {
     let clean = indented(text);
-    let end = if std::io::stderr().is_terminal() { "\r\n" } else { "\n" };
+    let end = end_of_line();
     if is_stuck(std::io::stderr().as_fd()) {
         return;
     }
     let _ = to_the_end(std::io::stderr().as_fd());
     // In one piece: the program that is run writes to the same place.
-    let whole = format!("lockgate: {}{end}", clean.replace('\n', end));
+    let before = if runtime::ends_a_line_begun() { end } else { "" };
+    let whole = format!("{before}lockgate: {}{end}", clean.replace('\n', end));
     let _ = std::io::stderr().write_all(whole.as_bytes());
+}
+
+/// How a line ends where things are told: raw terminals need the return as well.
+fn end_of_line() -> &'static str {
+    if std::io::stderr().is_terminal() { "\r\n" } else { "\n" }
 }
 
 /// Lines without what a terminal would obey. If a later one begins at the margin, all of them are moved, so that what stands below each
@@ -47,10 +53,11 @@ fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
     stuck
 }
 
-/// A line for programs that read what is told.
+/// A line for programs that read what is told, by itself as well.
 pub(crate) fn report(line: &str) {
     let _ = to_the_end(std::io::stderr().as_fd());
-    let _ = std::io::stderr().write_all(format!("{}\n", escaped(line)).as_bytes());
+    let before = if runtime::ends_a_line_begun() { end_of_line() } else { "" };
+    let _ = std::io::stderr().write_all(format!("{before}{}\n", escaped(line)).as_bytes());
 }
 
 /// A file that takes what is told is shared with the program that is run, which may have gone anywhere in it. What is told comes last.

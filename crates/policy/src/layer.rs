@@ -26,12 +26,12 @@ pub struct Layer {
 pub struct Layers(pub(crate) Vec<Layer>);
 
 /// A value and the layer that had the last word on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
     /// The path of the field.
     pub field: String,
-    /// Its value, as text.
-    pub value: String,
+    /// Its value; of a list what that layer adds.
+    pub value: toml::Value,
     /// The layer that gave it.
     pub origin: String,
 }
@@ -69,19 +69,18 @@ impl Layers {
         }
     }
 
-    /// Every field that some layer gives, with its value and the layer that gave it.
+    /// Every field that some layer gives, with its value and the layer that gave it; first, what a run is that is not told.
     #[must_use]
     pub fn origins(&self) -> Vec<Merged> {
-        let mut rows: Vec<Merged> = Vec::new();
+        let mut rows = defaults();
         for layer in &self.0 {
             let Ok(toml::Value::Table(table)) = toml::Value::try_from(&layer.config) else { continue };
-            flatten("", &toml::Value::Table(table), &mut |field, value, list| {
-                let row = Merged {
-                    field: field.into(),
-                    value: value.to_string(),
-                    origin: layer.origin.to_string(),
-                };
-                match rows.iter_mut().find(|r| r.field == row.field && !list) {
+            flatten("", &toml::Value::Table(table), &mut |field, value| {
+                // The same in one word.
+                let field = if field == "workspace" { "workspace.path" } else { field };
+                let row =
+                    Merged { field: field.into(), value: value.clone(), origin: layer.origin.to_string() };
+                match rows.iter_mut().find(|r| r.field == row.field && !value.is_array()) {
                     Some(old) => *old = row,
                     None => rows.push(row),
                 }
@@ -91,18 +90,42 @@ impl Layers {
     }
 }
 
-/// Calls `row` for each leaf and each list entry below `value`.
-fn flatten(path: &str, value: &toml::Value, row: &mut impl FnMut(&str, &toml::Value, bool)) {
+/// What people ask for first, as it is where no layer says it.
+fn defaults() -> Vec<Merged> {
+    let Ok(spec) = Layers::default().compile() else { return Vec::new() };
+    let values = [
+        ("backend", spec.backend.to_string()),
+        ("workspace.mode", "rw".to_owned()),
+        ("timeout", spec.timeout.to_string()),
+        ("limits.memory", spec.limits.memory.to_string()),
+        ("limits.cpus", spec.limits.cpus.to_string()),
+    ];
+    let row = |(field, value): (&str, String)| Merged {
+        field: field.into(),
+        value: value.into(),
+        origin: "default".into(),
+    };
+    values.into_iter().map(row).collect()
+}
+
+/// Calls `row` for each leaf and each list below `value`.
+fn flatten(path: &str, value: &toml::Value, row: &mut impl FnMut(&str, &toml::Value)) {
     match value {
         toml::Value::Table(table) => {
             for (key, inner) in table {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let key = written_key(key);
+                let path = if path.is_empty() { key } else { format!("{path}.{key}") };
                 flatten(&path, inner, row);
             }
         }
-        toml::Value::Array(entries) => entries.iter().for_each(|entry| row(path, entry, true)),
-        leaf => row(path, leaf, false),
+        leaf => row(path, leaf),
     }
+}
+
+/// A key as a file has it: in quotes where it is more than a word.
+fn written_key(key: &str) -> String {
+    let is_bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    if is_bare { key.to_owned() } else { toml::Value::from(key).to_string() }
 }
 
 #[cfg(test)]
@@ -166,6 +189,26 @@ mod tests {
             hint.starts_with("--allow example.com:8443,") && hint.contains("'https://example.com:8443/*'"),
             "{hint}"
         );
+    }
+
+    #[test]
+    fn what_is_merged_reads_as_a_file() {
+        let mut layers = Layers::default();
+        let text =
+            "presets = [\"github\"]\nworkspace = \"/srv\"\nlabels = { \"a.b\" = \"c\" }\nlimits.cpus = 1";
+        layers.push(Origin::Named("file".into()), toml::from_str(text).unwrap());
+        let rows = layers.origins();
+        let lines: Vec<_> = rows.iter().map(|row| format!("{} = {}", row.field, row.value)).collect();
+        let read: RunConfig = toml::from_str(&lines.join("\n")).unwrap();
+        assert_eq!(read.presets, ["github"]);
+        for (field, origin) in [
+            ("workspace.path", "file"),
+            ("labels.\"a.b\"", "file"),
+            ("limits.cpus", "file"),
+            ("timeout", "default"),
+        ] {
+            assert!(rows.iter().any(|row| row.field == field && row.origin == origin), "{field}: {rows:?}");
+        }
     }
 
     #[test]

@@ -68,7 +68,9 @@ pub use origin::Origin;
 pub use path::Path;
 pub use pattern::HostPattern;
 pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
-pub use preset::{Preset, preset_names, provider_for, provider_names, provider_variables, web_searches};
+pub use preset::{
+    Preset, preset_for, preset_names, provider_for, provider_names, provider_variables, web_searches,
+};
 pub use provider::{Injection, Place, Provider, Rate};
 pub use provider_id::ProviderId;
 pub use proxy::{Proxies, Proxy, ProxyScheme};

@@ -12,6 +12,7 @@ use crate::nearest::did_you_mean;
 use crate::pattern::Width;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
+use crate::rule::{AllowRule, RuleName};
 use crate::target::Port;
 use crate::written::{AllowConfig, EgressDefault, OneOrMany, ProviderConfig};
 
@@ -93,6 +94,19 @@ pub fn provider_for(host: &Host, port: Port) -> Option<String> {
         let config = ProviderConfig { id: name.clone(), ..known.clone() };
         let provider = Provider::compile(&at, &config).ok()?;
         provider.is_at(host, port).then(|| name.clone())
+    })
+}
+
+/// The group of hosts that this one is in, with this port.
+#[must_use]
+pub fn preset_for(host: &Host, port: Port) -> Option<String> {
+    data().ok()?.preset.iter().find_map(|(name, preset)| {
+        let at = At { origin: "preset", field: name, width: Width::AsWritten };
+        let mut rules = preset
+            .allow
+            .iter()
+            .filter_map(|it| AllowRule::compile(&at, it, RuleName::new(name.as_str())).ok());
+        rules.any(|rule| rule.reach.is_at(host, port)).then(|| name.clone())
     })
 }
 

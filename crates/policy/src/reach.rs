@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
-use crate::pattern::HostPattern;
+use crate::pattern::{HostPattern, PatternError};
 use crate::target::{Method, Port, Scheme, Target, check_characters};
 use crate::word::shell_word;
 
@@ -88,7 +88,8 @@ impl Reach {
         let written =
             written.map(|p| Port::parse(p).ok_or_else(|| at.error("host", format!("`{p}` is not a port"))));
         let written = written.transpose()?;
-        let pattern = HostPattern::parse_within(host, at.width).map_err(|e| at.error("host", e))?;
+        let pattern =
+            HostPattern::parse_within(host, at.width).map_err(|error| reserved(at, host, written, error))?;
         let host = if fields.subdomains {
             pattern.widened(at.width).map_err(|e| at.error("subdomains", e))?
         } else {
@@ -357,6 +358,17 @@ fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
     };
     let shown = text.escape_debug();
     at.error("host", format!("`{shown}`: a whole address goes into `url`")).with_hint(hint)
+}
+
+/// The error for what is no host that a rule may name. This machine's own loopback is named by its address, under another name.
+fn reserved(at: &At<'_>, host: &str, port: Option<Port>, why: PatternError) -> ConfigError {
+    let error = at.error("host", why);
+    if !host.eq_ignore_ascii_case("localhost") {
+        return error;
+    }
+    let port = port.map_or("PORT".to_owned(), |port| port.to_string());
+    let rule = format!("host = \"NAME.internal\", ports = [{port}], addresses = [\"127.0.0.1\"]");
+    error.with_hint(format!("a rule with a name of your own leads here, in [[egress.allow]]: {rule}"))
 }
 
 /// Splits `host:port`; a bare IPv6 address is left whole.

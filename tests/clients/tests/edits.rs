@@ -164,11 +164,15 @@ fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
         lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)' 2>said
         sed -n 's/^ *to allow it: //p' said > line; cat line; . ./line; [ -e pasted ] && echo PASTED
         lockgate run --policy policy.toml -- curl -sSg -o /dev/null -w '%{http_code}\n' 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)'
-        lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v3/*' 2>&1 | grep 'to allow it'"#,
+        lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v3/*' 2>&1 | grep 'for more in a rule'"#,
     );
     assert!(ended.stdout.contains("/v2;touch$IFS./pasted") && !ended.stdout.contains("PASTED"), "{ended}");
     assert!(ended.stdout.contains("\n404\n") || ended.stdout.contains("\n200\n"), "{ended}");
-    assert!(ended.stdout.ends_with("stands for more in a rule: none can name this path alone\n"), "{ended}");
+    // Nothing would allow it, and nothing is said to.
+    assert!(
+        ended.stdout.ends_with("\n  `*` stands for more in a rule: none can name this path alone\n"),
+        "{ended}"
+    );
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn a_path_that_no_rule_can_name_has_no_recommendation_and_one_with_a_slash_in_it
         &site,
         r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
         for path in 'v1/../x' 'v1/%252e%252e/x' 'v1/a%5Cb' 'v1/a%2Fb'; do
-            lockgate policy check --policy policy.toml "http://www.example.org/$path" | sed -n 's/^ *to allow it: //p' >> lines; done
+            lockgate policy check --policy policy.toml "http://www.example.org/$path" | sed -n 's/^ *to allow it: //p; /^ *no rule can name/p' >> lines; done
         cat lines; sed -n '$p' lines > last; . ./last
         lockgate policy check --policy policy.toml 'http://www.example.org/v1/a%2Fb'"#,
     );
@@ -234,4 +238,73 @@ fn a_rule_joins_others_in_brackets() {
         "{ended}"
     );
     assert!(rules.contains("b.example.com:22"), "{ended}");
+}
+
+#[test]
+fn what_is_told_of_a_rule_is_what_becomes_of_it() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(&site, "lockgate policy allow www.example.org");
+    assert!(ended.stderr.contains("allow www.example.org, for runs that begin from now on"), "{ended}");
+    // Somebody else's file, in which it stands already.
+    let other = "[egress]\nallow = [{ host = \"www.example.org\" }, { host = \"a.example.org\" }]\n";
+    fs::write(site.workspace().join("lockgate.toml"), other).expect("a file");
+    let ended = shell(&site, "lockgate policy allow www.example.org");
+    for words in ["is there already", "holds more than you have approved"] {
+        assert!(ended.code == 0 && ended.stderr.contains(words), "{words}: {ended}");
+    }
+    let ended = shell(&site, "lockgate doctor");
+    let line = ended.stdout.lines().find(|line| line.contains("policy approve")).unwrap_or_default();
+    assert_eq!(line.matches("--no-project").count(), 1, "{ended}");
+}
+
+#[test]
+fn only_what_would_allow_it_is_told_to() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let metadata = "lockgate run -- curl -s http://169.254.169.254/; lockgate policy check http://169.254.169.254/; \
+        lockgate policy explain http://169.254.169.254/";
+    let ended = shell(&site, metadata);
+    for told in [&ended.stdout, &ended.stderr] {
+        assert!(
+            told.contains("no rule can open 169.254.169.254") && !told.contains("to allow it"),
+            "{ended}"
+        );
+    }
+    let ended = shell(
+        &site,
+        "lockgate run -- curl -s http://github.com/; lockgate policy check github.com; lockgate policy explain github.com",
+    );
+    for told in [&ended.stdout, &ended.stderr] {
+        let lines =
+            ["to allow it: lockgate policy allow github.com:", "or the group it belongs to: --preset github"];
+        assert!(lines.iter().all(|line| told.contains(line)), "{ended}");
+    }
+    let ended = shell(&site, "lockgate policy check --json github.com");
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one object");
+    assert!(ended.code == 1 && told["verdict"] == "deny" && told["guard"] == "host_not_allowed", "{ended}");
+    assert_eq!(told["hint"], "lockgate policy allow github.com:443", "{ended}");
+}
+
+#[test]
+fn loopback_of_this_machine_is_told_how_it_is_reached() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(&site, "lockgate policy explain --allow 127.0.0.1:38111 http://127.0.0.1:38111/");
+    let redirected = ended.stdout.lines().find(|line| line.contains("redirected")).unwrap_or_default();
+    assert!(redirected.contains("loopback inside is the sandbox's own"), "{ended}");
+    let ended = shell(&site, "lockgate run --allow 127.0.0.1:38111 -- true");
+    assert!(ended.stderr.contains("ports = [38111], addresses = [\"127.0.0.1\"]"), "{ended}");
+}
+
+#[test]
+fn what_is_shown_of_the_configuration_is_a_policy() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = shell(
+        &site,
+        "lockgate config show --preset github --allow a.example.org > shown.toml && lockgate policy ls --policy shown.toml",
+    );
+    assert!(
+        ended.code == 0
+            && ended.stdout.contains("a.example.org:80,443")
+            && ended.stdout.contains("preset github"),
+        "{ended}"
+    );
 }

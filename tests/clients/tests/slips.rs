@@ -109,6 +109,95 @@ fn a_sidecar_s_files_are_named_where_they_cannot_be_written() {
 }
 
 #[test]
+fn what_other_programs_call_a_flag_is_answered_by_what_does_it_here() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for (wrong, word) in [
+        ("--rm", "nothing is left behind"),
+        ("-v /a:/b", "--mount SRC:DST"),
+        ("--deny example.com", "lockgate policy deny HOST"),
+        ("--verbose", "runs logs latest"),
+    ] {
+        let ended = shell(&site, &format!("$L run {wrong} -- true"));
+        assert!(ended.code == 2 && ended.stderr.contains(word), "`{wrong}`: {ended}");
+        assert!(!ended.stderr.contains("to pass") && !ended.stderr.contains("similar"), "`{wrong}`: {ended}");
+    }
+    told(
+        &site,
+        "$L run --preset github,llm-providers -- true",
+        2,
+        &["--preset github --preset llm-providers"],
+    );
+    told(&site, "$L run --allow localhost:11434 -- true", 2, &["addresses = [\"127.0.0.1\"]", "[11434]"]);
+}
+
+#[test]
+fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let of_run = |ended: &Ended| -> serde_json::Value {
+        serde_json::from_str(ended.stderr.lines().last().unwrap_or_default()).expect("one object")
+    };
+    // Into a file, and through a pipe.
+    for way in ["", " 2>&1 >/dev/null | cat >&2"] {
+        let ended = shell(&site, &format!("$L run --json -- sh -c 'printf half >&2'{way}"));
+        assert!(ended.stderr.starts_with("half\n{"), "{ended}");
+        assert_eq!(of_run(&ended)["exit_code"], 0, "{ended}");
+        let ended = shell(&site, &format!("$L run --json -- sh -c 'echo whole >&2'{way}"));
+        assert!(ended.stderr.starts_with("whole\n{"), "{ended}");
+    }
+    let denied = "printf half >&2; curl -s -o /dev/null http://www.example.org/; printf rest >&2";
+    let ended = shell(&site, &format!("$L run -- sh -c '{denied}'"));
+    assert!(ended.stderr.starts_with("half\nlockgate: denied"), "{ended}");
+    assert!(ended.stderr.contains("\nrest\nlockgate: 1 request denied"), "{ended}");
+    let read = |ended: &Ended| -> serde_json::Value {
+        let text = fs::read_to_string(site.outside().join("told"))
+            .unwrap_or_else(|error| panic!("{error}: {ended}"));
+        serde_json::from_str(&text).expect("one object")
+    };
+    let file = site.outside().join("told");
+    for (run, code) in [("-- sh -c 'echo {; exit 3'", 3), ("--tool nope -- true", 2)] {
+        let ended = shell(&site, &format!("$L run --json-file {} {run}", file.display()));
+        assert!(ended.code == code && !ended.stderr.contains('{'), "{ended}");
+        assert_eq!(read(&ended)["exit_code"], code, "{ended}");
+    }
+    let link = format!("ln -s {} link; $L run --json-file link -- touch began", file.display());
+    told(&site, &link, 2, &["link: it is a link"]);
+    assert!(!site.workspace().join("began").exists());
+}
+
+#[test]
+fn a_run_is_ended_from_elsewhere() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = "$L run -- sh -c 'touch began; sleep 60' & run=$!
+        for i in $(seq 100); do [ -e began ] && break; sleep 0.1; done
+        $L runs show latest | grep -Fx \"process    $run\" && ! $L runs rm latest && $L runs stop latest; echo \"stop=$?\"
+        wait $run; echo \"run=$?\"; $L runs show latest | grep '^process'; $L runs stop latest; echo \"again=$?\"";
+    let ended = shell(&site, script);
+    assert!(ended.took < Duration::from_secs(30), "{ended}");
+    for line in ["stop=0", "run=143", "again=1"] {
+        assert!(ended.stdout.lines().any(|it| it == line), "{line}: {ended}");
+    }
+    assert!(
+        ended.stderr.contains("lockgate runs stop ") && ended.stderr.contains("it is over already"),
+        "{ended}"
+    );
+    assert_eq!(ended.stdout.matches("process").count(), 1, "{ended}");
+}
+
+#[test]
+fn a_program_of_the_home_is_brought_by_the_line_that_is_told() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = "home=$(cd .. && pwd)/outside/home; mkdir -p $home/bin $home/app; export HOME=$home PATH=$home/bin:$PATH
+        printf '#!/bin/sh\\necho it ran\\n' > $home/app/agent; chmod +x $home/app/agent; ln -s ../app/agent $home/bin/agent
+        for name in agent $home/bin/agent; do
+            line=$($L run -- $name 2>&1 | sed -n 's/.*and this brings it: //p'); eval \"$L run $line\"
+        done";
+    let ended = shell(&site, script);
+    assert_eq!(ended.stdout, "it ran\nit ran\n", "{ended}");
+    let wrong = "$L run --mount /usr/bin/true:/usr/local/bin/x -- true";
+    told(&site, wrong, 125, &["choose a place below /home/agent"]);
+}
+
+#[test]
 fn a_program_is_told_as_json_what_is_wrong() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for wrong in
@@ -224,7 +313,7 @@ fn what_a_run_would_refuse_is_shown_and_said() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let project = site.workspace().join("lockgate.toml");
     fs::write(&project, "presets = [\"github\"]\n").expect("a file that came with a clone");
-    let show = "$L config show --origin | grep -F 'presets = \"github\"  # lockgate.toml'";
+    let show = "$L config show --origin | grep -F 'presets = [\"github\"]  # lockgate.toml'";
     told(&site, show, 0, &["a run would be refused: lockgate.toml: presets", "lockgate policy approve"]);
     told(&site, "$L policy approve < /dev/null", 0, &["approved"]);
     let ended = shell(&site, show);

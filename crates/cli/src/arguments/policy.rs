@@ -86,6 +86,9 @@ pub(crate) struct PolicyCheck {
     /// Read rows {"id", "target", "method"?, "resolves"?} from stdin and write a verdict for each
     #[arg(long, conflicts_with = "target")]
     pub(crate) jsonl: bool,
+    /// One JSON object
+    #[arg(long, conflicts_with = "jsonl")]
+    pub(crate) json: bool,
     /// The method of the request
     #[arg(long, default_value = "GET")]
     pub(crate) method: String,

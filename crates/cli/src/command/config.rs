@@ -1,5 +1,6 @@
 //! `lockgate config`: the merged configuration, and where each value came from.
 
+use policy::Merged;
 use runtime::{Settings, StateDirectory};
 
 use super::spec;
@@ -12,23 +13,51 @@ pub(crate) fn config(command: Config) -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, &state)?;
-    for row in layers.origins() {
-        let line = match Form::of(json) {
-            Form::Json => {
-                serde_json::json!({"field": row.field, "value": row.value, "origin": row.origin}).to_string()
-            }
-            // A project's file may have any names.
-            Form::Text => {
-                let origin = if origin { format!("  # {}", row.origin) } else { String::new() };
-                output::plain(&format!("{} = {}{origin}", row.field, row.value))
-            }
-        };
-        output::data(&line)?;
-    }
+    let rows = layers.origins();
+    match Form::of(json) {
+        Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {
+            output::data(&serde_json::json!({"field": field, "value": value, "origin": origin}).to_string())
+        }),
+        Form::Text if origin => rows.iter().try_for_each(|row| tell(row, &format!("  # {}", row.origin))),
+        Form::Text => joined(rows).iter().try_for_each(|row| tell(row, "")),
+    }?;
     if let Err(error) = layers.compile() {
         let error = runtime::Error::from(error);
         let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
         output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
     }
     Ok(0)
+}
+
+/// One line, as a file has it. A project's file may have any names.
+fn tell(row: &Merged, remark: &str) -> std::io::Result<()> {
+    output::data(&output::plain(&format!("{} = {}{remark}", row.field, row.value)))
+}
+
+/// With one row for a list to which several layers add, as one file would have it.
+fn joined(rows: Vec<Merged>) -> Vec<Merged> {
+    let mut joined: Vec<Merged> = Vec::new();
+    for mut row in rows {
+        let before = joined.iter_mut().find(|before| before.field == row.field);
+        match before.and_then(|before| before.value.as_array_mut()).zip(row.value.as_array_mut()) {
+            Some((before, more)) => before.append(more),
+            None => joined.push(row),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_two_layers_is_one() {
+        let row =
+            |field: &str, value: toml::Value| Merged { field: field.into(), value, origin: String::new() };
+        let list = |entry: &str| toml::Value::from(vec![entry]);
+        let rows = vec![row("a", list("x")), row("b", "y".into()), row("a", list("z"))];
+        let lines: Vec<_> = joined(rows).iter().map(|row| format!("{} = {}", row.field, row.value)).collect();
+        assert_eq!(lines, ["a = [\"x\", \"z\"]", "b = \"y\""]);
+    }
 }

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 mod hint;
 pub(crate) mod image;
 mod import;
+mod json_file;
 pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::net::IpAddr;
 
 use egress::{Answers, Files, Gate, GateOptions};
-use policy::{Guard, Method, Policy};
+use policy::{Denial, Guard, Method, Policy, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -57,18 +57,34 @@ struct Effective {
     query: Option<String>,
 }
 
+impl Effective {
+    fn of(target: &Target) -> Self {
+        Self {
+            scheme: target.scheme().as_str(),
+            host: target.host().to_string(),
+            port: target.port().number(),
+            path: target.path().as_str().to_owned(),
+            query: target.query().map(str::to_owned),
+        }
+    }
+}
+
 pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let policy = settings(&arguments.spec)?.spec.policy;
     let method = Method::parse(&arguments.method)
         .ok_or_else(|| Usage::error(format!("`{}` is not a method", arguments.method), "as in GET"))?;
     match &arguments.target {
-        Some(target) => one(&policy, &method, target, &arguments.spec),
+        Some(target) => one(&policy, &method, target, arguments),
         None => rows(&policy, &method),
     }
 }
 
-fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
+fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) -> Done {
+    let flags = &arguments.spec;
     let verdict = egress::check(&gate(policy, None)?, method, &whole(target))?;
+    if arguments.json {
+        return one_as_json(verdict.outcome, flags);
+    }
     match verdict.outcome {
         Ok((rule, target)) => {
             output::data(&output::plain(&format!("allow  {method} {target}  by {rule}")))?;
@@ -77,13 +93,32 @@ fn one(policy: &Policy, method: &Method, target: &str, flags: &Spec) -> Done {
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
             output::data(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
-            if let Some(hint) = denial.hint {
-                let hint = hint::suited(&hint, flags);
-                output::data(&format!("       to allow it: {}", output::plain(&hint)))?;
+            let hint = denial.hint.as_deref();
+            for line in hint.map(|hint| hint::told(hint, flags)).into_iter().chain(hint.and_then(hint::group))
+            {
+                output::data(&format!("       {}", output::plain(&line)))?;
             }
             Ok(1)
         }
     }
+}
+
+/// The same for a program, in the words of a row of `--jsonl`, with why and what would help.
+fn one_as_json(outcome: Result<(String, Target), Denial>, flags: &Spec) -> Done {
+    let is_denied = outcome.is_err();
+    let value = match outcome {
+        Ok((rule, target)) => {
+            serde_json::json!({"verdict": "allow", "rule": rule, "effective": Effective::of(&target)})
+        }
+        Err(Denial { guard, reason, hint, rule }) => {
+            let hint = hint.map(|hint| hint::suited(&hint, flags));
+            serde_json::json!({
+                "verdict": "deny", "guard": guard.code(), "rule": rule, "reason": reason, "hint": hint,
+            })
+        }
+    };
+    output::data(&value.to_string())?;
+    Ok(u8::from(is_denied))
 }
 
 /// What is wrong with a row, and where in it: each is read by itself, so to its reader it is always line 1.
@@ -152,13 +187,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
                 verdict: "allow",
                 guard: None,
                 rule: Some(rule),
-                effective: Some(Effective {
-                    scheme: target.scheme().as_str(),
-                    host: target.host().to_string(),
-                    port: target.port().number(),
-                    path: target.path().as_str().to_owned(),
-                    query: target.query().map(str::to_owned),
-                }),
+                effective: Some(Effective::of(&target)),
             },
             Err(denial) => VerdictRow::deny(row.id, denial.guard, denial.rule),
         };

@@ -116,13 +116,19 @@ impl PolicyText {
                     return Err(error.into());
                 }
             }
-            Some(_) => output::tell(&format!(
-                "{} holds more than you have approved; read it, then `lockgate policy approve`",
-                self.name
-            )),
-            None => {}
+            _ => self.tell_unapproved(),
         }
         Ok(())
+    }
+
+    /// Says so where no run would take what stands there.
+    fn tell_unapproved(&self) {
+        if self.approval.as_ref().is_some_and(|approval| !approval.given) {
+            output::tell(&format!(
+                "{} holds more than you have approved; read it, then `lockgate policy approve`",
+                self.name
+            ));
+        }
     }
 }
 
@@ -237,7 +243,9 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     }
     if !added.is_empty() {
         file.write(&as_before(start, document.to_string()))?;
-        output::tell(&format!("{name}: {list} {}", added.join(", ")));
+        output::tell(&format!("{name}: {list} {}, for runs that begin from now on", added.join(", ")));
+    } else {
+        file.tell_unapproved();
     }
     for exact in added.iter().filter(|target| list == "allow" && names_the_root(target)) {
         let all = exact.trim_end_matches('/');
@@ -283,10 +291,11 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     if std::io::stdin().is_terminal() {
         // Somebody else may have written it, for this look at it.
         file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;
-        write!(std::io::stderr(), "Approve this file for runs in {}? [y/N] ", file.path.display())?;
+        let folder = file.path.parent().unwrap_or(&file.path).display();
+        write!(std::io::stderr(), "Approve this file for runs in {folder}? [y/N] ")?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
-        if !answer.trim().eq_ignore_ascii_case("y") {
+        if !is_yes(&answer) {
             output::tell("not approved");
             return Ok(1);
         }
@@ -296,6 +305,10 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     runtime::approve(state, &file.path, &file.text)?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
+}
+
+fn is_yes(answer: &str) -> bool {
+    ["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes))
 }
 
 /// Where credentials would go that the file binds or exposes: what is easily overlooked in a long file.
@@ -337,6 +350,15 @@ mod tests {
             ("", "b = 2\n"),
         ] {
             assert_eq!(changed(before), after);
+        }
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (answer, expected) in
+            [("y\n", true), ("Yes\n", true), (" YES ", true), ("\n", false), ("n\n", false), ("yep\n", false)]
+        {
+            assert_eq!(is_yes(answer), expected, "{answer:?}");
         }
     }
 

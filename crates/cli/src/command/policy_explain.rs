@@ -10,6 +10,10 @@ use crate::arguments::Spec;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
+/// Why no connection to loopback leaves.
+const OWN_LOOPBACK: &str =
+    "not: loopback inside is the sandbox's own, so whoever does not ask the proxy stays there";
+
 /// What is said of one way.
 #[derive(Serialize)]
 struct Way {
@@ -19,11 +23,17 @@ struct Way {
     rule: Option<String>,
     reason: String,
     hint: Option<String>,
+    /// The hint in a line for the person.
+    #[serde(skip)]
+    told: Option<String>,
+    /// The group that would allow it, in another.
+    #[serde(skip)]
+    group: Option<String>,
 }
 
 impl Way {
     fn allowed(way: &'static str, rule: Option<String>, reason: String) -> Self {
-        Self { way, verdict: "allow", guard: None, rule, reason, hint: None }
+        Self { way, verdict: "allow", guard: None, rule, reason, hint: None, told: None, group: None }
     }
 
     fn denied(way: &'static str, denial: &Denial, flags: &Spec) -> Self {
@@ -34,7 +44,14 @@ impl Way {
             rule: denial.rule.clone(),
             reason: denial.to_string(),
             hint: denial.hint.as_deref().map(|hint| hint::suited(hint, flags)),
+            told: denial.hint.as_deref().map(|hint| hint::told(hint, flags)),
+            group: denial.hint.as_deref().and_then(hint::group),
         }
+    }
+
+    /// One that nothing asks for takes.
+    fn never_taken(way: &'static str, reason: &str) -> Self {
+        Self { verdict: "deny", ..Self::allowed(way, None, reason.into()) }
     }
 
     fn is_allowed(&self) -> bool {
@@ -42,9 +59,9 @@ impl Way {
     }
 
     fn line(&self) -> String {
-        let told = self.hint.as_deref().map(output::plain);
-        let told = told.map(|hint| format!("\n{:26}to allow it: {hint}", "")).unwrap_or_default();
-        let denied = if self.is_allowed() || self.way == "dns" { "" } else { "denied: " };
+        let told = self.told.as_deref().map(output::plain);
+        let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
+        let denied = if self.guard.is_none() || self.way == "dns" { "" } else { "denied: " };
         format!("  {:<22}  {denied}{}{told}", self.way, output::plain(&self.reason))
     }
 }
@@ -73,6 +90,9 @@ pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done
         Form::Text => {
             output::data(&asked)?;
             ways.iter().try_for_each(|way| output::data(&way.line()))?;
+            if let Some(group) = ways.iter().find_map(|way| way.group.as_deref()) {
+                output::data(&format!("{:26}{group}", ""))?;
+            }
         }
     }
     Ok(u8::from(!allowed))
@@ -92,6 +112,7 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
             Err(denial) => Way {
                 reason: format!("does not exist: {denial}"),
                 hint: None,
+                told: None,
                 ..Way::denied("dns", &denial, spec)
             },
         });
@@ -108,6 +129,10 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
         ),
     ];
     for (way, asked) in planes {
+        if way == "redirected" && hint::is_loopback(&host) {
+            ways.push(Way::never_taken(way, OWN_LOOPBACK));
+            continue;
+        }
         // In a tunnel that is opened each request is asked for as well: this one.
         let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
             (Carriage::Opened, View::Tls | View::Opaque) => {

@@ -4,6 +4,7 @@ use policy::{TerminalConfig, shell_word};
 use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
+use super::json_file::JsonFile;
 use super::{hint, spec};
 use crate::arguments::Run;
 use crate::exit::{self, Done, Usage};
@@ -12,19 +13,30 @@ use crate::output;
 /// How many denials are told as they happen.
 const TOLD: usize = 20;
 /// What became of a command whose output nobody reads to its end, as `head` does: no shell speaks of it.
-const UNREAD: &str = "ended by signal 13";
+const UNREAD: &str = "ended by signal 13 (SIGPIPE)";
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;
 
 pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
     let json = arguments.json;
-    match begin(arguments, ahead) {
-        Err(error) if json => Ok(tell_failure(&error)),
+    let file = match arguments.json_file.as_deref().map(JsonFile::at).transpose() {
+        Ok(file) => file,
+        Err(error) if json => return Ok(tell_failure(&error, None)),
+        Err(error) => return Err(error),
+    };
+    match begin(arguments, file.as_ref(), ahead) {
+        Err(error) if json => Ok(tell_failure(&error, file.as_ref())),
+        Err(error) => {
+            if let Some(Err(unwritten)) = file.map(|file| file.write(&failure(&error))) {
+                output::error(&unwritten, None);
+            }
+            Err(error)
+        }
         done => done,
     }
 }
 
-fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
+fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
     let flags = arguments.spec;
@@ -43,6 +55,9 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
             path.display()
         ));
     }
+    for note in flags.allow.iter().filter_map(|allowed| hint::of_loopback(allowed)) {
+        output::tell(&format!("note: {note}"));
+    }
     let mut denied: Vec<String> = Vec::new();
     let json = arguments.json;
     let request = RunRequest { spec, command: arguments.command, caller, state, ahead };
@@ -59,19 +74,23 @@ fn begin(arguments: Run, ahead: Option<Ahead>) -> Done {
                 }
                 return;
             }
-            let hint = notice
-                .hint
-                .as_deref()
-                .map(|hint| format!("\n  to allow it: {}", hint::suited(hint, &flags)))
-                .unwrap_or_default();
-            output::tell(&format!("denied {} ({}): {}{hint}", notice.target, notice.guard, notice.reason));
+            let hint = notice.hint.as_deref();
+            let lines =
+                hint.map(|hint| hint::told(hint, &flags)).into_iter().chain(hint.and_then(hint::group));
+            let hints: String = lines.map(|line| format!("\n  {line}")).collect();
+            output::tell(&format!("denied {} ({}): {}{hints}", notice.target, notice.guard, notice.reason));
         }
     });
     let finished = finished?;
+    let value = outcome(&finished)?;
     if json {
-        tell_json(&finished)?;
+        output::report(&value.to_string());
     } else {
         sum_up(&finished, &denied);
+    }
+    if let Some(Err(error)) = file.map(|file| file.write(&value)) {
+        output::error(&error, None);
+        return Ok(exit::FAILED);
     }
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
@@ -99,16 +118,23 @@ fn sum_up(finished: &Finished, denied: &[String]) {
 }
 
 /// A run that could not be made or kept, for whoever reads JSON: its exit code.
-fn tell_failure(error: &anyhow::Error) -> u8 {
-    let (code, hint) = exit::judge(error);
-    let value = serde_json::json!({"exit_code": code, "error": output::said(error), "hint": hint});
+fn tell_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
+    let value = failure(error);
+    if let Some(Err(unwritten)) = file.map(|file| file.write(&value)) {
+        output::error(&unwritten, None);
+    }
     output::report(&value.to_string());
-    code
+    exit::judge(error).0
 }
 
-fn tell_json(finished: &Finished) -> Result<(), anyhow::Error> {
+fn failure(error: &anyhow::Error) -> serde_json::Value {
+    let (code, hint) = exit::judge(error);
+    serde_json::json!({"exit_code": code, "error": output::said(error), "hint": hint})
+}
+
+/// What became of a run, for whoever reads JSON.
+fn outcome(finished: &Finished) -> Result<serde_json::Value, anyhow::Error> {
     let mut value = serde_json::to_value(&finished.outcome)?;
     value["run"] = finished.run.as_str().into();
-    output::report(&value.to_string());
-    Ok(())
+    Ok(value)
 }

@@ -21,6 +21,7 @@ pub(crate) fn runs(command: Runs) -> Done {
         }
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run } => logs(&state, &run),
+        Runs::Stop { runs } => stop(&state, &runs),
         Runs::Rm { runs, force } => remove(&state, &runs, force),
         Runs::Prune { older } => prune(&state, older),
     }
@@ -44,6 +45,15 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
     for run in runs {
         RunRecord::remove(state, &run)?;
         output::tell(&format!("removed run {run}"));
+    }
+    Ok(0)
+}
+
+fn stop(state: &StateDirectory, names: &[String]) -> Done {
+    let runs: Vec<RunId> = names.iter().map(|name| find(state, name)).collect::<Result<_, _>>()?;
+    for run in runs {
+        runtime::stop(state, &run)?;
+        output::tell(&format!("run {run} has ended"));
     }
     Ok(0)
 }
@@ -125,6 +135,9 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     output::data(&format!("command    {}", command(&record)))?;
     output::data(&format!("workspace  {}", output::path(&record.workspace)))?;
     output::data(&format!("backend    {}", record.backend))?;
+    if let Some(process) = record.process.filter(|_| record.state == RunState::Running) {
+        output::data(&format!("process    {}", process.number()))?;
+    }
     if let Some(name) = &record.org {
         output::data(&format!("org        {}", output::plain(name)))?;
     }

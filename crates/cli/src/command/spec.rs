@@ -10,6 +10,7 @@ use runtime::{Settings, SettingsRequest, StateDirectory};
 
 use crate::arguments::Spec;
 use crate::exit::Usage;
+use crate::output;
 
 /// The settings a command's flags ask for.
 pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
@@ -29,6 +30,14 @@ pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
 }
 
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
+    let named = [
+        ("--preset", &spec.preset),
+        ("--provider", &spec.provider),
+        ("--tool", &spec.tool),
+        ("--builtin-tool", &spec.builtin_tool),
+        ("--allow", &spec.allow),
+    ];
+    named.into_iter().try_for_each(|(flag, names)| names.iter().try_for_each(|name| one_name(flag, name)))?;
     let mut config = RunConfig {
         backend: spec.backend.clone(),
         wiring: spec.wiring.clone(),
@@ -87,6 +96,16 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         config.env.variable.insert(variable.clone(), VariableConfig { expose: Some(true) });
     }
     Ok(config)
+}
+
+/// Refuses several names in one: nothing that is named has a comma.
+fn one_name(flag: &str, name: &str) -> Result<(), anyhow::Error> {
+    if !name.contains(',') {
+        return Ok(());
+    }
+    let each: Vec<String> = name.split(',').map(|name| format!("{flag} {}", name.trim())).collect();
+    let what = format!("{flag} `{}` names several at once", output::plain(name));
+    Err(Usage::error(what, format!("give {flag} for each: {}", output::plain(&each.join(" ")))))
 }
 
 fn workspace(spec: &Spec) -> Result<Option<WorkspaceConfig>, anyhow::Error> {

@@ -1,0 +1,103 @@
+//! The file in which a run tells a program what became of it. Its folder is held from the beginning, so that the command, which may
+//! be able to write there, leads nobody elsewhere; no link is followed, and nothing but a file is written to.
+
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::exit::Usage;
+
+const REMEDY: &str = "name a file in a folder that you may write to";
+
+/// Where it will be written.
+pub(super) struct JsonFile {
+    folder: OwnedFd,
+    name: OsString,
+    path: PathBuf,
+}
+
+impl JsonFile {
+    /// Looks at its place, before anything is run.
+    pub(super) fn at(path: &Path) -> Result<Self, anyhow::Error> {
+        let refused = |why: &str| Usage::error(format!("--json-file {}: {why}", path.display()), REMEDY);
+        let name = path.file_name().ok_or_else(|| refused("it is no file"))?.to_owned();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, Mode::empty())
+            .map_err(|errno| refused(&std::io::Error::from(errno).to_string()))?;
+        match rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(_) => {}
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {}
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
+                return Err(refused("it is a link"));
+            }
+            Ok(_) => return Err(refused("something else is there than a file")),
+        }
+        Ok(Self { folder, name, path: path.to_owned() })
+    }
+
+    /// Writes it, for its owner alone.
+    pub(super) fn write(&self, value: &serde_json::Value) -> Result<(), anyhow::Error> {
+        self.put(format!("{value}\n").as_bytes())
+            .map_err(|error| anyhow::anyhow!("failed to write {}: {error}", self.path.display()))
+    }
+
+    fn put(&self, content: &[u8]) -> std::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = match rustix::fs::openat(&self.folder, &self.name, flags, mode) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err(std::io::Error::other("it is a link")),
+            Err(errno) => return Err(errno.into()),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("something else is there than a file"));
+        }
+        file.set_permissions(Permissions::from_mode(mode.bits()))?;
+        file.set_len(0)?;
+        file.write_all(content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn it_is_the_owners_alone_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let value = serde_json::json!({"exit_code": 0});
+        std::fs::write(at("longer"), "something that is longer than what is written").unwrap();
+        for name in ["new", "longer"] {
+            JsonFile::at(&at(name)).unwrap().write(&value).unwrap();
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "{\"exit_code\":0}\n");
+            assert_eq!(std::fs::metadata(at(name)).unwrap().mode() & 0o777, 0o600);
+        }
+        symlink(at("new"), at("link")).unwrap();
+        symlink(at("none"), at("dangling")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for name in ["link", "dangling", "folder", "pipe", "none/file", "folder/.."] {
+            assert!(JsonFile::at(&at(name)).is_err(), "{name}");
+        }
+        // One that the command puts there meanwhile, or in the place of its folder.
+        let file = JsonFile::at(&at("later")).unwrap();
+        symlink(at("elsewhere"), at("later")).unwrap();
+        assert!(file.write(&value).is_err() && !at("elsewhere").exists());
+        let file = JsonFile::at(&at("folder/file")).unwrap();
+        std::fs::rename(at("folder"), at("moved")).unwrap();
+        std::fs::create_dir(at("other")).unwrap();
+        symlink(at("other"), at("folder")).unwrap();
+        file.write(&value).unwrap();
+        assert!(at("moved/file").exists() && !at("other/file").exists());
+    }
+}
