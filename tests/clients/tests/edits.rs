@@ -308,3 +308,29 @@ fn what_is_shown_of_the_configuration_is_a_policy() {
         "{ended}"
     );
 }
+
+#[test]
+fn an_approval_is_asked_for_the_folder_and_given_in_a_word() {
+    let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
+    let script = r#"printf '[egress]\nallow = [{ host = "a.example.org" }]\n' > lockgate.toml
+        cat > ask.py <<'END'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0: os.execv(os.environ["PRODUCT"], ["lockgate", "policy", "approve"])
+said = b""
+while b"[y/N]" not in said: said += os.read(terminal, 4096)
+os.write(terminal, sys.argv[1].encode() + b"\n")
+try:
+    while more := os.read(terminal, 4096): said += more
+except OSError: pass
+print(said.decode().replace("\r", ""), "code=%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+        python3 ask.py no; python3 ask.py yes"#;
+    let ended = shell(&site, script);
+    let folder = site.workspace();
+    let asked =
+        format!("Approve this file for runs in {}? [y/N]", folder.canonicalize().unwrap_or(folder).display());
+    assert_eq!(ended.stdout.matches(&asked).count(), 2, "{ended}");
+    let codes: Vec<_> = ended.stdout.lines().filter(|line| line.contains("code=")).map(str::trim).collect();
+    assert_eq!(codes, ["code=1", "code=0"], "{ended}");
+}

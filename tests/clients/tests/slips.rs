@@ -132,7 +132,7 @@ fn what_other_programs_call_a_flag_is_answered_by_what_does_it_here() {
 
 #[test]
 fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
-    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let Some(site) = Site::for_test(&[Need::Program("curl"), Need::Program("python3")]) else { return };
     let of_run = |ended: &Ended| -> serde_json::Value {
         serde_json::from_str(ended.stderr.lines().last().unwrap_or_default()).expect("one object")
     };
@@ -148,6 +148,12 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
     let ended = shell(&site, &format!("$L run -- sh -c '{denied}'"));
     assert!(ended.stderr.starts_with("half\nlockgate: denied"), "{ended}");
     assert!(ended.stderr.contains("\nrest\nlockgate: 1 request denied"), "{ended}");
+    // At a terminal of the command's own.
+    let terminal = "import os, pty\npid, fd = pty.fork()\nif pid == 0: os.execv(os.environ[\"L\"], \
+        [\"lockgate\", \"run\", \"--json\", \"--\", \"printf\", \"half\"])\nsaid = b\"\"\n\
+        try:\n while more := os.read(fd, 4096): said += more\nexcept OSError: pass\nprint(said.decode().replace(\"\\r\", \"\"))";
+    let ended = shell(&site, &format!("python3 -c '{terminal}'"));
+    assert!(ended.stdout.starts_with("half\n{"), "{ended}");
     let read = |ended: &Ended| -> serde_json::Value {
         let text = fs::read_to_string(site.outside().join("told"))
             .unwrap_or_else(|error| panic!("{error}: {ended}"));
