@@ -153,6 +153,8 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
         assert!(!there(path), "{path} was taken over: {applied}");
         assert!(applied.stderr.contains(&format!("left out: {path}")), "{path}: {applied}");
     }
+    let line = "left out: .envrc: this machine would execute or trust it; `--path PATH` takes it over";
+    assert!(applied.stderr.contains(line), "{applied}");
     assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "old\n");
     assert!(bench.lockgate(&["apply", "--path", ".envrc"]).code == 0);
     assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "new\n");
