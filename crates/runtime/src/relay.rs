@@ -14,7 +14,7 @@ use sandbox::Signals;
 
 use crate::asked::is_end_asked;
 use crate::margin;
-use crate::screen::Screen;
+use crate::screen::{self, Screen};
 
 /// How much is moved at once.
 const CHUNK: usize = 16 * 1024;
@@ -192,8 +192,12 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        if self.screen.borrow().is_full() && rustix::termios::isatty(&self.out) {
+            let _ = rustix::io::write(&self.out, screen::LEAVE);
+        }
         if let Some(before) = &self.before {
-            let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+            // What the terminal answered to a last question of the command's is nothing that the person typed.
+            let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
         }
     }
 }

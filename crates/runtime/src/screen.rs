@@ -1,6 +1,10 @@
 //! Whether the command has the whole screen to itself, as an editor or a pager has: what is told meanwhile would be written over what it
 //! shows. Read off what it writes: the alternate screen of xterm, by the private modes 47, 1047 and 1049 (ECMA-48 §5.4; ctlseqs).
 
+/// Gives the screen back that a command has not: the usual one, with its cursor, and what is done with the mouse told to nobody.
+pub(crate) const LEAVE: &[u8] =
+    b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[m";
+
 /// What a sequence of interest is no longer than.
 const LONGEST: usize = 32;
 

@@ -29,8 +29,12 @@ fn a_denial_is_not_written_over_what_the_command_shows() {
     assert!(position(&full, "denied http") > position(&full, "\x1b[?1049l"), "{full:?}");
     // Left as it is by a command that ends without giving it back: told all the same.
     let left = shown(&site, r"\033[?1049h", "");
-    assert!(position(&left, "denied http") > position(&left, "AFTER"), "{left:?}");
+    let given_back = position(&left, "\x1b[?1049l");
+    assert!(given_back > position(&left, "AFTER") && position(&left, "denied http") > given_back, "{left:?}");
     // The control: told as it happens.
     let plain = shown(&site, "", "");
-    assert!(position(&plain, "denied http") < position(&plain, "ENDS"), "{plain:?}");
+    assert!(
+        position(&plain, "denied http") < position(&plain, "ENDS") && !plain.contains("\x1b[?"),
+        "{plain:?}"
+    );
 }

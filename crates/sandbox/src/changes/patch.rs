@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use sha1::{Digest as _, Sha1};
@@ -18,8 +18,11 @@ use crate::protect;
 const LARGEST: u64 = 64 << 20;
 /// How much of a file decides whether it is text, as git does it.
 const LOOKED_AT: usize = 8000;
-/// How long one comparison may look for the smallest difference; then it takes a larger one.
+/// How long one comparison may look for the smallest difference; then it takes a larger one. All of a patch may take so long together,
+/// and each after that the least.
 const PATIENCE: Duration = Duration::from_secs(5);
+const TOGETHER: Duration = Duration::from_secs(20);
+const LEAST: Duration = Duration::from_millis(50);
 /// The name of nothing.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
@@ -37,22 +40,23 @@ impl Changes {
     /// When a file cannot be read, or nothing can be written.
     pub fn write_patch(&self, to: &mut dyn Write) -> io::Result<()> {
         let renamed = self.renamed()?;
+        let until = Instant::now() + TOGETHER;
         for (index, change) in self.list.iter().enumerate() {
             if let Some(from) = renamed.get(&index) {
                 self.write_rename(to, &self.list[*from], change)?;
             } else if is_git_own(&change.path) {
-                self.write_aside(to, change)?;
+                self.write_aside(to, change, until)?;
             } else if !renamed.values().any(|from| *from == index) {
-                self.write_change(to, change)?;
+                self.write_change(to, change, until)?;
             }
         }
         Ok(())
     }
 
     /// What git does not take from a patch is shown as a remark in it.
-    fn write_aside(&self, to: &mut dyn Write, change: &Change) -> io::Result<()> {
+    fn write_aside(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let mut text = Vec::new();
-        self.write_change(&mut text, change)?;
+        self.write_change(&mut text, change, until)?;
         for line in text.split_inclusive(|octet| *octet == b'\n') {
             to.write_all(b"# ")?;
             to.write_all(line)?;
@@ -93,7 +97,7 @@ impl Changes {
         writeln!(to, "rename from {}\nrename to {}", quoted("", &from.path), quoted("", &change.path))
     }
 
-    fn write_change(&self, to: &mut dyn Write, change: &Change) -> io::Result<()> {
+    fn write_change(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let path = &change.path;
         let (old, new) = match change.what {
             // Git knows no directories; those that hold something are made with what they hold.
@@ -154,7 +158,7 @@ impl Changes {
             None => "/dev/null".into(),
         };
         writeln!(to, "--- {}\n+++ {}", label(&old, "a/"), label(&new, "b/"))?;
-        write_hunks(to, &before, &after)
+        write_hunks(to, &before, &after, until)
     }
 
     fn above_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
@@ -179,10 +183,11 @@ impl Changes {
 }
 
 /// Text against text. A line ends where git ends it, and nowhere else: a carriage return alone is part of one.
-fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8]) -> io::Result<()> {
+fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8], until: Instant) -> io::Result<()> {
     let lines = |content| <[u8]>::split_inclusive(content, |octet| *octet == b'\n').collect::<Vec<_>>();
     let (before, after) = (lines(before), lines(after));
-    let diff = TextDiff::configure().timeout(PATIENCE).diff_slices(&before, &after);
+    let patience = until.saturating_duration_since(Instant::now()).clamp(LEAST, PATIENCE);
+    let diff = TextDiff::configure().timeout(patience).diff_slices(&before, &after);
     for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
         writeln!(to, "{}", hunk.header())?;
         for change in hunk.iter_changes() {
