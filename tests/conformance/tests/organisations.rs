@@ -1,7 +1,7 @@
 //! Promise: a run uses the keys of the organisation it names, on every path, and no others; they are in nothing that it sees or
 //! leaves. S1.27; C13. (What each vault takes and gives is tested beside the clients.)
 
-use lockgate_conformance::{Backend, Bench, Canary, Needs, World, files_under, ready};
+use lockgate_conformance::{Backend, Bench, Canary, Needs, World, files_under, ready, within};
 
 const POLICY: &str = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://api.example.com/*\"]\n\
                       inject = { header = \"x-key\", value = \"{{access_token}}\" }\n";
@@ -76,4 +76,57 @@ fn a_run_uses_the_keys_of_its_organisation_and_no_others() {
             }
         }
     }
+}
+
+// C16
+#[test]
+fn a_key_that_changed_counts_from_the_next_request_on() {
+    const ROUNDS: usize = 4;
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let backend = Backend::isolated();
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let policy = bench.file("outside/policy.toml", POLICY);
+    let keys: Vec<Canary> = (0..ROUNDS).map(|_| Canary::draw()).collect();
+    let keep = |key: &Canary| {
+        let value = bench.file("outside/value", key.text());
+        let stored = bench.lockgate(&[
+            "creds",
+            "set",
+            "one",
+            "--from-file",
+            value.to_str().expect("a path that is text"),
+        ]);
+        assert!(stored.code == 0, "{stored}");
+    };
+    keep(&keys[0]);
+    let line = format!(
+        "for round in $(seq 0 {ROUNDS}); do until [ -e go-$round ]; do sleep 0.02; done; \
+         curl -sS --max-time 20 -o answer -w '%{{http_code}}\\n' http://api.example.com/round-$round; echo >asked-$round; done"
+    );
+    let run = bench.run(backend).flags(["--policy"]).flags([&policy]).within(&world);
+    let live = run.start(["/bin/sh", "-c", &line]);
+    let ask = |round: usize| {
+        bench.file(format!("workspace/go-{round}"), "");
+        let asked = bench.workspace().join(format!("asked-{round}"));
+        assert!(within(Backend::patience(30), || asked.exists()), "round {round} was not asked");
+    };
+    ask(0);
+    for (round, key) in keys.iter().enumerate().skip(1) {
+        keep(key);
+        ask(round);
+    }
+    let removed = bench.lockgate(&["creds", "rm", "one"]);
+    assert!(removed.code == 0, "{removed}");
+    ask(ROUNDS);
+    let ended = live.wait();
+    assert_eq!(ended.stdout.matches("200\n").count(), ROUNDS, "{ended}");
+    for (round, key) in keys.iter().enumerate() {
+        let mut asked = world.reached(&format!("/round-{round}"));
+        asked.retain(|record| record["event"] == "request");
+        assert!(asked.len() == 1 && asked[0].to_string().contains(key.text()), "{round}: {asked:?}");
+    }
+    assert!(world.reached(&format!("/round-{ROUNDS}")).is_empty(), "asked with a key that was removed");
 }
