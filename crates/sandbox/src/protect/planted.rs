@@ -212,7 +212,7 @@ mod tests {
         symlink("/home/somebody", git.join("logs")).unwrap();
         fs::create_dir(git.join("closed")).unwrap();
         symlink("/etc/passwd", git.join("closed/link")).unwrap();
-        fs::set_permissions(git.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(git.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
         assert_eq!(take_away(&git).unwrap().len(), 2);
         assert!(
             git.join("closed").is_dir() && git.join("hooks/x").is_symlink() && !git.join("logs").is_symlink()
