@@ -53,7 +53,11 @@ pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Opt
 
 fn refused(path: &Path, errno: Errno) -> Error {
     let why = match errno {
-        Errno::LOOP => "it is, or leads through, a symbolic link; name the place the link leads to".into(),
+        Errno::LOOP => {
+            let real = path.canonicalize().ok().filter(|real| real != path);
+            let named = real.map(|real| format!(": {}", real.display())).unwrap_or_default();
+            format!("it is, or leads through, a symbolic link; name the place the link leads to{named}")
+        }
         Errno::NOENT => "there is no such file or directory".into(),
         Errno::ACCESS => "you may not read it".into(),
         other => std::io::Error::from(other).to_string(),
@@ -173,6 +177,18 @@ mod tests {
 
     const TRIES: u32 = 100_000;
     const COPIES: u32 = 2_000;
+
+    #[test]
+    fn a_link_is_refused_with_what_it_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(folder.join("real/below")).unwrap();
+        std::os::unix::fs::symlink(folder.join("real"), folder.join("link")).unwrap();
+        let why = open(&folder.join("link/below")).unwrap_err().to_string();
+        assert!(why.ends_with(&format!("leads to: {}", folder.join("real/below").display())), "{why}");
+        std::os::unix::fs::symlink("nowhere", folder.join("loose")).unwrap();
+        assert!(open(&folder.join("loose")).unwrap_err().to_string().ends_with("the link leads to"));
+    }
 
     /// A folder in which `name` is by turns what it should be and a link to the like of it outside, while `work` is done.
     fn while_it_flips(name: &str, work: impl FnOnce(&Path)) {

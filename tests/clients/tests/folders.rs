@@ -188,11 +188,11 @@ fn what_is_protected_is_not_shown_for_writing_by_another_name() {
     let ended = shell(
         &site,
         r#"mkdir -p w/.git/hooks w/sub; cd w
-        for source in . .. .git .git/hooks; do
-            lockgate run --mount $source:/mnt:rw -- true; lockgate run --mount $source:/mnt -- ls /mnt > /dev/null; echo "$source=$?"
+        for source in . "$HERE" .git .git/hooks; do
+            lockgate run --mount "$source:/mnt:rw" -- true; lockgate run --mount "$source:/mnt" -- ls /mnt > /dev/null; echo $?
         done
         lockgate run --mount sub:/mnt:rw -- touch /mnt/made; ls sub"#,
     );
-    assert_eq!(ended.stdout, ".=0\n..=0\n.git=0\n.git/hooks=0\nmade\n", "{ended}");
+    assert_eq!(ended.stdout, "0\n0\n0\n0\nmade\n", "{ended}");
     assert_eq!(ended.stderr.matches("cannot be shown for writing").count(), 4, "{ended}");
 }
