@@ -10,6 +10,7 @@ mod links;
 mod placeholder;
 mod planted;
 mod stock;
+mod tree;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -148,10 +148,10 @@ fn an_engines_socket_is_shown_under_no_name() {
 
 #[test]
 fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
-    let Some(site) = Site::for_test(&[Need::Program("git")]) else { return };
-    let ended = shell(
-        &site,
-        r#"git init -q -b main . && echo mine > ../bashrc && chmod 644 ../bashrc
+    for site in Site::for_everyone(&[Need::Program("git")]) {
+        let ended = shell(
+            &site,
+            r#"git init -q -b main . && echo mine > ../bashrc && chmod 644 ../bashrc
         lockgate run -- sh -c 'mkdir -p .git/logs/refs && ln -s "$1" .git/logs/HEAD && ln -s "$1" .git/COMMIT_EDITMSG
             ln -s .git/HEAD plain && mkdir .git/closed && ln -s x .git/closed/y && chmod 0 .git/closed' sh "$HERE/../bashrc"
         echo "ended=$?"; find .git -type l; ls plain; lockgate runs show latest | grep -c 'took away'
@@ -160,12 +160,13 @@ fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
         lockgate run --open .git -- true; echo "open=$?"; rm .git/FETCH_HEAD
         echo "gitdir: not/yet" > other; mkdir w; mv other w/.git; (cd w; lockgate run -- true); echo "inside=$?"
         lockgate run --workspace-mode overlay -- ln -s /etc/passwd .git/FETCH_HEAD; lockgate diff --stat"#,
-    );
-    let expected = "ended=0\nplain\n3\nmine\nrefused=125\nopen=0\ninside=125\n";
-    assert!(ended.stdout.starts_with(expected), "{ended}");
-    assert!(ended.stdout.contains("FETCH_HEAD  (this machine would execute or trust it)"), "{ended}");
-    for told in ["/.git/logs/HEAD`, a link to `", "`.git/FETCH_HEAD` is a symbolic link", "--open .git"] {
-        assert!(ended.stderr.contains(told), "{told}: {ended}");
+        );
+        let expected = "ended=0\nplain\n3\nmine\nrefused=125\nopen=0\ninside=125\n";
+        assert!(ended.stdout.starts_with(expected), "{ended}");
+        assert!(ended.stdout.contains("FETCH_HEAD  (this machine would execute or trust it)"), "{ended}");
+        for told in ["/.git/logs/HEAD`, a link to `", "`.git/FETCH_HEAD` is a symbolic link", "--open .git"] {
+            assert!(ended.stderr.contains(told), "{told}: {ended}");
+        }
     }
 }
 

@@ -3,13 +3,15 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
+use super::tree::{Shut, Walk};
 use super::{Row, is_placeholder, rows_there};
 use crate::error::Error;
 use crate::source;
@@ -72,43 +74,28 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
     // As it is named without links.
     let root = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
     let skips = path.ends_with(REPOSITORIES);
-    let mut looked_at = 0;
-    // Names and not descriptors: there may be more folders beside each other than a process may have open.
-    let mut waiting = vec![PathBuf::from(".")];
-    while let Some(within) = waiting.pop() {
-        let Some(opened) = directory(found, &within)? else { continue };
-        for entry in Dir::read_from(&opened)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
+    let leaves = |within: &Path| skips && within.ends_with(OBJECTS);
+    let mut other = None;
+    Walk { most: MOST, leaves: &leaves, shut: Shut::Refuse }.visit(found, &mut |entry| {
+        let how = match entry.kind {
+            FileType::Directory => return Ok(ControlFlow::Continue(())),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(entry.folder, entry.name, Vec::new())?;
+                let target = Path::new(OsStr::from_bytes(target.to_bytes()));
+                let place = path.join(entry.path.parent().unwrap_or(Path::new("")));
+                leads_to_writable(&root, path, &place, target).then_some(LEADS)
             }
-            looked_at += 1;
-            if looked_at > MOST {
-                return Err(io::Error::other(format!("there are more than {MOST} files in it")));
-            }
-            let stat = match rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
+            _ => match rustix::fs::statat(entry.folder, entry.name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => (stat.st_nlink > 1).then_some(NAMES),
+                Err(Errno::NOENT) => None,
                 Err(errno) => return Err(errno.into()),
-            };
-            let place = path.join(within.strip_prefix(".").unwrap_or(&within));
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory if skips && name == OBJECTS => {}
-                FileType::Directory => waiting.push(within.join(name)),
-                FileType::Symlink => {
-                    let target = rustix::fs::readlinkat(&opened, name, Vec::new())?;
-                    let target = Path::new(OsStr::from_bytes(target.to_bytes()));
-                    if leads_to_writable(&root, path, &place, target) {
-                        return Ok(Some(Other { path: place.join(name), how: LEADS }));
-                    }
-                }
-                _ if stat.st_nlink > 1 => return Ok(Some(Other { path: place.join(name), how: NAMES })),
-                _ => {}
-            }
-        }
-    }
-    Ok(None)
+            },
+        };
+        let Some(how) = how else { return Ok(ControlFlow::Continue(())) };
+        other = Some(Other { path: path.join(&entry.path), how });
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(other)
 }
 
 /// Whether a link in a folder of the workspace leads into the workspace, and not to what is protected together with it. What is not there
@@ -136,17 +123,6 @@ fn leads_to_writable(root: &Path, covered: &Path, place: &Path, target: &Path) -
         true if named.starts_with(&within) => real != named,
         true => named.starts_with(root) || real.starts_with(root),
         false => true,
-    }
-}
-
-/// A directory below another, to be read; nothing where it is gone by now.
-fn directory(above: BorrowedFd<'_>, within: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(above, within, flags, Mode::empty(), resolve) {
-        Ok(opened) => Ok(Some(opened)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -2,16 +2,18 @@
 //! of the command's into a file of the person's. A repository that has one is not shown for writing, so whatever is there at the end of a
 //! run was made by it, and is taken away. What covers of their own lie on is not looked at.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::is_directory;
+use super::tree::{Found, Shut, Walk};
 use crate::error::Error;
 use crate::source;
 
@@ -43,9 +45,9 @@ pub(super) fn refuse_links_within(root: BorrowedFd<'_>, open: &[PathBuf]) -> Res
         return Ok(());
     };
     let mut found = None;
-    walk(&git, &mut |_, path| {
-        found = Some(path);
-        Ok(Then::Stop)
+    walk(git.as_fd(), Shut::Refuse, &mut |link| {
+        found = Some(link.path.clone());
+        Ok(ControlFlow::Break(()))
     })
     .map_err(|error| refused(format!("it cannot be looked through: {error}")))?;
     match found {
@@ -67,16 +69,16 @@ pub(crate) fn take_away(git: &Path) -> io::Result<Vec<String>> {
         _ => return Ok(Vec::new()),
     };
     let mut taken = Vec::new();
-    walk(&opened, &mut |folder, path| {
-        let Some(name) = path.file_name() else { return Ok(Then::GoOn) };
-        let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
-        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+    walk(opened.as_fd(), Shut::Open, &mut |link| {
+        let Found { folder, name, path, .. } = link;
+        let target = rustix::fs::readlinkat(folder, *name, Vec::new())?;
+        match rustix::fs::unlinkat(folder, *name, AtFlags::empty()) {
             // Its owner closed the folder behind it.
             Err(Errno::ACCESS) => {
                 rustix::fs::fchmod(folder, Mode::RWXU)?;
-                rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+                rustix::fs::unlinkat(folder, *name, AtFlags::empty())?;
             }
-            Err(Errno::NOENT) => return Ok(Then::GoOn),
+            Err(Errno::NOENT) => return Ok(ControlFlow::Continue(())),
             done => done?,
         }
         let target = OsString::from_vec(target.into_bytes());
@@ -85,16 +87,9 @@ pub(crate) fn take_away(git: &Path) -> io::Result<Vec<String>> {
             git.join(path).display().to_string().escape_debug(),
             target.display().to_string().escape_debug(),
         ));
-        Ok(Then::GoOn)
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(taken)
-}
-
-/// Whether a walk goes on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
-    GoOn,
-    Stop,
 }
 
 /// The workspace's own repository, if it has one.
@@ -107,67 +102,19 @@ fn repository(root: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Visits every link, with the folder it is in and its path from the repository.
-fn walk(git: &OwnedFd, visit: &mut dyn FnMut(&OwnedFd, PathBuf) -> io::Result<Then>) -> io::Result<()> {
-    let mut looked_at = 0;
-    // Names and not descriptors: there may be more folders beside each other than a process may have open.
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(within) = waiting.pop() {
-        let Some(folder) = open_folder(git, &within)? else { continue };
-        for entry in Dir::read_from(&folder)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            looked_at += 1;
-            if looked_at > MOST {
-                return Err(io::Error::other(format!("there are more than {MOST} files in it")));
-            }
-            let kind = match entry.file_type() {
-                FileType::Unknown => FileType::from_raw_mode(
-                    rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode,
-                ),
-                known => known,
-            };
-            let path = within.join(name);
-            let is_left =
-                COVERED.iter().any(|covered| path == Path::new(covered)) || within == Path::new(OBJECTS);
-            match kind {
-                FileType::Symlink if visit(&folder, path)? == Then::Stop => return Ok(()),
-                FileType::Directory if !is_left => waiting.push(within.join(name)),
-                _ => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A folder of the repository; nothing where it is gone, or so deep that nobody comes there by its path.
-fn open_folder(git: &OwnedFd, within: &Path) -> io::Result<Option<OwnedFd>> {
-    let here = if within.as_os_str().is_empty() { Path::new(".") } else { within };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let open = || openat2(git, here, flags, Mode::empty(), resolve);
-    let opened = match open() {
-        // Closed by its owner, who may open it again.
-        Err(Errno::ACCESS) => {
-            let found = openat2(git, here, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-            rustix::fs::chmodat(&found, "", Mode::RWXU, AtFlags::EMPTY_PATH)
-                .or_else(|_| rustix::fs::chmod(format!("/proc/self/fd/{}", raw(&found)), Mode::RWXU))?;
-            open()
-        }
-        other => other,
+/// Visits every link.
+fn walk(
+    git: BorrowedFd<'_>,
+    shut: Shut,
+    visit: &mut dyn FnMut(&Found<'_>) -> io::Result<ControlFlow<()>>,
+) -> io::Result<()> {
+    let leaves = |path: &Path| {
+        COVERED.iter().any(|covered| path == Path::new(covered)) || path.parent() == Some(Path::new(OBJECTS))
     };
-    match opened {
-        Ok(opened) => Ok(Some(opened)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn raw(descriptor: &OwnedFd) -> i32 {
-    std::os::fd::AsRawFd::as_raw_fd(descriptor)
+    Walk { most: MOST, leaves: &leaves, shut }.visit(git, &mut |found| match found.kind {
+        FileType::Symlink => visit(found),
+        _ => Ok(ControlFlow::Continue(())),
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +132,7 @@ mod tests {
         for made in ["logs/refs/heads", "refs/heads", "objects/ab", "hooks", "modules"] {
             fs::create_dir_all(git.join(made)).unwrap();
         }
+        let mode = |name: &str| fs::metadata(git.join(name)).unwrap().permissions().mode() & 0o777;
         let refused = |open: &[PathBuf]| {
             let root = source::open(&workspace).unwrap();
             refuse_links_within(root.as_fd(), open).err().map(|error| error.to_string())
@@ -213,6 +161,7 @@ mod tests {
         fs::create_dir(git.join("closed")).unwrap();
         symlink("/etc/passwd", git.join("closed/link")).unwrap();
         fs::set_permissions(git.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
+        assert!(refused(&[]).is_some() && mode("closed") == 0);
         assert_eq!(take_away(&git).unwrap().len(), 2);
         assert!(
             git.join("closed").is_dir() && git.join("hooks/x").is_symlink() && !git.join("logs").is_symlink()
