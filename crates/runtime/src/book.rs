@@ -182,7 +182,9 @@ impl Book {
         });
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
-        let written = written.and_then(|()| self.note_told(report));
+        // Told also where the record could not be written.
+        let noted = self.note_told(report);
+        let written = written.and(noted);
         for problem in &problems {
             report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
         }

@@ -81,9 +81,7 @@ impl UndoLog {
                 let held = held.map(|at| self.held.swap_remove(at));
                 protect::release(path, held, &mut self.stock)
             }
-            Undo::PlantedLinks(path) => {
-                protect::take_planted_links(path).map(|taken| self.told.extend(taken))
-            }
+            Undo::PlantedLinks(path) => protect::take_planted_links(path, &mut self.told),
             Undo::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,

@@ -1,6 +1,6 @@
-//! Links in a repository. Git writes wherever they lead when it is used here, and shows none of them: a reflog that is a link writes words
-//! of the command's into a file of the person's. A repository that has one is not shown for writing, so whatever is there at the end of a
-//! run was made by it, and is taken away. What covers of their own lie on is not looked at.
+//! Links in a repository. Git on this machine writes wherever they lead, and shows none of them: a reflog that is a link puts the command's
+//! words into a file of the person's. A repository that has one is not shown for writing, so whatever is there at the end of a run was made
+//! by it, and is taken away. Folders that are read-only inside are not looked at.
 
 use std::ffi::OsString;
 use std::io;
@@ -62,34 +62,45 @@ pub(super) fn refuse_links_within(root: BorrowedFd<'_>, open: &[PathBuf]) -> Res
     }
 }
 
-/// Takes the links of a repository away, and says of each where it led.
-pub(crate) fn take_away(git: &Path) -> io::Result<Vec<String>> {
+/// Takes the links of a repository away, and tells of each where it led. One that stays keeps no other, and is the error.
+pub(crate) fn take_away(git: &Path, told: &mut Vec<String>) -> io::Result<()> {
     let opened = match source::open_if_there(git).map_err(io::Error::other)? {
         Some(opened) if is_directory(opened.as_fd()) => opened,
-        _ => return Ok(Vec::new()),
+        _ => return Ok(()),
     };
-    let mut taken = Vec::new();
+    let mut stays = Ok(());
     walk(opened.as_fd(), Shut::Open, &mut |link| {
-        let Found { folder, name, path, .. } = link;
-        let target = rustix::fs::readlinkat(folder, *name, Vec::new())?;
-        match rustix::fs::unlinkat(folder, *name, AtFlags::empty()) {
-            // Its owner closed the folder behind it.
-            Err(Errno::ACCESS) => {
-                rustix::fs::fchmod(folder, Mode::RWXU)?;
-                rustix::fs::unlinkat(folder, *name, AtFlags::empty())?;
-            }
-            Err(Errno::NOENT) => return Ok(ControlFlow::Continue(())),
-            done => done?,
+        match take(link) {
+            Ok(None) => {}
+            Ok(Some(target)) => told.push(format!(
+                "took away `{}`, a link to `{}` that was made meanwhile: git here would have written there",
+                git.join(&link.path).display().to_string().escape_debug(),
+                target.display().to_string().escape_debug(),
+            )),
+            Err(errno) => stays = Err(errno.into()),
         }
-        let target = OsString::from_vec(target.into_bytes());
-        taken.push(format!(
-            "took away `{}`, a link to `{}` that was made meanwhile: git here would have written there",
-            git.join(path).display().to_string().escape_debug(),
-            target.display().to_string().escape_debug(),
-        ));
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(taken)
+    stays
+}
+
+/// Takes one link away, and gives where it led; nothing where it is gone.
+fn take(link: &Found<'_>) -> rustix::io::Result<Option<OsString>> {
+    let Found { folder, name, .. } = link;
+    let target = match rustix::fs::readlinkat(folder, *name, Vec::new()) {
+        Err(Errno::NOENT) => return Ok(None),
+        target => OsString::from_vec(target?.into_bytes()),
+    };
+    match rustix::fs::unlinkat(folder, *name, AtFlags::empty()) {
+        // Its owner closed the folder behind it.
+        Err(Errno::ACCESS) => {
+            rustix::fs::fchmod(folder, Mode::RWXU)?;
+            rustix::fs::unlinkat(folder, *name, AtFlags::empty())?;
+        }
+        Err(Errno::NOENT) => return Ok(None),
+        done => done?,
+    }
+    Ok(Some(target))
 }
 
 /// The workspace's own repository, if it has one.
@@ -132,6 +143,11 @@ mod tests {
         for made in ["logs/refs/heads", "refs/heads", "objects/ab", "hooks", "modules"] {
             fs::create_dir_all(git.join(made)).unwrap();
         }
+        let taken = |git: &Path| {
+            let mut told = Vec::new();
+            take_away(git, &mut told).unwrap();
+            told
+        };
         let mode = |name: &str| fs::metadata(git.join(name)).unwrap().permissions().mode() & 0o777;
         let refused = |open: &[PathBuf]| {
             let root = source::open(&workspace).unwrap();
@@ -142,18 +158,15 @@ mod tests {
         for harmless in ["hooks/x", "modules/x", "objects/ab/cd"] {
             symlink("/etc/passwd", git.join(harmless)).unwrap();
         }
-        assert_eq!((refused(&[]), take_away(&git).unwrap()), (None, Vec::new()));
+        assert_eq!((refused(&[]), taken(&git)), (None, Vec::new()));
         for planted in ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/main", "refs/heads/x", "objects/cd"] {
             symlink("/home/somebody/.bashrc", git.join(planted)).unwrap();
             let why = refused(&[]).unwrap();
             assert!(why.contains(&format!("`.git/{planted}` is a symbolic link")), "{why}");
             assert_eq!(refused(&[".git".into()]), None);
-            let taken = take_away(&git).unwrap();
-            assert!(
-                taken.len() == 1 && taken[0].contains(planted) && taken[0].contains(".bashrc"),
-                "{taken:?}"
-            );
-            assert_eq!((refused(&[]), take_away(&git).unwrap()), (None, Vec::new()));
+            let told = taken(&git);
+            assert!(told.len() == 1 && told[0].contains(planted) && told[0].contains(".bashrc"), "{told:?}");
+            assert_eq!((refused(&[]), taken(&git)), (None, Vec::new()));
         }
         // A folder that is itself one, and one that was closed behind it.
         fs::remove_dir_all(git.join("logs")).unwrap();
@@ -162,10 +175,10 @@ mod tests {
         symlink("/etc/passwd", git.join("closed/link")).unwrap();
         fs::set_permissions(git.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
         assert!(refused(&[]).is_some() && mode("closed") == 0);
-        assert_eq!(take_away(&git).unwrap().len(), 2);
+        assert_eq!(taken(&git).len(), 2);
         assert!(
             git.join("closed").is_dir() && git.join("hooks/x").is_symlink() && !git.join("logs").is_symlink()
         );
-        assert_eq!(take_away(&workspace.join("none")).unwrap(), Vec::<String>::new());
+        assert_eq!(taken(&workspace.join("none")), Vec::<String>::new());
     }
 }
