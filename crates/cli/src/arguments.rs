@@ -248,9 +248,12 @@ pub(crate) struct Sidecar {
     /// Gets the placeholders, as lines of NAME=VALUE
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<PathBuf>,
-    /// Where DNS is answered, over UDP and TCP
+    /// Where DNS is answered, over UDP and TCP: an allowed name gets an address for --transparent
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) dns: Option<SocketAddr>,
+    /// Where connections arrive that your own firewall redirects
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) transparent: Option<SocketAddr>,
     /// Where audit records are appended; a new chain needs a new file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,

@@ -47,6 +47,8 @@ pub struct Standalone {
     pub gateway_socket: Option<PathBuf>,
     /// Where DNS is answered, over UDP and TCP.
     pub dns: Option<SocketAddr>,
+    /// Where connections arrive that were redirected.
+    pub transparent: Option<SocketAddr>,
     /// Gets the certificate of this sidecar's authority; without it no TLS is opened.
     pub authority: Option<PathBuf>,
     /// Gets the placeholders, as lines of `NAME=VALUE`.
@@ -77,6 +79,8 @@ pub struct Places {
     pub gateway: Option<SocketAddr>,
     /// DNS.
     pub dns: Option<SocketAddr>,
+    /// Redirected connections.
+    pub transparent: Option<SocketAddr>,
 }
 
 /// What is heard of a sidecar while it serves.
@@ -206,7 +210,7 @@ fn hear(link: &OwnedFd) -> Word {
 fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
     let at = |listener: &OwnedFd| egress::bound(listener).map_err(plumbing("tell where a socket is bound"));
     let forward = egress::bind(sidecar.forward)?;
-    let mut places = Places { forward: at(&forward)?, gateway: None, dns: None };
+    let mut places = Places { forward: at(&forward)?, gateway: None, dns: None, transparent: None };
     let mut listeners = Listeners { forward: Some(forward), ..Listeners::default() };
     if let Some(address) = sidecar.gateway {
         let gateway = egress::bind(address)?;
@@ -222,6 +226,11 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
         places.dns = Some(address);
         listeners.dns_tcp = Some(tcp);
         listeners.dns_udp = Some(egress::bind_udp(address)?);
+    }
+    if let Some(address) = sidecar.transparent {
+        let transparent = egress::bind(address)?;
+        places.transparent = Some(at(&transparent)?);
+        listeners.transparent = Some(transparent);
     }
     Ok((listeners, places))
 }

@@ -111,13 +111,15 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         }
         None => None,
     };
-    let (forward, gateway, dns) = (arguments.forward, arguments.gateway, arguments.dns);
+    let Sidecar { forward, gateway, dns, transparent, .. } = arguments;
     if spec.policy.may_open() && arguments.ca.is_none() {
         output::tell(
             "note: rules speak of paths or credentials, and without --ca no TLS is opened to see them",
         );
     }
-    for open in [Some(forward), gateway].into_iter().flatten().filter(|it| !it.ip().is_loopback()) {
+    for open in
+        [Some(forward), gateway, transparent].into_iter().flatten().filter(|it| !it.ip().is_loopback())
+    {
         output::tell(&format!(
             "note: whoever reaches {open} uses this policy, and the credentials it binds: keep others away from it"
         ));
@@ -130,6 +132,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         gateway,
         gateway_socket: arguments.gateway_socket,
         dns,
+        transparent,
         authority: arguments.ca,
         environment: arguments.env_file,
         audit,
@@ -137,13 +140,15 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     };
     let signals = Signals::block_forwarded()?;
     runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
-        let Places { forward, gateway, dns } = match heard {
+        let Places { forward, gateway, dns, transparent } = match heard {
             Heard::Fault(why) => return output::tell(&format!("note: {why}")),
             Heard::Listening(places) => places,
         };
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
-        output::tell(&format!("proxy at http://{forward}{gateway}{dns}; end it with Ctrl-C"));
+        let transparent =
+            transparent.map(|address| format!(", redirected connections at {address}")).unwrap_or_default();
+        output::tell(&format!("proxy at http://{forward}{gateway}{dns}{transparent}; end it with Ctrl-C"));
     })?;
     Ok(0)
 }

@@ -25,8 +25,9 @@ pub(super) struct Inside {
 
 impl Inside {
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let Listeners { forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } = &self.listeners;
-        let mut all: Vec<BorrowedFd<'_>> = [forward, gateway, gateway_socket, dns_udp, dns_tcp]
+        let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } =
+            &self.listeners;
+        let mut all: Vec<BorrowedFd<'_>> = [transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp]
             .into_iter()
             .flatten()
             .map(AsFd::as_fd)
@@ -77,6 +78,7 @@ impl Inside {
         let bound = &self.listeners;
         let duplicate = || {
             Ok::<_, std::io::Error>(Listeners {
+                transparent: again(&bound.transparent)?,
                 forward: again(&bound.forward)?,
                 gateway: again(&bound.gateway)?,
                 gateway_socket: again(&bound.gateway_socket)?,

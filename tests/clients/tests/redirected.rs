@@ -1,0 +1,63 @@
+//! A sandbox of somebody's own: its firewall redirects connections to `lockgate sidecar --transparent`, its resolver is
+//! `--dns`, and no program in it knows of a proxy. S2.13, S2.14, S4.23, S4.24.
+
+use lockgate_clients::{Canary, Need, Site};
+
+const NEEDS: &[Need] =
+    &[Need::Program("curl"), Need::Program("dig"), Need::Program("nft"), Need::Program("python3")];
+const POLICY: &str = r#"
+[[egress.allow]]
+host = "api.example.com"
+[[provider]]
+id = "one"
+authorized_uris = ["https://protocols.example/*"]
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+placeholders = "anywhere"
+"#;
+
+/// Begins a script: the second sidecar, its rules, and `dial KEY HOST PATH`, which asks its DNS and then the address it got.
+const TOOLS: &str = r#"
+"$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:0 --dns 127.0.0.1:5355 --transparent 127.0.0.1:8083 \
+    --ca "$OUT/own.pem" --audit "$OUT/own.jsonl" 2>"$OUT/own.err" & own=$!
+await 'grep -q "proxy at" "$OUT/own.err"'
+cat "$OUT/own.pem" /etc/ssl/certs/ca-certificates.crt > "$OUT/trusted.pem"
+nft add table inet own
+nft 'add chain inet own out { type nat hook output priority -100; }'
+nft add rule inet own out ip daddr 198.18.0.0/15 meta l4proto tcp redirect to :8083
+nft add rule inet own out ip daddr 203.0.113.77 meta l4proto tcp redirect to :8083
+address() { dig +short +tries=1 +time=5 -p 5355 @127.0.0.1 "$1" A | head -n 1; }
+dial() { at=$(address $2); printf '%s=%s\n' $1 "$(curl -sS --max-time 20 --cacert "$OUT/trusted.pem" --resolve "$2:443:$at" "https://$2$3" -o /dev/null -w '%{http_code}' 2>&1)"; }
+"#;
+
+#[test]
+fn a_firewall_of_ones_own_leads_to_it() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let value = Canary::draw();
+    site.keep("one", "access_token", value.text());
+    let beside = site.beside(POLICY);
+    let left = beside.script(&format!(
+        r#"{TOOLS}
+        grep -q "redirected connections at 127.0.0.1:8083" "$OUT/own.err"; echo "told=$?"
+        echo "allowed=$(address api.example.com)"
+        echo "denied=[$(address www.example.org)]"
+        dial spliced api.example.com /
+        dial bound protocols.example /echo
+        echo "raw=$(curl -sS --max-time 5 http://203.0.113.77/ -o /dev/null -w '%{{http_code}}' 2>&1)"
+        nft delete table inet own; kill $own; wait $own
+        echo "plane=$(grep -c '"plane":"transparent"' "$OUT/own.jsonl")""#
+    ));
+    assert_eq!(left.said("told"), "0", "{}", left.ended);
+    assert!(left.said("allowed").starts_with("198.18."), "{}", left.ended);
+    assert_eq!(left.said("denied"), "[]", "{}", left.ended);
+    assert_eq!(left.said("spliced"), "200", "{}", left.ended);
+    assert_eq!(left.said("bound"), "200", "{}", left.ended);
+    // The sidecar answers a request for an address that no rule names.
+    assert!(left.said("raw").ends_with("403"), "{}", left.ended);
+    assert_eq!(left.said("plane"), "3", "{}", left.ended);
+    let sent = format!("Bearer {}", value.text());
+    assert!(
+        site.requests().iter().any(|r| r.header("authorization") == Some(&sent)),
+        "{:?}",
+        site.requests()
+    );
+}
