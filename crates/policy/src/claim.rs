@@ -1,5 +1,5 @@
-//! What a project's file cannot claim, approved or not: a credential that the person knows by the name of somebody else's. It is stored under
-//! that name, and would go where the project says.
+//! A project file may not declare a provider under a name that a credential is already stored for: the credential would be sent
+//! where the project says. This holds also for an approved file, and for the name of a proxy's credential.
 
 use crate::error::ConfigError;
 use crate::preset;

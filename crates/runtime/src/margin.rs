@@ -1,5 +1,5 @@
-//! Whether what a run has carried to where the person is told things ended with a line. Whoever tells something there begins one of its own.
-//! What a command writes to a terminal that is not its own is not known here, nor what others write.
+//! Remembers whether the output carried to the terminal ended with a newline, so that our own messages start on a fresh line.
+//! It does not know what a command writes directly to the caller's terminal, nor what other programs write there.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

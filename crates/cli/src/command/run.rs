@@ -12,7 +12,7 @@ use crate::output;
 
 /// How many denials are told as they happen.
 const TOLD: usize = 20;
-/// What became of a command whose output nobody reads to its end, as `head` does: no shell speaks of it.
+/// The summary of a command whose reader closed the pipe early, as `head` does. A shell does not report this end, so neither do we.
 const UNREAD: &str = "ended by signal 13 (SIGPIPE)";
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;

@@ -92,9 +92,13 @@ impl Scrubber {
         self.pass(&[], out, Then::End);
     }
 
-    /// How much of the next piece of the stream is settled as it is, where nothing of it is masked, and nothing of what was held back
-    /// before it, which is appended to `before`: that much goes on without being copied, and the rest is held back. A piece that is not
-    /// longer than what may be held back is left to [`Self::push`].
+    /// Takes the next piece without copying it, if nothing is masked in it or in what was held back before it.
+    ///
+    /// Returns how many octets of the piece the caller may send on unchanged. It sends `before` first: what was held back so far is
+    /// appended there. The rest of the piece is held back.
+    ///
+    /// Returns `None`, and changes nothing, if something would have to be masked, or if something is held back and the piece is
+    /// shorter than [`Needles`] may hold back. The caller then passes the piece to [`Self::push`].
     pub fn settle(&mut self, piece: &[u8], before: &mut Vec<u8>) -> Option<usize> {
         if !self.held.is_empty() {
             let across = piece.get(..self.needles.reach())?;

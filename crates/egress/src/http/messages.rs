@@ -1,9 +1,13 @@
-//! Masking a stream of messages, each to its end: what waits for more of a secret waits no longer than the message goes on that it may
-//! stand in, or requests and answers by turns would stand still. The headers of a WebSocket are not part of what is searched: a message
-//! that lies in several frames is one text. The masks are as long as what they hide, so every header stays true and where it was.
+//! Masking a stream of messages (gRPC, Connect, WebSocket).
 //!
-//! What calls itself gRPC may be anything that was stored upstream, and its headers the beginning of a secret. So the length of a message is
-//! searched with it, and what would mask that ends the stream; and its flags are an octet that is in no secret, so that none goes on across.
+//! The end of a piece may be the beginning of a secret, so it is held back. Here it is held back until the end of its message at
+//! most: otherwise a client and a server that take turns would wait for each other.
+//!
+//! - WebSocket: frame headers are not searched. The frames of one message are searched as one text.
+//! - A mask is as long as what it hides, so every length in a header stays true.
+//! - gRPC: a server may label any stored content as gRPC, and its message headers may then contain part of a secret. So the length
+//!   of a message is searched together with the message, and a match that would mask the length ends the stream. The flags octet is
+//!   an octet that no secret contains, so no match goes on across it.
 
 use std::collections::VecDeque;
 use std::io;

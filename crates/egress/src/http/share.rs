@@ -1,5 +1,5 @@
-//! What all connections of HTTP/2 may hold together, which neither the bounds of one connection nor those of one stream say: windows
-//! are parts of one room, and streams have places of which there are so many.
+//! Bounds on what all HTTP/2 connections together may hold. The bounds of one connection and of one stream do not limit their sum.
+//! All windows are taken from one budget of octets, and all streams from one fixed number of permits.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -73,7 +73,8 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     }
 }
 
-/// What is wrong with a preface: it says who a connection is from, and what it is itself comes behind it, unread.
+/// The denial of a PROXY protocol header. The header names the source of a connection. The protocol that the connection carries
+/// comes after it, where it is not read.
 fn preface() -> Denial {
     Denial::new(Guard::Protocol, "a preface of the PROXY protocol hides what the connection carries")
 }

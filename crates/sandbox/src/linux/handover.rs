@@ -10,15 +10,21 @@ use sys::descriptor;
 
 use super::block::Block;
 
-/// The messages: the ids are mapped; init's network; doors of the group; the workspace in which names are held; one tree; the host's address on a link, which follows its
-/// letter; nothing more of these comes; and last the certificate of the run's authority, after its letter.
+/// To init: the ids are mapped.
 const MAPPED: &[u8] = b"m";
+/// To the parent, with one descriptor: the network namespace that init made.
 const NETWORK: &[u8] = b"n";
+/// To init, with descriptors: the control files by which it moves itself into its control group.
 const DOORS: &[u8] = b"d";
+/// To init, with one descriptor: the workspace in which the parent holds names.
 const HELD: &[u8] = b"h";
+/// To init, with one descriptor: one tree whose owners only root can map.
 const TREE: &[u8] = b"t";
+/// To init, after [`END`]: this octet, then the certificate of the run's authority.
 const AUTHORITY: u8 = b'a';
+/// To init, with three sockets: this octet, then the host's address on a link.
 const LINK: u8 = b'l';
+/// To init: the parent sends no more of [`DOORS`], [`HELD`], [`TREE`] and [`LINK`].
 const END: &[u8] = b".";
 
 /// The largest message.

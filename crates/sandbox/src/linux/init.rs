@@ -28,14 +28,14 @@ use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};
 use crate::{environment, protect, seccomp};
 
-/// A link where none may be, openat2(2).
+/// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = 40;
 /// The first terminal of the sandbox's own devpts.
 const TERMINAL: &CStr = c"/dev/pts/0";
-/// Room for init itself beside the processes of the command.
+/// Init's own process, counted beside those of the command.
 const OWN_PROCESSES: u64 = 1;
 
-/// Runs init to its end; the answer is the exit status of its process, which nobody reads.
+/// Runs init to its end. Returns the exit status of init's process, which nobody reads.
 pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
     let launch = Launch::of(inherited.plan, inherited.command);
     let supervised = Supervised {
@@ -55,13 +55,13 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         move |error: std::io::Error| Failure::new(step, error)
     };
     let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
-    // Everybody inside may read them: they are the caller's, with what the caller said in them.
+    // Everybody inside may read init's arguments. They are a copy of the caller's command line.
     sys::arguments::replace("lockgate-init");
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
-    // As the sidecar does; the command gets a session of its own.
+    // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
     let alone = take_identity(inherited).map_err(fail("map the identity")).map_err(namespaces)?;
-    // After the identity is taken: a change of it would clear this.
+    // Only after the identity is taken: the kernel clears this setting when the identity changes.
     process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
     process::unshare(left).map_err(fail("make namespaces")).map_err(namespaces)?;
     if inherited.plan.wiring == Wiring::Veth {
@@ -72,7 +72,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     if !inherited.plan.identity.own {
         leave_room();
     }
-    // The plan says each mode; the command gets the caller's mask back.
+    // The plan states the mode of each file. The command gets the caller's umask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let mut maker = Maker {
         inherited,
@@ -95,7 +95,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
 }
 
-/// Of what the parent had open, only what was handed over stays.
+/// Closes every descriptor that the parent had open and did not hand over.
 fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
     keep.extend(inherited.inlet.as_ref().map(AsFd::as_fd));
@@ -105,8 +105,8 @@ fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
     descriptor::close_all_but(&keep)
 }
 
-/// An unprivileged caller maps its own ids here; root has them mapped from outside, and lets go of its groups. Where more than
-/// one was to be had and is not, that is the answer.
+/// Takes on the identity of the sandbox. For an unprivileged caller init maps the ids itself; for root the parent maps them from
+/// outside, and init drops its groups. Returns a notice if the plan wanted subordinate ids and there is only one id.
 fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     let identity = inherited.plan.identity;
     if identity.own {
@@ -124,9 +124,9 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid)).map(|()| alone)
 }
 
-/// Of what the kernel counts by person a sandbox has a part, for its ids are the caller's: who used up all of it would leave nothing to the
-/// caller's own programs. That is watchers of files, 128 by most kernels' own choice; what they watch; and signals and timers that wait. A
-/// kernel that cannot leaves it so.
+/// Limits the sandbox to a part of what the kernel counts by user. The sandbox has the caller's user id, so a command that used all
+/// of it would leave nothing to the caller's own programs. Limited are inotify instances (128 by most kernels' default), inotify
+/// watches, and pending signals and timers. Where the kernel cannot limit one, it stays as it is.
 fn leave_room() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const WATCHERS: &str = "48";
@@ -140,23 +140,24 @@ fn leave_room() {
     let _ = setrlimit(Resource::Sigpending, Rlimit { current: Some(most), maximum: Some(most) });
 }
 
-/// Whether a step needs what the parent makes meanwhile.
+/// Whether a step needs what the parent makes while init is at work.
 fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
-        // Only root's trees come from the parent; otherwise they were opened here.
+        // The parent hands over trees only as root. Otherwise init has opened them itself.
         Step::MountImage { .. }
         | Step::ShowWorkspace(..)
         | Step::OverlayWorkspace { .. }
         | Step::Show(_)
         | Step::ShowUnder { .. }
         | Step::Copy(..) => plan.identity.own,
-        // The control group is entered while there is still the right to, whatever is shown.
+        // These also enter the control group. Init must do that before it drops its privileges, whatever is shown.
         Step::Protect | Step::TrustAuthority(_) | Step::JoinLink | Step::DropPrivileges => true,
         _ => false,
     }
 }
 
-/// Where no control group counts them. The kernel counts processes by user namespace, so this bounds the sandbox alone.
+/// Limits the number of processes, if no control group does, and the size of core dumps. The kernel counts processes by user
+/// namespace, so the limit bounds the sandbox alone.
 fn limit_processes(plan: &Plan) -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     if let LimitsPlan::Processes(pids) = plan.limits {
@@ -165,25 +166,25 @@ fn limit_processes(plan: &Plan) -> std::io::Result<()> {
         setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     // 1 and not 0: with 0 a host's crash handler is still started for a process inside, core(5).
-    // What was bound lower already cannot be raised again.
+    // A lower limit stays: it cannot be raised again.
     let most = getrlimit(Resource::Core).maximum.map_or(1, |most| most.min(1));
     setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?;
     Ok(())
 }
 
-/// Carries out one step after the other.
+/// Carries out the steps of the plan, one after the other.
 struct Maker<'a> {
     inherited: &'a Inherited<'a>,
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
-    /// Whom the host trusts, where that is read ahead.
+    /// The host's certificate authorities, if they were read ahead.
     trust: Option<Trust<'a>>,
-    /// The workspace in which the parent holds names, until what is shown was compared with it.
+    /// The workspace in which the parent holds names, until init has compared it with the one that is shown.
     held: Option<OwnedFd>,
-    /// The host's end of the link, where there is one.
+    /// The host's end of the link, if there is a link.
     laid: Option<Laid>,
-    /// Whether the network was made, and redirected, ahead.
+    /// Whether the network was made and redirected before init began.
     is_wired: bool,
     taken_over: bool,
 }
@@ -196,7 +197,7 @@ impl<'a> Maker<'a> {
         }
         let handed = handover::take(&self.inherited.hand).and_then(|handed| {
             sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
-            // Only now, so that the sandbox's own group is the root it sees.
+            // Only after init is in the group, so that this group is the root of what the sandbox sees.
             process::unshare(Namespaces::CGROUP)?;
             Ok((handed.held, handed.trees, handed.laid))
         });
@@ -296,10 +297,10 @@ impl<'a> Maker<'a> {
         Trust::prepare(&self.root, bundle, environment::java_home(&self.inherited.plan.environment))
     }
 
-    /// Everything may be read; written only the private directories and what was shown for writing.
+    /// Allows reading everything, and writing only to the private directories and to what was shown for writing.
     fn landlock(&mut self) -> Result<(), String> {
         let plan = self.inherited.plan;
-        // An image's own files are a private copy, which may be changed.
+        // The files of an image are under a private layer, so the command may change them.
         let root = if self.root.is_image() { Right::Write } else { Right::Read };
         let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), root), (plan.home.clone(), Right::Write)];
         trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
