@@ -312,9 +312,9 @@ impl Exchange<Ready> {
     }
 
     /// Notes that it has gone out: what it takes is no longer given back.
-    pub(crate) fn is_sent(&mut self) {
+    pub(crate) fn mark_sent(&mut self) {
         let injected = self.stage.injected.iter_mut();
-        injected.filter_map(|injected| injected.admitted.as_mut()).for_each(Admitted::is_sent);
+        injected.filter_map(|injected| injected.admitted.as_mut()).for_each(Admitted::mark_sent);
     }
 }
 

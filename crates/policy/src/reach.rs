@@ -142,8 +142,8 @@ impl Reach {
         self.scheme.is_some()
     }
 
-    /// Whether there are requests that fit it.
-    pub(crate) fn can_be_asked_for(&self) -> Result<(), String> {
+    /// Refuses one that no request can fit, and says why.
+    pub(crate) fn refuse_unaskable(&self) -> Result<(), String> {
         let (PathReach::Exact(path) | PathReach::Prefix(path)) = &self.path else { return Ok(()) };
         let asked = check_characters(&path.written);
         let asked = asked.and_then(|()| Path::new(&path.written).check_cannot_climb(self.encoded_slash));

@@ -70,7 +70,7 @@ impl AllowRule {
                 at.error("encoded_slash", "it goes with `url`; a host rule does not look at the path")
             );
         }
-        if let Err(why) = reach.can_be_asked_for() {
+        if let Err(why) = reach.refuse_unaskable() {
             return Err(at.error("url", format!("no request can fit it: {why}")));
         }
         let addresses =

@@ -81,8 +81,8 @@ impl Again {
         }
     }
 
-    /// All of it has gone by.
-    pub(super) fn has_come(&self) {
+    /// Notes that all of it has gone by.
+    pub(super) fn mark_received(&self) {
         let mut state = self.0.borrow_mut();
         if let State::Coming(kept) = &mut *state {
             *state = State::Come(std::mem::take(kept));
@@ -119,12 +119,12 @@ mod tests {
         again.piece(b"one ");
         again.piece(b"two");
         assert!(!again.is_at_hand() && again.body().is_none());
-        again.has_come();
+        again.mark_received();
         assert!(again.is_at_hand());
         assert_eq!(again.body().unwrap(), "one two");
         // Sent again, its pieces go by again.
         again.piece(b"one two");
-        again.has_come();
+        again.mark_received();
         assert_eq!((again.body().unwrap(), KEPT.get()), (Bytes::from("one two"), 7));
         again.let_go();
         assert!(!again.is_at_hand() && KEPT.get() == 0);
@@ -141,7 +141,7 @@ mod tests {
         ] {
             let again = Again::coming(length);
             pieces.iter().for_each(|size| again.piece(&vec![b'x'; *size]));
-            again.has_come();
+            again.mark_received();
             assert_eq!(again.is_at_hand(), kept, "{length:?} {pieces:?}");
         }
         assert_eq!(KEPT.get(), 0);
@@ -153,7 +153,7 @@ mod tests {
             (0..MOST_KEPT / LARGEST + 1).map(|_| Again::coming(BodyLength::Chunked)).collect();
         for again in &many {
             again.piece(&vec![b'x'; LARGEST]);
-            again.has_come();
+            again.mark_received();
         }
         assert_eq!(many.iter().filter(|again| !again.is_at_hand()).count(), 1);
         drop(many);

@@ -84,9 +84,9 @@ impl<'a> Filter<'a> {
         self.account = Some(account);
     }
 
-    /// All of the answer has passed.
-    pub(super) fn is_whole(&mut self) {
-        self.account.iter_mut().for_each(Account::is_whole);
+    /// Notes that all of the answer has passed.
+    pub(super) fn mark_whole(&mut self) {
+        self.account.iter_mut().for_each(Account::mark_whole);
     }
 
     /// Masks what can be seen of an answer that is packed in a way that is not known here.

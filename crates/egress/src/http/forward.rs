@@ -96,7 +96,7 @@ pub(super) async fn forward(
                 return after;
             }
         };
-        exchange.is_sent();
+        exchange.mark_sent();
         let job = Job {
             sending: &sending,
             length: head.body,
@@ -342,7 +342,7 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     }
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
     if trailers.is_empty() {
-        again.has_come();
+        again.mark_received();
     } else {
         again.let_go(); // they could not be sent with it
     }

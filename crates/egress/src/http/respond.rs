@@ -140,7 +140,7 @@ pub(super) async fn respond<'a>(
         };
         reusable &= !truncated;
         if !truncated {
-            filter.is_whole();
+            filter.mark_whole();
         } else {
             head.fields.set("x-truncated", b"true");
         }
@@ -193,7 +193,7 @@ async fn pass(
     };
     let mut trailers = upstream::passed_on(body.trailers().await?);
     filter.fields(&mut trailers);
-    filter.is_whole();
+    filter.mark_whole();
     out.finish(last, trailers).await
 }
 

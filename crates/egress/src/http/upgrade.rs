@@ -64,7 +64,7 @@ pub(super) async fn websocket(
         Ok(opened) => opened,
         Err(error) => return unreachable(gate, exchange, target, &error, answer, TOO_SLOW).await,
     };
-    exchange.is_sent();
+    exchange.mark_sent();
     exchange.record().status(head.status);
     let mut length = ResponseBody::Framed(BodyLength::None);
     let scrubbed = Filter::scrubbing(&gate.credentials().needles(), &mut head, &mut length);

@@ -38,8 +38,8 @@ impl<'a> Account<'a> {
         self.meter.iter_mut().for_each(|meter| meter.piece(piece));
     }
 
-    /// All of it has passed.
-    pub(crate) fn is_whole(&mut self) {
+    /// Notes that all of it has passed.
+    pub(crate) fn mark_whole(&mut self) {
         self.whole = true;
     }
 }
@@ -73,12 +73,12 @@ pub fn use_of_answer<'a>(
     let admitted = ledger.admit_now(Asking::Answer);
     let refused = match admitted {
         Ok(mut admitted) => {
-            admitted.iter_mut().for_each(Admitted::is_sent);
+            admitted.iter_mut().for_each(Admitted::mark_sent);
             let mut account = Account::open(&ledger, format, true);
             account.begin(200, content_type);
             pieces.into_iter().for_each(|piece| account.piece(piece));
             if end == AnswerEnd::Whole {
-                account.is_whole();
+                account.mark_whole();
             }
             None
         }

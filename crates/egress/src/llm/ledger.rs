@@ -4,7 +4,7 @@
 //! those waits for one of them to end:
 //!
 //! ```text
-//! admit ── waits ──> Admitted ── is_sent ──> charged by its Account ──> dropped: the next may go
+//! admit ── waits ──> Admitted ── mark_sent ──> charged by its Account ──> dropped: the next may go
 //!                        └───── dropped before: it was never counted
 //! ```
 
@@ -78,8 +78,8 @@ impl Ledger {
 }
 
 impl Admitted {
-    /// It has gone out: it counts whatever becomes of it.
-    pub(crate) fn is_sent(&mut self) {
+    /// Notes that it has gone out: it counts whatever becomes of it.
+    pub(crate) fn mark_sent(&mut self) {
         self.sent = true;
     }
 }
@@ -123,7 +123,7 @@ mod tests {
             let (ledger, most, now) = (Rc::clone(ledger), Rc::clone(&most), Rc::clone(&now));
             local.spawn_local(async move {
                 let Ok(mut admitted) = ledger.admit(Asking::Answer).await else { return };
-                admitted.is_sent();
+                admitted.mark_sent();
                 *now.borrow_mut() += 1;
                 let until_now = *most.borrow();
                 *most.borrow_mut() = until_now.max(*now.borrow());
@@ -167,7 +167,7 @@ mod tests {
         let ledger = ledger("requests = 1");
         drop(ledger.admit(Asking::Answer).await.unwrap());
         assert_eq!(ledger.used(), None);
-        ledger.admit(Asking::Answer).await.unwrap().is_sent();
+        ledger.admit(Asking::Answer).await.unwrap().mark_sent();
         assert_eq!(ledger.used().unwrap().requests, 1);
         assert_eq!(ledger.admit(Asking::Answer).await.unwrap_err().guard, Guard::Budget);
     }

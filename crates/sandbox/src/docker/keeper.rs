@@ -257,7 +257,7 @@ async fn watch(
             turn = talk.turn() => match turn? {
                 None if talk.has_begun() && !begun => {
                     begun = true;
-                    behind.filler.iter().for_each(Filler::has_begun);
+                    behind.filler.iter().for_each(Filler::announce_begun);
                 }
                 None => {}
                 Some(ended) => break ended,

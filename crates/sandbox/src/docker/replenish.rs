@@ -46,8 +46,8 @@ impl Filler {
         Ok(Some(Self(write)))
     }
 
-    /// Says that the command has begun.
-    pub(super) fn has_begun(&self) {
+    /// Tells whoever waits that the command has begun.
+    pub(super) fn announce_begun(&self) {
         let _ = rustix::io::write(&self.0, b"b");
     }
 }
