@@ -1,17 +1,19 @@
 //! One request on its way out, as a value that each stage consumes and returns in its next state.
 //!
-//! Only [`policy::Policy::decide`] makes a grant, only [`Exchange::guard`] makes a [`PinnedAddr`], and only those are
-//! dialled: a stage cannot be left out, because the next one does not accept what came before it.
+//! Only [`policy::Policy::decide`] makes a grant. Only [`Pinned`] has a [`Destination`], and only that is dialled: to addresses that
+//! [`Exchange::guard`] judged, to a companion that was granted, or through a proxy. A stage cannot be left out, because the next one
+//! does not accept what came before it.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use policy::{Denial, Grant, Guard, Port, Proxy};
+use policy::{Denial, Grant, Guard, Proxy};
 
 use crate::audit::Record;
 use crate::credentials::Held;
+use crate::destination::{Destination, Peer};
 use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
 use crate::llm::Admitted;
@@ -33,14 +35,12 @@ pub(crate) struct Resolved {
     proxy: Option<Arc<Proxy>>,
 }
 
-/// Every address has been judged. The only state that can be dialled.
+/// Where it goes has been judged. The only state that can be dialled.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     grant: Grant,
-    addresses: Vec<PinnedAddr>,
-    /// The proxy it goes through instead of to one of the addresses.
-    proxy: Option<Arc<Proxy>>,
-    reached: Option<PinnedAddr>,
+    destination: Destination,
+    reached: Option<Peer>,
 }
 
 /// Credentials have been put into it, or none belong there. The only state that is sent to an upstream as a request.
@@ -49,7 +49,7 @@ pub(crate) struct Ready {
     injected: Option<Injected>,
 }
 
-/// A state in which there are addresses to reach.
+/// A state in which there is a destination to reach.
 pub(crate) trait Reach {
     fn pinned(&self) -> &Pinned;
     fn pinned_mut(&mut self) -> &mut Pinned;
@@ -72,28 +72,6 @@ impl Reach for Ready {
 
     fn pinned_mut(&mut self) -> &mut Pinned {
         &mut self.pinned
-    }
-}
-
-/// Where one exchange may be dialled: what passed the guard for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PinnedAddr(Pin);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Pin {
-    /// An address and port of the world's.
-    Outside(SocketAddr),
-    /// A port of the companion that was granted, which has no address.
-    Companion(Port),
-}
-
-impl PinnedAddr {
-    /// The address and port; or the port of the companion that was granted.
-    pub(crate) fn place(self) -> Result<SocketAddr, Port> {
-        match self.0 {
-            Pin::Outside(address) => Ok(address),
-            Pin::Companion(port) => Err(port),
-        }
     }
 }
 
@@ -192,11 +170,8 @@ impl Exchange<Granted> {
 
     /// Goes through the stages that are left up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
-        if self.stage.0.is_companion() {
-            return Ok(self.pin_companion());
-        }
         let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
-        self.resolve(gate.answers(), proxy).await?.guard(gate)
+        self.pin_by(gate, proxy).await
     }
 
     /// The same, through a proxy that the request itself names.
@@ -205,17 +180,15 @@ impl Exchange<Granted> {
         gate: &Gate,
         proxy: Arc<Proxy>,
     ) -> Result<Exchange<Pinned>, Denial> {
-        if self.stage.0.is_companion() {
-            return Ok(self.pin_companion());
-        }
-        self.resolve(gate.answers(), Some(proxy)).await?.guard(gate)
+        self.pin_by(gate, Some(proxy)).await
     }
 
-    /// A companion is part of the run: its name is not resolved, and no proxy is on the way to it.
-    fn pin_companion(self) -> Exchange<Pinned> {
-        let grant = self.stage.0;
-        let addresses = vec![PinnedAddr(Pin::Companion(grant.port()))];
-        Exchange { stage: Pinned { grant, addresses, proxy: None, reached: None }, record: self.record }
+    async fn pin_by(self, gate: &Gate, proxy: Option<Arc<Proxy>>) -> Result<Exchange<Pinned>, Denial> {
+        if let Some(destination) = Destination::companion(&self.stage.0) {
+            let stage = Pinned { grant: self.stage.0, destination, reached: None };
+            return Ok(Exchange { stage, record: self.record });
+        }
+        self.resolve(gate.answers(), proxy).await?.guard(gate)
     }
 
     /// Finds the addresses of the host, unless the rule itself gives them.
@@ -247,34 +220,16 @@ impl Exchange<Resolved> {
     /// Judges every address, every time (E14).
     pub(crate) fn guard(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         let Resolved { grant, found, proxy } = self.stage;
-        if proxy.is_some() && found.is_empty() {
-            return Ok(Exchange {
-                stage: Pinned { grant, addresses: Vec::new(), proxy, reached: None },
-                record: self.record,
-            });
+        match Destination::judge(gate, &grant, &found, proxy) {
+            Ok(destination) => {
+                Ok(Exchange { stage: Pinned { grant, destination, reached: None }, record: self.record })
+            }
+            Err(denial) => {
+                // Where a deny rule names an address, that one decided.
+                let rule = denial.rule.clone().unwrap_or_else(|| grant.rule().as_str().to_owned());
+                Err(self.record.deny(denial.with_rule(rule)))
+            }
         }
-        let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
-        let vetted = grant.vet(&found).and_then(|()| {
-            found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match gate.is_own(*ip) {
-                Ok(false) => Ok(()),
-                Ok(true) => Err(Denial::new(Guard::Address, grant.placed(*ip, "this machine"))),
-                Err(error) => {
-                    let why =
-                        format!("{ip} may be this machine's own, and the kernel does not tell: {error}");
-                    Err(Denial::new(Guard::Address, why))
-                }
-            })
-        });
-        if let Err(denial) = vetted {
-            // Where a deny rule names an address, that one decided.
-            let rule = denial.rule.clone().unwrap_or_else(|| grant.rule().as_str().to_owned());
-            return Err(self.record.deny(denial.with_rule(rule)));
-        }
-        let port = grant.port().number();
-        // What goes through a proxy is dialled by the proxy: the addresses have been judged and are not used.
-        let direct = found.into_iter().filter(|_| proxy.is_none());
-        let addresses = direct.map(|ip| PinnedAddr(Pin::Outside(SocketAddr::new(ip, port)))).collect();
-        Ok(Exchange { stage: Pinned { grant, addresses, proxy, reached: None }, record: self.record })
     }
 }
 
@@ -324,9 +279,9 @@ impl<S: Reach> Exchange<S> {
         &self.stage.pinned().grant
     }
 
-    /// The addresses that may be dialled, in the order in which they were found.
-    pub(crate) fn addresses(&self) -> &[PinnedAddr] {
-        &self.stage.pinned().addresses
+    /// Where it goes.
+    pub(crate) fn destination(&self) -> &Destination {
+        &self.stage.pinned().destination
     }
 
     /// Refuses it after all: what came over the connection was not what was granted.
@@ -335,18 +290,13 @@ impl<S: Reach> Exchange<S> {
         self.record.deny(denial.with_rule(rule))
     }
 
-    /// Notes which of them answered.
-    pub(crate) fn reach(&mut self, address: PinnedAddr) {
-        self.stage.pinned_mut().reached = Some(address);
-        match address.place() {
-            Ok(address) => self.record.reached(address),
-            Err(port) => self.record.reached_companion(port),
+    /// Notes who answered.
+    pub(crate) fn reach(&mut self, peer: Peer) {
+        self.stage.pinned_mut().reached = Some(peer);
+        match peer {
+            Peer::Address(address) => self.record.reached(address.socket_addr()),
+            Peer::Companion(port) => self.record.reached_companion(port),
         }
-    }
-
-    /// The proxy it goes through.
-    pub(crate) fn proxy(&self) -> Option<&Arc<Proxy>> {
-        self.stage.pinned().proxy.as_ref()
     }
 
     /// Notes that the proxy answered.
@@ -354,8 +304,8 @@ impl<S: Reach> Exchange<S> {
         self.record.reached_through(proxy);
     }
 
-    /// Which of them answered.
-    pub(crate) fn reached(&self) -> Option<PinnedAddr> {
+    /// Who answered, unless that was a proxy.
+    pub(crate) fn reached(&self) -> Option<Peer> {
         self.stage.pinned().reached
     }
 

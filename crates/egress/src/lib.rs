@@ -9,11 +9,12 @@
 //! Each stage consumes the one before; a denial leaves at any of them.
 //! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
 //! It must never import the sandbox. No address of the agent's choosing is dialled that an exchange has not pinned; a platform and
-//! declared proxies are dialled where they were configured.
+//! declared proxies are dialled where they were configured, companions where the run has them.
 
 mod audit;
 mod check;
 mod credentials;
+mod destination;
 mod dns;
 mod duplex;
 mod exchange;

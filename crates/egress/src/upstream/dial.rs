@@ -1,4 +1,4 @@
-//! The one place that dials, and it dials pinned addresses only.
+//! The one place that dials: for an agent pinned addresses only, for this program itself a declared proxy and the platform.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
+use crate::destination::PinnedAddr;
 use crate::duplex::{Duplex, duplex};
-use crate::exchange::PinnedAddr;
 
 /// How long all attempts to connect may take together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
@@ -53,18 +53,19 @@ pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> 
     dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
+/// Opens a connection to the first of these that answers.
 pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let now = Instant::now();
     for (index, address) in addresses.iter().enumerate() {
-        let Ok(place) = address.place() else { continue };
+        let pinned = address.socket_addr();
         // One timer for an attempt: each that is the first to be due wakes this thread's own loop.
         let until = if index + 1 == addresses.len() { now + CONNECT } else { Instant::now() + ATTEMPT };
         #[expect(
             clippy::disallowed_methods,
             reason = "this is the one place that dials, and it dials pinned addresses"
         )]
-        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(place)).await {
+        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(pinned)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
                 return Ok((stream, *address));

@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use super::stream::Upstream;
-use crate::exchange::{Exchange, PinnedAddr, Ready};
+use crate::destination::Peer;
+use crate::exchange::{Exchange, Ready};
 use crate::http::Buffered;
 
 /// How many idle connections are kept, and for how long.
@@ -51,23 +52,23 @@ impl Link {
     }
 }
 
-/// What a connection may be used for again: the same pinned address, scheme, name, and credential. What an upstream sends too
+/// What a connection may be used for again: the same peer, scheme, name, and credential. What an upstream sends too
 /// late or too much of must not be read under a request that it is not searched for.
 struct Use {
-    address: PinnedAddr,
+    peer: Peer,
     scheme: Scheme,
     host: Host,
     provider: Option<ProviderId>,
 }
 
 impl Use {
-    fn of(exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> Self {
+    fn of(exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> Self {
         let provider = exchange.held().map(|held| held.provider().clone());
-        Self { address, scheme, host: exchange.grant().host().clone(), provider }
+        Self { peer, scheme, host: exchange.grant().host().clone(), provider }
     }
 
-    fn is(&self, exchange: &Exchange<Ready>, address: PinnedAddr, scheme: Scheme) -> bool {
-        self.address == address
+    fn is(&self, exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> bool {
+        self.peer == peer
             && self.scheme == scheme
             && self.host == *exchange.grant().host()
             && self.provider.as_ref() == exchange.held().map(|held| held.provider())
@@ -102,18 +103,17 @@ impl Pool {
     /// The connection of HTTP/1 used last for where an exchange goes, if one is still fresh.
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
         let mut kept = self.idle.borrow_mut();
-        let mut at = 0;
-        while let Some(address) = exchange.addresses().get(at).copied() {
-            while let Some(last) = kept.iter().rposition(|(used, ..)| used.is(exchange, address, scheme)) {
+        let (peer, link) = exchange.destination().peers().find_map(|peer| {
+            while let Some(last) = kept.iter().rposition(|(used, ..)| used.is(exchange, peer, scheme)) {
                 let (_, since, mut link) = kept.remove(last);
                 if since.elapsed() < IDLE && link.is_silent() {
-                    exchange.reach(address);
-                    return Some(link);
+                    return Some((peer, link));
                 }
             }
-            at += 1;
-        }
-        None
+            None
+        })?;
+        exchange.reach(peer);
+        Some(link)
     }
 
     /// Keeps a connection whose last response was read to its end.
@@ -135,12 +135,12 @@ impl Pool {
     ) -> Option<SendRequest<Bytes>> {
         let mut shared = self.shared.borrow_mut();
         shared.retain(|(_, session)| session.is_fresh());
-        let open = |address: &PinnedAddr| {
-            let found = shared.iter().find(|(used, _)| used.is(exchange, *address, scheme));
-            found.map(|(_, session)| (*address, session.requests.clone()))
+        let open = |peer: Peer| {
+            let found = shared.iter().find(|(used, _)| used.is(exchange, peer, scheme));
+            found.map(|(_, session)| (peer, session.requests.clone()))
         };
-        let (address, session) = exchange.addresses().iter().find_map(open)?;
-        exchange.reach(address);
+        let (peer, session) = exchange.destination().peers().find_map(open)?;
+        exchange.reach(peer);
         Some(session)
     }
 

@@ -2,30 +2,32 @@
 
 use std::io;
 
-use policy::Host;
-
 use super::cascade;
 use super::dial::{CONNECT, Dialled, dial_each};
+use crate::destination::{Destination, Peer};
 use crate::exchange::{Exchange, Reach};
 use crate::gate::Gate;
 
-/// Opens a connection to the first pinned address that answers, or through the proxy on the way.
+/// Opens a connection to where an exchange goes.
 pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
-    if let Some(proxy) = exchange.proxy().cloned() {
-        let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
-        let through = cascade::through(gate, &proxy, &host, port);
-        let stream = tokio::time::timeout(CONNECT, through)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        exchange.reach_through(&proxy.id);
-        return Ok(stream);
-    }
-    let (stream, address) = match (exchange.addresses(), exchange.grant().host()) {
-        ([companion], Host::Name(name)) if let Err(port) = companion.place() => {
-            (gate.companions().connect(name, port).await?, *companion)
+    let (stream, peer) = match exchange.destination() {
+        Destination::Dial(addresses) => {
+            let (stream, address) = dial_each(addresses).await?;
+            (stream, Peer::Address(address))
         }
-        (addresses, _) => dial_each(addresses).await?,
+        Destination::Companion(name, port) => {
+            (gate.companions().connect(name, *port).await?, Peer::Companion(*port))
+        }
+        Destination::Proxy(proxy) => {
+            let (proxy, grant) = (proxy.clone(), exchange.grant());
+            let through = cascade::through(gate, &proxy, grant.host(), grant.port());
+            let stream = tokio::time::timeout(CONNECT, through)
+                .await
+                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            exchange.reach_through(&proxy.id);
+            return Ok(stream);
+        }
     };
-    exchange.reach(address);
+    exchange.reach(peer);
     Ok(Dialled::Tcp(stream))
 }
