@@ -1,4 +1,7 @@
-//! What would happen to a target, through the same stages that enforce: only the last step, dialling, is left out.
+//! What would happen to a request, by its method and target, through the same stages that enforce.
+//!
+//! There is no run here, and there are no header fields. So nothing looks for keys of the sender's own and for placeholders, nothing
+//! fetches a credential, counts towards a budget or a rate, and nothing is dialled.
 
 use std::rc::Rc;
 
@@ -8,6 +11,7 @@ use tokio::task::LocalSet;
 use crate::exchange;
 use crate::gate::Gate;
 use crate::gate::GateError;
+use crate::inject;
 
 /// The answer to "what would happen".
 #[derive(Debug)]
@@ -34,5 +38,58 @@ async fn judge(gate: &Rc<Gate>, method: &Method, text: &str) -> Result<(String, 
     let target = Target::parse(text)?;
     let asked = policy::Asked::request(Plane::Forward, method.clone(), &target);
     let pinned = exchange::pin(gate, method.as_str(), target.to_string(), asked).await?;
-    Ok((pinned.grant().rule().as_str().to_owned(), target))
+    let judged = inject::judge_line(pinned, gate, method, &target)?;
+    Ok((judged.grant().rule().as_str().to_owned(), target))
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Guard, Layers, Origin, RunId};
+
+    use super::*;
+    use crate::{Answers, Companions, Files, GateOptions, NameRange, Wallet};
+
+    const POLICY: &str = r#"
+        [egress]
+        allow = [{ host = "free.example.com" }]
+
+        [[provider]]
+        id = "bound"
+        authorized_uris = ["http://bound.example.com:18999/*"]
+        env = "BOUND_TOKEN"
+    "#;
+
+    fn gate() -> Rc<Gate> {
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("test".into()), toml::from_str(POLICY).unwrap());
+        let spec = layers.compile().unwrap();
+        let options = GateOptions {
+            policy: spec.policy,
+            spending: spec.spending,
+            names: NameRange::default(),
+            run: RunId::from_random([0; 12]),
+            files: Files::default(),
+            answers: Some(Answers::Given(vec!["93.184.216.34".parse().unwrap()])),
+            audit: None,
+            notices: None,
+            authority: None,
+            wallet: Wallet::default(),
+            companions: Companions::default(),
+            machine: Vec::new(),
+        };
+        Gate::open(options).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_sent_with_a_credential_is_denied_here_too() {
+        let gate = gate();
+        let outcome = |method: &str, target: &str| {
+            let verdict = check(&gate, &Method::parse(method).unwrap(), target).unwrap();
+            verdict.outcome.map(|(rule, _)| rule).map_err(|denial| (denial.guard, denial.rule))
+        };
+        let bound = "http://bound.example.com:18999/x";
+        let rule = outcome("GET", bound).unwrap();
+        assert_eq!(outcome("TRACE", bound), Err((Guard::Method, Some(rule))));
+        assert!(outcome("TRACE", "http://free.example.com/x").is_ok());
+    }
 }

@@ -1,5 +1,5 @@
-//! `lockgate policy check`: verdicts, through the code that enforces. Only the resolver's answer can be given in place
-//! of the real one, and only dialling is left out.
+//! `lockgate policy check`: verdicts, through the code that enforces. The resolver's answer can be given in place of the real one. Keys of
+//! the sender's own, placeholders, the credential itself, budgets and rates are not looked at, and nothing is dialled.
 
 use std::io::BufRead;
 use std::net::IpAddr;

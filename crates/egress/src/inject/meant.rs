@@ -1,5 +1,5 @@
 //! What a server may take a request for: some let a header stand in for the method, or for the path. What is meant by one must be
-//! allowed as well as what is written.
+//! allowed as well as what is written, and must be fit for a credential where one is put in.
 
 use policy::{Asked, Denial, Guard, Method, Plane, Provider, Target};
 
@@ -24,7 +24,8 @@ impl Meant {
     }
 }
 
-/// Tells what a request may be taken for, and refuses one that a header makes another one to some servers, where no rule allows that one.
+/// Tells what a request may be taken for. One that a header makes another one to some servers is refused where no rule allows that one,
+/// and one that may be a `TRACE` where a credential would go with it.
 pub(super) fn judge(
     sending: &Sending,
     gate: &Gate,
@@ -64,6 +65,10 @@ pub(super) fn judge(
             });
             meant.targets.push(other.map_err(|denial| refused(name, denial))?);
         }
+    }
+    if provider.is_some() && meant.methods.iter().any(|method| method.as_str() == "TRACE") {
+        // An answer to it repeats every header (C12).
+        return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     Ok(meant)
 }

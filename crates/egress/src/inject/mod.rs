@@ -16,11 +16,12 @@ mod place;
 
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Placeholders, Provider, Target};
+use policy::{Denial, Guard, Method, Placeholders, Provider, Target};
 
 use crate::credentials::Held;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
+use crate::http::Fields;
 
 use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
@@ -37,6 +38,20 @@ pub(crate) async fn inject(
 ) -> Result<Exchange<Ready>, Denial> {
     match prepare(&exchange, gate, target, sending, form).await {
         Ok(injected) => Ok(exchange.ready(injected)),
+        Err(denial) => Err(exchange.refuse(denial)),
+    }
+}
+
+/// Judges a request by its method and target alone, as [`inject`] does before it looks for keys and placeholders and fetches a credential.
+pub(crate) fn judge_line(
+    exchange: Exchange<Pinned>,
+    gate: &Gate,
+    method: &Method,
+    target: &Target,
+) -> Result<Exchange<Pinned>, Denial> {
+    let sending = Sending::new(method.clone(), target, Fields::default());
+    match meant::judge(&sending, gate, exchange.grant().provider().map(|provider| &**provider), target) {
+        Ok(_) => Ok(exchange),
         Err(denial) => Err(exchange.refuse(denial)),
     }
 }
@@ -101,10 +116,6 @@ async fn prepare(
             place::fill(&mut sending.clone(), held.credential())?;
         }
         refused?;
-    }
-    if meant.methods.iter().any(|method| method.as_str() == "TRACE") {
-        // An answer to it repeats every header (C12).
-        return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let asking = asking::asking(provider, &meant, sending);
