@@ -14,14 +14,14 @@ use crate::wallet::{Generation, PlatformPlace, Wallet};
 const MOST_LOOKED_FOR: usize = 64;
 
 /// A provider's credential.
-pub(crate) struct Held {
+pub(crate) struct FetchedCredential {
     provider: ProviderId,
     credential: Credential,
     /// What the policy's templates come to with it.
     rendered: RefCell<Vec<(String, Place, Rc<Secret>)>>,
 }
 
-impl Held {
+impl FetchedCredential {
     pub(crate) fn provider(&self) -> &ProviderId {
         &self.provider
     }
@@ -50,9 +50,9 @@ impl Held {
     }
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for FetchedCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("provider", &self.provider).finish_non_exhaustive()
+        f.debug_struct("FetchedCredential").field("provider", &self.provider).finish_non_exhaustive()
     }
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Held {
 pub(crate) struct Credentials {
     platform: RefCell<Option<Rc<Platform>>>,
     generation: Generation,
-    held: RefCell<(u64, HashMap<ProviderId, Rc<Held>>)>,
+    held: RefCell<(u64, HashMap<ProviderId, Rc<FetchedCredential>>)>,
     /// Every value that was ever held here, to be looked for in every answer that can be read.
     needles: RefCell<(Vec<Secret>, Needles)>,
     placeholders: HashMap<Placeholder, ProviderId>,
@@ -171,7 +171,7 @@ impl Credentials {
     }
 
     /// The credential of a provider, as it is now (C16).
-    pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
+    pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         let generation = self.generation.now();
         {
             let mut held = self.held.borrow_mut();
@@ -188,7 +188,7 @@ impl Credentials {
     }
 
     /// Fetches a credential anew: the one in use was refused upstream.
-    pub(crate) async fn fetch(&self, provider: &ProviderId) -> Result<Rc<Held>, Denial> {
+    pub(crate) async fn fetch(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         let unavailable = |why: String| {
             Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
                 .with_rule(format!("provider {provider}"))
@@ -204,7 +204,11 @@ impl Credentials {
             other => unavailable(other.to_string()),
         })?;
         self.look_for(&credential);
-        let held = Rc::new(Held { provider: provider.clone(), credential, rendered: RefCell::default() });
+        let held = Rc::new(FetchedCredential {
+            provider: provider.clone(),
+            credential,
+            rendered: RefCell::default(),
+        });
         let mut cache = self.held.borrow_mut();
         // One that was fetched before a change is used for this request and not kept.
         if cache.0 == generation {
@@ -215,7 +219,7 @@ impl Credentials {
     }
 
     /// Fetches a credential anew that was refused upstream, or tells that there is no other.
-    pub(crate) async fn renew(&self, refused: &Held) {
+    pub(crate) async fn renew(&self, refused: &FetchedCredential) {
         match self.fetch(refused.provider()).await {
             Ok(new) if !new.is_same_as(refused) => {}
             _ => self.report_refused(refused.provider()).await,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use policy::{Denial, Grant, Guard, Proxy};
 
 use crate::audit::Record;
-use crate::credentials::Held;
+use crate::credentials::FetchedCredential;
 use crate::destination::{Destination, Peer};
 use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
@@ -245,7 +245,7 @@ impl Exchange<Pinned> {
 
 impl Exchange<Ready> {
     /// The credential that is part of the request, which must not be in the answer.
-    pub(crate) fn held(&self) -> Option<&Rc<Held>> {
+    pub(crate) fn held(&self) -> Option<&Rc<FetchedCredential>> {
         self.stage.injected.as_ref().map(|injected| &injected.held)
     }
 
@@ -255,7 +255,7 @@ impl Exchange<Ready> {
     }
 
     /// Notes that another credential has taken the place of the one that was refused.
-    pub(crate) fn hold(&mut self, new: Rc<Held>) {
+    pub(crate) fn hold(&mut self, new: Rc<FetchedCredential>) {
         if let Some(injected) = &mut self.stage.injected {
             injected.held = new;
         }

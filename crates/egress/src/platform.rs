@@ -47,15 +47,15 @@ pub(crate) enum FetchError {
 /// A platform, and what gives a right to ask it.
 pub(crate) struct Platform {
     token: Secret,
-    place: Place,
+    address: PlatformAddress,
 }
 
 /// Where a platform is.
-enum Place {
+enum PlatformAddress {
     /// At the other end of an inherited socket.
     Inherited(Rc<Mutex<Link>>),
     /// At an address that whoever configured the sidecar gave.
-    Address(SocketAddr),
+    Tcp(SocketAddr),
 }
 
 /// An inherited socket.
@@ -103,7 +103,7 @@ struct Answer {
 impl Platform {
     /// The platform at the other end of an inherited socket.
     pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
-        Self { token, place: Place::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
+        Self { token, address: PlatformAddress::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
     }
 
     /// The platform at `http://ADDRESS:PORT`. It is on a network of the platform's own; its name would have to be trusted to a
@@ -120,12 +120,12 @@ impl Platform {
         if octets.is_empty() || !octets.iter().all(u8::is_ascii_graphic) {
             return Err("runToken is empty, or holds what no header may");
         }
-        Ok(Self { token, place: Place::Address(address) })
+        Ok(Self { token, address: PlatformAddress::Tcp(address) })
     }
 
     /// Whether it is the process that started this one.
     pub(crate) fn is_inherited(&self) -> bool {
-        matches!(self.place, Place::Inherited(_))
+        matches!(self.address, PlatformAddress::Inherited(_))
     }
 
     /// Asks for a provider's credential.
@@ -173,15 +173,15 @@ impl Platform {
         );
         request.extend(self.token.expose());
         request.extend(b"\r\n\r\n");
-        match &self.place {
-            Place::Inherited(link) => {
+        match &self.address {
+            PlatformAddress::Inherited(link) => {
                 // A task of its own: answers are told apart by their order alone, so a question whose asker has given up is
                 // still read to the end of its answer before the next one is put.
                 let asked = tokio::task::spawn_local(ask_over(Rc::clone(link), request));
                 let answer = tokio::time::timeout(ANSWER, asked).await;
                 answer.map_err(timed_out)?.map_err(io::Error::other)?
             }
-            Place::Address(address) => {
+            PlatformAddress::Tcp(address) => {
                 let exchange = async {
                     let mut link = upstream::dial_platform(*address).await?;
                     link.write_all(&request).await?;

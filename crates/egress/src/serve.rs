@@ -256,9 +256,9 @@ thread_local! {
 }
 
 /// A place among the connections that are served at once, given back when it is dropped.
-pub(crate) struct Place(Rc<Semaphore>);
+pub(crate) struct ConnectionPermit(Rc<Semaphore>);
 
-impl Place {
+impl ConnectionPermit {
     async fn take(places: Rc<Semaphore>) -> Self {
         if let Ok(permit) = places.acquire().await {
             permit.forget();
@@ -267,7 +267,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.add_permits(1);
         lull::stir();
@@ -297,13 +297,13 @@ impl Door {
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, Place)> {
-        let place = Place::take(Rc::clone(&self.places)).await;
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, ConnectionPermit)> {
+        let permit = ConnectionPermit::take(Rc::clone(&self.places)).await;
         loop {
             match self.listener.accept().await {
                 Ok((stream, theirs)) if self.admits(&stream, theirs) => {
                     lull::stir();
-                    return Ok((stream, place));
+                    return Ok((stream, permit));
                 }
                 Ok((stream, _)) => {
                     let _ = stream.set_zero_linger();
@@ -320,13 +320,13 @@ impl Door {
 }
 
 /// Accepts a connection on a Unix socket, whose permissions say who may connect.
-pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, Place)> {
-    let place = Place::take(PLACES.with(Rc::clone)).await;
+pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, ConnectionPermit)> {
+    let permit = ConnectionPermit::take(PLACES.with(Rc::clone)).await;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 lull::stir();
-                return Ok((stream, place));
+                return Ok((stream, permit));
             }
             Err(error) => survive(error).await?,
         }

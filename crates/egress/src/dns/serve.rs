@@ -130,11 +130,11 @@ fn packet_info(source: Ipv6Addr) -> nix::libc::in6_pktinfo {
 /// Serves DNS over TCP until the listener fails.
 pub(crate) async fn serve_tcp(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = door.accept().await?;
+        let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = converse(&gate, stream).await;
-            drop(place);
+            drop(permit);
         });
     }
 }

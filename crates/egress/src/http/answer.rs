@@ -19,22 +19,23 @@ use super::version2;
 /// Where one answer goes.
 pub(crate) enum Answer<'a> {
     /// To a connection of HTTP/1, which may go on after it.
-    Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool, asked: Asked },
+    Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool, extent: Extent },
     /// To a stream of HTTP/2.
-    Version2 { stream: SendResponse<Bytes>, asked: Asked },
+    Version2 { stream: SendResponse<Bytes>, extent: Extent },
 }
 
-/// What was asked for.
+/// How much of an answer was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Extent {
+    /// Head and body.
     Whole,
-    /// By HEAD, whose answer has no body whatever its head says of one (RFC 9110 §9.3.2).
-    Head,
+    /// Its head alone: by HEAD, whose answer has no body whatever its head says of one (RFC 9110 §9.3.2).
+    HeadOnly,
 }
 
-impl Asked {
-    pub(super) fn by(method: &Method) -> Self {
-        if method.as_str() == "HEAD" { Self::Head } else { Self::Whole }
+impl Extent {
+    pub(super) fn asked_by(method: &Method) -> Self {
+        if method.as_str() == "HEAD" { Self::HeadOnly } else { Self::Whole }
     }
 }
 
@@ -135,22 +136,22 @@ impl<'a> Answer<'a> {
     /// Gives an answer of the sidecar's own.
     pub(crate) async fn reply(self, reply: Reply, after: After) -> io::Result<After> {
         match self {
-            Self::Version1 { writer, keep_alive, asked, .. } => {
+            Self::Version1 { writer, keep_alive, extent, .. } => {
                 let after = if keep_alive { after } else { After::Close };
-                let octets = match asked {
-                    Asked::Whole => reply.to_version_1(after),
-                    Asked::Head => reply.head_1(after),
+                let octets = match extent {
+                    Extent::Whole => reply.to_version_1(after),
+                    Extent::HeadOnly => reply.head_1(after),
                 };
                 writer.write_all(&octets).await?;
                 writer.flush().await?;
                 Ok(after)
             }
-            Self::Version2 { mut stream, asked } => {
+            Self::Version2 { mut stream, extent } => {
                 let status = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
                 let mut response = http::Response::new(());
                 *response.status_mut() = status;
                 *response.headers_mut() = version2::header_map(&reply.fields)?;
-                let ended = asked == Asked::Head;
+                let ended = extent == Extent::HeadOnly;
                 let mut body = stream.send_response(response, ended).map_err(version2::broken)?;
                 if !ended {
                     body.send_data(reply.body.into(), true).map_err(version2::broken)?;

@@ -21,12 +21,12 @@ const FIRST_OCTET: Duration = Duration::from_secs(120);
 /// Serves the explicit proxy until its listener fails.
 pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = door.accept().await?;
+        let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);
             let _ = serve_requests(gate, Via::Proxy, AgentStream::Tcp(stream), BytesMut::new()).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -34,12 +34,12 @@ pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> 
 /// Serves the gateway until its listener fails.
 pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = door.accept().await?;
+        let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);
             let _ = serve_requests(gate, Via::Gateway, AgentStream::Tcp(stream), BytesMut::new()).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -47,7 +47,7 @@ pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Door) -> io::Result<()> 
 /// Serves the gateway on a Unix socket: the same paths, and the JSON form of S2 for those who begin with a brace.
 pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
     loop {
-        let (stream, place) = crate::serve::accept_unix(&listener).await?;
+        let (stream, permit) = crate::serve::accept_unix(&listener).await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let mut agent = Buffered::new(stream);
@@ -60,7 +60,7 @@ pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener)
                 }
                 _ => Ok(()),
             };
-            drop(place);
+            drop(permit);
         });
     }
 }

@@ -23,7 +23,7 @@ use super::stream::AgentReader;
 use super::upgrade;
 use super::upstream::{self, Coming, Kept, Sent};
 use super::version2;
-use crate::credentials::Held;
+use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, inject_again, tells_who_asks};
@@ -161,7 +161,7 @@ enum Relayed<'a> {
         status: u16,
     },
     /// The upstream refused the credential, nothing has been answered yet, and there is this one.
-    Refused(Box<(Answer<'a>, Exchange<Ready>, Rc<Held>)>),
+    Refused(Box<(Answer<'a>, Exchange<Ready>, Rc<FetchedCredential>)>),
     /// The upstream gave the request back unread, and nothing has been answered yet.
     Unread(Box<(Answer<'a>, Exchange<Ready>)>),
 }

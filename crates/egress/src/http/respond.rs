@@ -22,7 +22,7 @@ use super::response::ResponseBody;
 use super::stream::AgentWriter;
 use super::unpack::is_packed;
 use super::upstream::{self, Arrived, Coming};
-use crate::credentials::Held;
+use crate::credentials::FetchedCredential;
 use crate::gate::Gate;
 use crate::llm::{Account, Ledger};
 use crate::upstream::UpstreamReader;
@@ -42,7 +42,7 @@ pub(super) struct Handling<'a> {
     /// The request's body, as far as it can be sent again.
     pub(super) again: &'a Again,
     /// The credential that a 401 refuses, where another may be tried.
-    pub(super) refresh: Option<(&'a Gate, &'a Held)>,
+    pub(super) refresh: Option<(&'a Gate, &'a FetchedCredential)>,
     /// How much of the body is given back.
     pub(super) most: Option<usize>,
     /// When it must have begun, and be whole if it is gathered.
@@ -64,7 +64,7 @@ pub(super) enum Responded<'a> {
         note: Option<String>,
     },
     /// The upstream refused the credential, and there is this one by now.
-    Refused(Answer<'a>, Rc<Held>),
+    Refused(Answer<'a>, Rc<FetchedCredential>),
     /// Nothing has been answered yet, and nothing of the upstream's will be.
     Failed(Answer<'a>, Failure),
 }

@@ -9,7 +9,7 @@ use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::answer::{self, Answer};
+use super::answer::{Answer, Extent};
 use super::chunk::{ChunkScanner, From};
 use super::handle::{handle, refuse_other_host};
 use super::head::{BodyLength, Buffered, RequestHead, has_broken_line, parse_request_head};
@@ -73,8 +73,8 @@ pub(crate) async fn serve_requests(
         }
         let framing = Framing::of(head.body, From::Agent);
         let RequestHead { version, keep_alive, body: head_body, .. } = head;
-        let asked = answer::Asked::by(&head.method);
-        let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, asked };
+        let extent = Extent::asked_by(&head.method);
+        let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, extent };
         let body = Incoming::Version1 { reader: &mut agent, framing };
         // With room of its own: a connection that waits for its next request keeps none for it.
         match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {

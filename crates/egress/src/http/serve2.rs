@@ -9,7 +9,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use policy::{Denial, Guard, Method};
 
-use super::answer::{self, Answer};
+use super::answer::{Answer, Extent};
 use super::fields::Fields;
 use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
@@ -63,8 +63,8 @@ async fn serve_stream(
     respond: SendResponse<Bytes>,
 ) -> io::Result<()> {
     let (parts, body) = request.into_parts();
-    let asked = if parts.method == http::Method::HEAD { answer::Asked::Head } else { answer::Asked::Whole };
-    let answer = Answer::Version2 { stream: respond, asked };
+    let extent = if parts.method == http::Method::HEAD { Extent::HeadOnly } else { Extent::Whole };
+    let answer = Answer::Version2 { stream: respond, extent };
     let head = match head_of(&parts, body.is_end_stream()) {
         Ok(head) => head,
         Err(why) => {

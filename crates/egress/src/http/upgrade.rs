@@ -95,10 +95,10 @@ pub(super) async fn websocket(
         );
         return answer.reply(reply, After::Close).await;
     }
-    let Answer::Version1 { writer: to_agent, version, keep_alive, asked } = answer else {
+    let Answer::Version1 { writer: to_agent, version, keep_alive, extent } = answer else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    Answer::Version1 { writer: &mut *to_agent, version, keep_alive, asked }.switch(&head).await?;
+    Answer::Version1 { writer: &mut *to_agent, version, keep_alive, extent }.switch(&head).await?;
     let flow = Flow::of(exchange.record(), 0);
     let needles = gate.credentials().needles();
     // One is agreed on only where no credential was put in; what it packs is not searched, as with any answer there.

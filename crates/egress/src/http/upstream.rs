@@ -312,7 +312,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::http::answer::{self, Answer};
+    use crate::http::answer::{Answer, Extent};
     use crate::http::head::Version;
     use crate::http::stream::AgentStream;
 
@@ -342,7 +342,7 @@ mod tests {
                 writer: &mut writer,
                 version: Version::Http11,
                 keep_alive: true,
-                asked: answer::Asked::Whole,
+                extent: Extent::Whole,
             };
             let arrived = Coming::Version2(response).answer("GET", Early::of(&mut answer, None)).await;
             let status = arrived.map(|arrived| arrived.head.status);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use policy::{Method, Scheme, Target};
 
-use crate::credentials::Held;
+use crate::credentials::FetchedCredential;
 use crate::http::Fields;
 use crate::llm::Admitted;
 
@@ -43,7 +43,7 @@ pub(crate) struct Draft {
 
 /// What has been put into a request.
 pub(crate) struct Injected {
-    pub(crate) held: Rc<Held>,
+    pub(crate) held: Rc<FetchedCredential>,
     pub(crate) draft: Draft,
     /// Its place in the run's account, where it asks a model for something.
     pub(crate) admitted: Option<Admitted>,

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use policy::{Denial, Guard, Method, Placeholders, Provider, Target};
 
-use crate::credentials::Held;
+use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::Fields;
@@ -59,7 +59,7 @@ pub(crate) fn judge_line(
 /// Makes a request anew with another credential of its provider's.
 pub(crate) fn inject_again(
     exchange: &mut Exchange<Ready>,
-    new: Rc<Held>,
+    new: Rc<FetchedCredential>,
     target: &Target,
 ) -> Option<Sending> {
     let provider = exchange.grant().provider()?.clone();
@@ -150,7 +150,7 @@ fn put(
     sending: &mut Sending,
     provider: &Provider,
     target: &Target,
-    held: &Held,
+    held: &FetchedCredential,
     redeemable: Redeemable,
 ) -> Result<(), Denial> {
     let authenticates = match redeemable {

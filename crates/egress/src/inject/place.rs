@@ -5,7 +5,7 @@ use data_encoding::BASE64;
 use policy::{Denial, Guard, Place};
 
 use super::draft::Sending;
-use crate::credentials::{Held, unfit};
+use crate::credentials::{FetchedCredential, unfit};
 
 /// Replaces placeholders by the credential's value, encoded for where it stands.
 pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
@@ -84,7 +84,12 @@ fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
 }
 
 /// Puts a rendered template where a provider wants it.
-pub(super) fn place(sending: &mut Sending, place: &Place, template: &str, held: &Held) -> Result<(), Denial> {
+pub(super) fn place(
+    sending: &mut Sending,
+    place: &Place,
+    template: &str,
+    held: &FetchedCredential,
+) -> Result<(), Denial> {
     let render = |position| held.render(template, position);
     match place {
         Place::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),

@@ -41,11 +41,11 @@ pub(crate) async fn serve_inbound(
 ) -> io::Result<()> {
     let port = Rc::new(Port { inbound, way, refused: Cell::new(0) });
     loop {
-        let (stream, place) = door.accept().await?;
+        let (stream, permit) = door.accept().await?;
         let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
         tokio::task::spawn_local(async move {
             let _ = port.serve(&gate, stream).await;
-            drop(place);
+            drop(permit);
         });
     }
 }

@@ -66,14 +66,14 @@ async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: Owned
 /// Takes connections to one port until its listener fails.
 async fn take(door: Door, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
     loop {
-        let (mut outside, place) = door.accept().await?;
+        let (mut outside, permit) = door.accept().await?;
         let sidecar = Rc::clone(&sidecar);
         tokio::task::spawn_local(async move {
             if sidecar.take(&mut outside, port).await.is_err() {
                 // What is refused there is refused here.
                 let _ = outside.set_zero_linger();
             }
-            drop((outside, place));
+            drop((outside, permit));
         });
     }
 }

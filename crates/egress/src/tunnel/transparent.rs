@@ -26,11 +26,11 @@ const FORWARD_PORT: u16 = 8081;
 /// Serves redirected connections until the listener fails.
 pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Door) -> io::Result<()> {
     loop {
-        let (stream, place) = door.accept().await?;
+        let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = serve_one(gate, stream).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
