@@ -7,6 +7,7 @@ use egress::Summary;
 use policy::{Backend, ByteSize, RunId, RunSpec, Span};
 use sandbox::{Born, Caller, Ended, Plan, Taken, UndoLog};
 
+use crate::ending::{Ending, Shortage};
 use crate::error::Error;
 use crate::live::{Alive, are_dead, reap_dead};
 use crate::missing::Looked;
@@ -15,11 +16,9 @@ use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
 use crate::report::{End, Finished, Lived, Report};
 use crate::state::StateDirectory;
 
-/// Exit codes beside the command's own. DESIGN §4
-const TIMED_OUT: i32 = 124;
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
+/// errno(3)
 const ENOENT: i32 = 2;
+/// signal(7)
 const SIGKILL: i32 = 9;
 
 /// The record, the undo log and the mark of life of one run.
@@ -151,15 +150,14 @@ impl Book {
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<Finished, Error> {
         self.record.ended = Some(now());
-        let outcome = match &lived {
-            Ok(lived) => {
-                let command = self.record.command.first().map_or("", String::as_str);
-                Some(outcome(lived, command, &self.looked, &self.bounds))
-            }
-            Err(_) => None,
-        };
-        self.record.state = if outcome.is_some() { RunState::Ended } else { RunState::Failed };
-        self.record.outcome.clone_from(&outcome);
+        let came_to = lived.as_ref().ok().map(|lived| {
+            let command = self.record.command.first().map_or("", String::as_str);
+            let ending = ending(lived, command, &self.looked, &self.bounds);
+            let outcome = outcome(lived, &ending);
+            (ending, outcome)
+        });
+        self.record.state = if came_to.is_some() { RunState::Ended } else { RunState::Failed };
+        self.record.outcome = came_to.as_ref().map(|(_, outcome)| outcome.clone());
         self.record.failure = lived.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
         let lived = lived.map(|mut lived| {
@@ -201,93 +199,37 @@ impl Book {
         }
         lived?;
         written?;
-        let outcome = outcome.ok_or(Error::SidecarLost)?;
-        Ok(Finished { run: self.run, outcome })
+        let (ending, outcome) = came_to.ok_or(Error::SidecarLost)?;
+        Ok(Finished { run: self.run, ending, outcome })
     }
 }
 
-fn outcome(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> Outcome {
-    let summary = lived.summary.clone().unwrap_or_default();
+fn ending(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> Ending {
     let usage = lived.usage.unwrap_or_default();
-    let (exit_code, text) = match lived.end {
+    let Bounds { memory: limit, timeout } = *bounds;
+    match lived.end {
         End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
-            (128 + SIGKILL, format!("killed: out of memory ({})", used(usage.memory_peak, bounds.memory)))
+            Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
         }
-        End::Ended(Ended::Code(code)) if usage.out_of_memory > 0 => {
-            let (count, limit) = (usage.out_of_memory, bounds.memory);
-            (code, format!("exited {code}; {count} of its processes ran out of memory (limit {limit})"))
+        End::Ended(Ended::Code(code)) => {
+            let shortage = if usage.out_of_memory > 0 {
+                Some(Shortage::Memory { killed: usage.out_of_memory, limit })
+            } else {
+                (usage.pids_refused > 0).then_some(Shortage::Processes { refused: usage.pids_refused })
+            };
+            Ending::Exited { code, shortage }
         }
-        End::Ended(Ended::Code(code)) if usage.pids_refused > 0 => {
-            let times =
-                if usage.pids_refused == 1 { "once".into() } else { format!("{} times", usage.pids_refused) };
-            (code, format!("exited {code}; it reached its limit of processes {times}"))
-        }
-        End::Ended(Ended::Code(code)) => (code, format!("exited {code}")),
-        End::Ended(Ended::Signal(signal)) => (128 + signal, format!("ended by signal {}", named(signal))),
-        End::TimedOut => (
-            TIMED_OUT,
-            format!("timed out after {}; --timeout, or `timeout` in the policy, sets it", bounds.timeout),
-        ),
-        End::Killed(signal) => (128 + signal, format!("killed after signal {}", named(signal))),
-        End::NotExecuted(ENOENT) => {
-            let hint = looked.hint(command).map(|hint| format!("; {hint}")).unwrap_or_default();
-            (NOT_FOUND, format!("`{}` was not found in the sandbox{hint}", command.escape_debug()))
-        }
-        End::NotExecuted(errno) => {
-            let why = std::io::Error::from_raw_os_error(errno);
-            (NOT_EXECUTABLE, format!("`{}` cannot be executed: {why}", command.escape_debug()))
-        }
-    };
-    let Summary { allowed, denied, failed, models } = summary;
-    Outcome { exit_code, summary: text, memory_peak: usage.memory_peak, allowed, denied, failed, models }
-}
-
-/// How much memory was used of what there was. What a control group tells may be a little over its limit.
-fn used(peak: Option<u64>, limit: ByteSize) -> String {
-    match peak {
-        Some(peak) => format!("it used {} of {limit}", ByteSize::from_bytes(peak)),
-        None => format!("limit {limit}"),
+        End::Ended(Ended::Signal(signal)) => Ending::Signalled(signal),
+        End::TimedOut => Ending::TimedOut(timeout),
+        End::Killed(signal) => Ending::Killed(signal),
+        End::NotExecuted(ENOENT) => Ending::NotFound { command: command.into(), hint: looked.hint(command) },
+        End::NotExecuted(errno) => Ending::NotExecutable { command: command.into(), errno },
     }
 }
 
-/// A signal's number, with its name where it is one that people send. signal(7)
-fn named(signal: i32) -> String {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return signal.to_string(),
-    };
-    format!("{signal} ({name})")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_is_named_beside_what_was_used_of_it() {
-        let limit = ByteSize::from_mib(64);
-        assert_eq!(used(Some(64 << 20), limit), "it used 64MiB of 64MiB");
-        assert_eq!(used(None, limit), "limit 64MiB");
-    }
-
-    #[test]
-    fn a_signal_has_its_name() {
-        assert_eq!([15, 9, 40].map(named), ["15 (SIGTERM)", "9 (SIGKILL)", "40"]);
-    }
+fn outcome(lived: &Lived, ending: &Ending) -> Outcome {
+    let Summary { allowed, denied, failed, models } = lived.summary.clone().unwrap_or_default();
+    let memory_peak = lived.usage.unwrap_or_default().memory_peak;
+    let (exit_code, summary) = (ending.exit_code(), ending.to_string());
+    Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }
 }

@@ -13,6 +13,7 @@ mod builtin;
 mod changes;
 mod companion;
 mod doctor;
+mod ending;
 mod engine;
 mod error;
 mod expose;
@@ -56,6 +57,7 @@ pub use changes::{
 };
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;
+pub use ending::{Ending, Shortage};
 pub use engine::live_engine_sidecar;
 pub use error::Error;
 pub use images::{Images, PullAsked, look_after_images};

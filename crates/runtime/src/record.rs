@@ -29,12 +29,12 @@ pub enum RunState {
     Lost,
 }
 
-/// How a run ended.
+/// How a run ended, as it is on record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The exit code of `lockgate run`.
     pub exit_code: i32,
-    /// In words: `exited 0`, `timed out after 30m`, `killed: memory limit 64MiB`.
+    /// The words of an [`Ending`](crate::Ending), for people alone.
     pub summary: String,
     /// The most memory it used, in octets.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@ use egress::{Notice, Summary};
 use policy::RunId;
 use sandbox::{Ended, Started};
 
+use crate::ending::Ending;
 use crate::record::Outcome;
 
 /// What is told while a run goes on.
@@ -22,7 +23,9 @@ pub enum Report<'a> {
 pub struct Finished {
     /// Its identifier.
     pub run: RunId,
-    /// What became of it.
+    /// How its command ended.
+    pub ending: Ending,
+    /// What became of it, as it is on record.
     pub outcome: Outcome,
 }
 

@@ -1,7 +1,7 @@
 //! `lockgate run`: one command in a sandbox.
 
 use policy::{TerminalConfig, shell_word};
-use runtime::{Finished, Report, RunRequest, Settings, StateDirectory};
+use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
 use super::json_file::JsonFile;
@@ -12,8 +12,9 @@ use crate::output;
 
 /// How many denials are told as they happen.
 const TOLD: usize = 20;
-/// The summary of a command whose reader closed the pipe early, as `head` does. A shell does not report this end, so neither do we.
-const UNREAD: &str = "ended by signal 13 (SIGPIPE)";
+/// Ends a command whose reader closed the pipe early, as `head` does, signal(7). A shell does not report this end, so
+/// neither do we.
+const SIGPIPE: i32 = 13;
 /// How many denied targets are named again at the end.
 const SUMMED_UP: usize = 3;
 
@@ -95,10 +96,14 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
 
+/// Whether an ending is worth a line: no shell speaks of a command that exited by itself, or whose output was not read to its end.
+fn says_more_than_its_code(ending: &Ending) -> bool {
+    !matches!(ending, Ending::Exited { shortage: None, .. } | Ending::Signalled(SIGPIPE))
+}
+
 fn sum_up(finished: &Finished, denied: &[String]) {
     let outcome = &finished.outcome;
-    let is_plain = outcome.summary.starts_with("exited") || outcome.summary == UNREAD;
-    if outcome.exit_code != 0 && !is_plain || outcome.summary.contains(';') {
+    if says_more_than_its_code(&finished.ending) {
         output::tell(&outcome.summary);
     }
     if let Some(models) = &outcome.models {
@@ -137,4 +142,27 @@ fn outcome(finished: &Finished) -> Result<serde_json::Value, anyhow::Error> {
     let mut value = serde_json::to_value(&finished.outcome)?;
     value["run"] = finished.run.as_str().into();
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::Shortage;
+
+    use super::*;
+
+    #[test]
+    fn what_the_exit_code_says_alone_is_not_said_again() {
+        for code in [0, 1, 141] {
+            assert!(!says_more_than_its_code(&Ending::Exited { code, shortage: None }), "{code}");
+        }
+        assert!(!says_more_than_its_code(&Ending::Signalled(13)));
+        let more = [
+            // It is told even of a command that did what it was for.
+            Ending::Exited { code: 0, shortage: Some(Shortage::Processes { refused: 1 }) },
+            Ending::Signalled(11),
+            Ending::Killed(13),
+            Ending::NotFound { command: "exited".into(), hint: None },
+        ];
+        assert!(more.iter().all(says_more_than_its_code), "{more:?}");
+    }
 }

@@ -1,0 +1,213 @@
+//! How a command ended: each way by its kind, for whoever decides by it, and in words for whoever reads them.
+//!
+//! The exit code and the words follow from the kind. Nothing reads the words again to find the kind.
+
+use std::fmt;
+
+use policy::{ByteSize, Span};
+
+/// Exit codes beside the command's own. DESIGN §4
+const TIMED_OUT: i32 = 124;
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+/// What a shell adds to the number of the signal that ended a command.
+const OF_A_SIGNAL: i32 = 128;
+/// signal(7)
+const SIGKILL: i32 = 9;
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended by itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+        /// What it did not have enough of meanwhile, if anything.
+        shortage: Option<Shortage>,
+    },
+    /// A signal ended it, by its number.
+    Signalled(i32),
+    /// The kernel killed it, for it used more memory than it may.
+    OutOfMemory {
+        /// The most it used, in so far as that is known.
+        peak: Option<ByteSize>,
+        /// What it may use.
+        limit: ByteSize,
+    },
+    /// It took longer than it may, which is so long.
+    TimedOut(Span),
+    /// It was asked to end by this signal, did not, and was killed.
+    Killed(i32),
+    /// There is no such command in the sandbox.
+    NotFound {
+        /// Its name.
+        command: String,
+        /// What there is to say beside that, if anything.
+        hint: Option<String>,
+    },
+    /// The kernel does not execute it.
+    NotExecutable {
+        /// Its name.
+        command: String,
+        /// The kernel's answer, errno(3).
+        errno: i32,
+    },
+}
+
+/// What a command that ended by itself did not have enough of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Memory: the kernel killed processes of it.
+    Memory {
+        /// How many.
+        killed: u64,
+        /// What all of them together may use.
+        limit: ByteSize,
+    },
+    /// Processes: the kernel refused to make more.
+    Processes {
+        /// How many times.
+        refused: u64,
+    },
+}
+
+impl Ending {
+    /// The exit code of `lockgate run`.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match *self {
+            Self::Exited { code, .. } => code,
+            Self::Signalled(signal) | Self::Killed(signal) => OF_A_SIGNAL + signal,
+            Self::OutOfMemory { .. } => OF_A_SIGNAL + SIGKILL,
+            Self::TimedOut(_) => TIMED_OUT,
+            Self::NotFound { .. } => NOT_FOUND,
+            Self::NotExecutable { .. } => NOT_EXECUTABLE,
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { code, shortage: None } => write!(f, "exited {code}"),
+            Self::Exited { code, shortage: Some(shortage) } => write!(f, "exited {code}; {shortage}"),
+            Self::Signalled(signal) => write!(f, "ended by signal {}", named(*signal)),
+            // What a control group tells may be a little over its limit.
+            Self::OutOfMemory { peak: Some(peak), limit } => {
+                write!(f, "killed: out of memory (it used {peak} of {limit})")
+            }
+            Self::OutOfMemory { peak: None, limit } => write!(f, "killed: out of memory (limit {limit})"),
+            Self::TimedOut(timeout) => {
+                write!(f, "timed out after {timeout}; --timeout, or `timeout` in the policy, sets it")
+            }
+            Self::Killed(signal) => write!(f, "killed after signal {}", named(*signal)),
+            Self::NotFound { command, hint } => {
+                write!(f, "`{}` was not found in the sandbox", command.escape_debug())?;
+                hint.iter().try_for_each(|hint| write!(f, "; {hint}"))
+            }
+            Self::NotExecutable { command, errno } => {
+                let why = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "`{}` cannot be executed: {why}", command.escape_debug())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { killed, limit } => {
+                write!(f, "{killed} of its processes ran out of memory (limit {limit})")
+            }
+            Self::Processes { refused: 1 } => f.write_str("it reached its limit of processes once"),
+            Self::Processes { refused } => write!(f, "it reached its limit of processes {refused} times"),
+        }
+    }
+}
+
+/// A signal's number, with its name where it is one that people send. signal(7)
+fn named(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return signal.to_string(),
+    };
+    format!("{signal} ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ending_has_its_words_and_its_exit_code() {
+        let limit = ByteSize::from_mib(64);
+        let exited = |code, shortage| Ending::Exited { code, shortage };
+        let command = || "a\nb".to_owned();
+        let rows = [
+            (exited(0, None), 0, "exited 0"),
+            (
+                exited(3, Some(Shortage::Memory { killed: 2, limit })),
+                3,
+                "exited 3; 2 of its processes ran out of memory (limit 64MiB)",
+            ),
+            (
+                exited(1, Some(Shortage::Processes { refused: 1 })),
+                1,
+                "exited 1; it reached its limit of processes once",
+            ),
+            (
+                exited(0, Some(Shortage::Processes { refused: 4 })),
+                0,
+                "exited 0; it reached its limit of processes 4 times",
+            ),
+            (Ending::Signalled(13), 141, "ended by signal 13 (SIGPIPE)"),
+            (Ending::Signalled(40), 168, "ended by signal 40"),
+            (
+                Ending::OutOfMemory { peak: Some(limit), limit },
+                137,
+                "killed: out of memory (it used 64MiB of 64MiB)",
+            ),
+            (Ending::OutOfMemory { peak: None, limit }, 137, "killed: out of memory (limit 64MiB)"),
+            (
+                Ending::TimedOut(Span::from_secs(1800)),
+                124,
+                "timed out after 30m; --timeout, or `timeout` in the policy, sets it",
+            ),
+            (Ending::Killed(15), 143, "killed after signal 15 (SIGTERM)"),
+            (
+                Ending::NotFound { command: command(), hint: None },
+                127,
+                "`a\\nb` was not found in the sandbox",
+            ),
+            (
+                Ending::NotFound { command: command(), hint: Some("here it is".into()) },
+                127,
+                "`a\\nb` was not found in the sandbox; here it is",
+            ),
+            (
+                Ending::NotExecutable { command: command(), errno: 13 },
+                126,
+                "`a\\nb` cannot be executed: Permission denied (os error 13)",
+            ),
+        ];
+        for (ending, exit_code, words) in rows {
+            assert_eq!((ending.exit_code(), ending.to_string().as_str()), (exit_code, words));
+        }
+    }
+}
