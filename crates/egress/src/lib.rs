@@ -36,8 +36,8 @@ mod upstream;
 mod wallet;
 
 pub use audit::{
-    CompanionChain, Digest, Entry, SigningKey, VerifyError, VerifyReport, digest, first_hash,
-    named_companions, verify,
+    CompanionChain, Digest, Entry, EntryPlane, GateAction, Outcome, SigningKey, VerifyError, VerifyReport,
+    Word, digest, first_hash, named_companions, verify,
 };
 pub use check::{Verdict, check};
 pub use dns::NameRange;

@@ -21,6 +21,9 @@ pub enum Plane {
 }
 
 impl Plane {
+    /// Every one of them.
+    pub const ALL: [Self; 5] = [Self::Forward, Self::Transparent, Self::Gateway, Self::Dns, Self::Inbound];
+
     /// The name in records.
     #[must_use]
     pub fn as_str(self) -> &'static str {

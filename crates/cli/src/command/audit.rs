@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::{Entry, VerifyError};
+use egress::{Entry, GateAction, Outcome, VerifyError, Word};
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
@@ -97,38 +97,41 @@ fn show_line(line: &str) -> Result<(), anyhow::Error> {
     let Ok(entry) = serde_json::from_str::<Entry>(line) else {
         return Ok(output::data("(a record that is damaged: lockgate audit verify)")?);
     };
-    if entry.plane == "gate" {
-        if let Entry { ts, action, target, provider: Some(provider), .. } = &entry
-            && action == "expose"
-        {
-            let [name, provider] = [target, provider].map(|text| output::plain(text));
-            output::data(&format!(
-                "{ts}  exposed {name}  the command holds the credential of {provider} itself"
-            ))?;
-            return Ok(());
-        }
-        let Entry { ts, target, image: Some(image), chain: Some(chain), .. } = &entry else { return Ok(()) };
-        let [name, image, chain] = [target, image, chain].map(|text| output::plain(text));
-        output::data(&format!(
-            "{ts}  companion {name}  of image {image}, its records begin with {chain:.12}"
-        ))?;
-        return Ok(());
+    match told(&entry) {
+        Some(told) => Ok(output::data(&output::plain(&told))?),
+        None => Ok(()),
     }
-    let what = format!("{} {} {}", entry.plane, entry.action, output::plain(&entry.target));
-    let how = match (&*entry.outcome, &entry.guard, entry.status) {
-        ("denied", Some(guard), _) => {
-            format!("denied by {guard}: {}", output::plain(entry.reason.as_deref().unwrap_or("")))
+}
+
+/// A record in words; nothing of one that is only for the chain.
+fn told(entry: &Entry) -> Option<String> {
+    let Entry { ts, plane, action, target, sent, received, .. } = entry;
+    if !entry.is_request() {
+        return match (entry.gate_action()?, &entry.provider, &entry.image, &entry.chain) {
+            (GateAction::Expose, Some(provider), _, _) => {
+                Some(format!("{ts}  exposed {target}  the command holds the credential of {provider} itself"))
+            }
+            (GateAction::Companion, _, Some(image), Some(chain)) => Some(format!(
+                "{ts}  companion {target}  of image {image}, its records begin with {chain:.12}"
+            )),
+            _ => None,
+        };
+    }
+    let how = match (&entry.outcome, &entry.guard, entry.status) {
+        (Word::Known(Outcome::Denied), guard, _) => {
+            let guard = guard.as_ref().map(|guard| format!(" by {guard}")).unwrap_or_default();
+            format!("denied{guard}: {}", entry.reason.as_deref().unwrap_or(""))
         }
-        ("failed", _, _) => {
-            format!("failed: {}", output::plain(entry.reason.as_deref().unwrap_or("it came to nothing")))
+        (Word::Known(Outcome::Failed), _, _) => {
+            format!("failed: {}", entry.reason.as_deref().unwrap_or("it came to nothing"))
         }
-        (_, _, Some(status)) => {
-            format!("{status}, {} octets in {:.1} ms", entry.received, entry.us as f64 / 1000.0)
+        (Word::Known(Outcome::Allowed), _, Some(status)) => {
+            format!("{status}, {received} octets in {:.1} ms", entry.us as f64 / 1000.0)
         }
-        _ => format!("allowed, {} octets out, {} in", entry.sent, entry.received),
+        (Word::Known(Outcome::Allowed), _, None) => format!("allowed, {sent} octets out, {received} in"),
+        (Word::Other(outcome), _, _) => outcome.clone(),
     };
-    output::data(&format!("{}  {what}  {how}", entry.ts))?;
-    Ok(())
+    Some(format!("{ts}  {plane} {action} {target}  {how}"))
 }
 
 /// Until the run has ended. One that was killed wrote no last record.
@@ -159,7 +162,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
             Form::Text => show_line(&line)?,
         }
         let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
-        if entry.plane == "gate" && entry.action == "close" {
+        if entry.closes() {
             return Ok(0);
         }
     }
@@ -349,6 +352,50 @@ mod tests {
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
         assert_eq!(never_asked(&state, &run), None);
+    }
+
+    #[test]
+    fn a_record_is_told_by_what_came_of_it() {
+        let told = |fields: serde_json::Value| {
+            let mut record = serde_json::json!({
+                "seq": 0, "ts": "T", "run": RUN, "plane": "forward", "action": "GET", "target": "http://x/",
+                "outcome": "allowed", "sent": 1, "received": 2, "us": 1500, "prev": "0",
+            });
+            record.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            told(&serde_json::from_value(record).unwrap()).unwrap_or_default()
+        };
+        let rows = [
+            (serde_json::json!({}), "T  forward GET http://x/  allowed, 1 octets out, 2 in"),
+            (serde_json::json!({"status": 200}), "T  forward GET http://x/  200, 2 octets in 1.5 ms"),
+            (
+                serde_json::json!({"outcome": "failed", "status": 200}),
+                "T  forward GET http://x/  failed: it came to nothing",
+            ),
+            (
+                serde_json::json!({"outcome": "denied", "guard": "policy", "reason": "why", "status": 403}),
+                "T  forward GET http://x/  denied by policy: why",
+            ),
+            // Not as if it had been allowed.
+            (
+                serde_json::json!({"outcome": "postponed", "status": 200}),
+                "T  forward GET http://x/  postponed",
+            ),
+            (serde_json::json!({"plane": "pigeon"}), "T  pigeon GET http://x/  allowed, 1 octets out, 2 in"),
+            (serde_json::json!({"plane": "gate", "action": "open"}), ""),
+            (
+                serde_json::json!({"plane": "gate", "action": "expose", "target": "KEY", "provider": "openai"}),
+                "T  exposed KEY  the command holds the credential of openai itself",
+            ),
+            (
+                serde_json::json!({
+                    "plane": "gate", "action": "companion", "target": "db", "image": "sha256:1", "chain": "0123456789abcdef",
+                }),
+                "T  companion db  of image sha256:1, its records begin with 0123456789ab",
+            ),
+        ];
+        for (fields, line) in rows {
+            assert_eq!(told(fields), line);
+        }
     }
 
     #[test]

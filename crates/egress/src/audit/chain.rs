@@ -9,18 +9,17 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use policy::{Provider, RunId};
+use policy::{Plane, Provider, RunId};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
-use super::companion::{CompanionChain, NAMES};
-use super::entry::{Digest, Entry, GATE, digest};
+use super::companion::CompanionChain;
+use super::draft::{Draft, Line};
+use super::entry::{Digest, digest};
 use super::key::SigningKey;
 use super::sheet::Sheet;
+use super::word::{GateAction, Outcome};
 use crate::notice::Summary;
-
-/// What the record does that names a variable with a credential in it.
-const EXPOSES: &str = "expose";
 
 /// At most this long, and at most this many records, go by without a signature.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
@@ -60,17 +59,22 @@ impl Audit {
             written: 0,
             broken: None,
         };
-        let open = audit.blank();
-        audit.append(&mut Entry { plane: GATE.into(), action: "open".into(), ..open });
+        let open = audit.of_gate(GateAction::Open, String::new());
+        audit.append(&open);
         match audit.broken.take() {
             Some(error) => Err(error),
             None => Ok(audit),
         }
     }
 
-    /// A record that begins now.
-    pub(crate) fn blank(&mut self) -> Entry {
-        Entry { ts: self.clock.now(), outcome: "allowed".into(), ..Entry::default() }
+    /// The record of an exchange that begins now.
+    pub(crate) fn of_exchange(&mut self, plane: Plane, action: &str, target: String) -> Draft {
+        Draft::of_exchange(self.clock.now(), plane, action, target)
+    }
+
+    /// A record of the run itself, as of now.
+    fn of_gate(&mut self, action: GateAction, target: String) -> Draft {
+        Draft::of_gate(self.clock.now(), action, target)
     }
 
     /// Has whoever is notified write what is added.
@@ -100,30 +104,25 @@ impl Audit {
     }
 
     /// Adds a record to the chain.
-    pub(crate) fn append(&mut self, entry: &mut Entry) {
-        if entry.plane != GATE {
-            match &*entry.outcome {
-                "allowed" => self.summary.allowed += 1,
-                "denied" => self.summary.denied += 1,
-                _ => self.summary.failed += 1,
+    pub(crate) fn append(&mut self, draft: &Draft) {
+        if draft.is_request() {
+            match draft.outcome {
+                Outcome::Allowed => self.summary.allowed += 1,
+                Outcome::Denied => self.summary.denied += 1,
+                Outcome::Failed => self.summary.failed += 1,
             }
         }
-        entry.seq = self.next;
-        if self.written > MOST_WRITTEN && entry.plane != GATE {
+        if self.written > MOST_WRITTEN && draft.is_request() {
             return; // nothing is allowed any more, see `is_broken`
         }
         let Some((sheet, key)) = &mut self.sink else {
             self.next += 1;
             return;
         };
-        entry.run = std::mem::take(&mut self.run);
-        entry.prev = std::mem::take(&mut self.prev);
         let lines = sheet.lines();
         let start = lines.len();
-        let made = serde_json::to_writer(&mut *lines, entry);
-        self.run = std::mem::take(&mut entry.run);
-        self.prev = std::mem::take(&mut entry.prev);
-        if let Err(error) = made {
+        let line = Line::of(draft, self.next, &self.run, &self.prev);
+        if let Err(error) = serde_json::to_writer(&mut *lines, &line) {
             lines.truncate(start);
             self.broken.get_or_insert(error.into());
             return;
@@ -143,7 +142,7 @@ impl Audit {
         self.written += (lines.len() - start) as u64;
         self.next += 1;
         self.prev = hash;
-        let waits = entry.plane != GATE && entry.outcome != "denied";
+        let waits = draft.is_request() && draft.outcome != Outcome::Denied;
         if let Err(error) = if waits { sheet.add() } else { sheet.write() } {
             self.broken.get_or_insert(error);
         }
@@ -152,27 +151,23 @@ impl Audit {
     /// Names a companion of the run, and where its own chain begins.
     pub(crate) fn name_companion(&mut self, companion: &CompanionChain) {
         let CompanionChain { name, image, first } = companion.clone();
-        let (image, chain) = (Some(image), Some(first));
-        let (plane, action) = (GATE.into(), NAMES.into());
-        let named = self.blank();
-        self.append(&mut Entry { plane, action, target: name, image, chain, ..named });
+        let named = self.of_gate(GateAction::Companion, name);
+        self.append(&Draft { image: Some(image), chain: Some(first), ..named });
     }
 
     /// Names the variables in which the command holds a provider's credential itself.
     pub(crate) fn name_exposed(&mut self, provider: &Provider) {
         for name in provider.exposed() {
-            let (plane, action) = (GATE.into(), EXPOSES.into());
-            let named = self.blank();
-            let of = Some(provider.id().to_string());
-            self.append(&mut Entry { plane, action, target: name.clone(), provider: of, ..named });
+            let named = self.of_gate(GateAction::Expose, name.clone());
+            self.append(&Draft { provider: Some(provider.id().to_string()), ..named });
         }
     }
 
     /// Ends the chain with a signed record.
     pub(crate) fn close(&mut self) {
         self.unsigned = SIGN_EVERY_RECORDS;
-        let close = self.blank();
-        self.append(&mut Entry { plane: GATE.into(), action: "close".into(), ..close });
+        let close = self.of_gate(GateAction::Close, String::new());
+        self.append(&close);
     }
 }
 
@@ -214,20 +209,20 @@ mod tests {
         let (mut file, audit) = audit();
         let added = async {
             tokio::task::yield_now().await; // the writer is there
-            let entry = |outcome: &'static str| Entry {
-                outcome: outcome.into(),
-                plane: "forward".into(),
-                ..Entry::default()
+            let append = |outcome| {
+                let mut audit = audit.borrow_mut();
+                let draft = audit.of_exchange(Plane::Forward, "GET", "http://x/".into());
+                audit.append(&Draft { outcome, ..draft });
             };
-            audit.borrow_mut().append(&mut entry("allowed"));
-            audit.borrow_mut().append(&mut entry("failed"));
+            append(Outcome::Allowed);
+            append(Outcome::Failed);
             assert_eq!(lines(&mut file), 1, "only the one that opens the chain");
             tokio::task::yield_now().await;
             assert_eq!(lines(&mut file), 3);
-            audit.borrow_mut().append(&mut entry("allowed"));
-            audit.borrow_mut().append(&mut entry("denied"));
+            append(Outcome::Allowed);
+            append(Outcome::Denied);
             assert_eq!(lines(&mut file), 5);
-            audit.borrow_mut().append(&mut entry("allowed"));
+            append(Outcome::Allowed);
         };
         tokio::select! {
             biased;

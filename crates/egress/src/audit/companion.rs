@@ -5,10 +5,9 @@ use std::io::{self, BufRead, Read};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Digest, Entry, GATE};
+use super::entry::{Digest, Entry};
+use super::word::GateAction;
 
-/// What the record that names a companion does.
-pub(super) const NAMES: &str = "companion";
 /// The longest first record that is looked at.
 const LONGEST: u64 = 64 << 10;
 
@@ -48,9 +47,11 @@ pub fn first_hash(reader: impl Read) -> io::Result<Option<Digest>> {
 pub fn named_companions(reader: impl BufRead) -> io::Result<Vec<CompanionChain>> {
     let mut named = Vec::new();
     for line in reader.lines() {
-        let Entry { plane, action, target, image, chain, .. } = serde_json::from_str(&line?)?;
-        if let (GATE, NAMES, Some(image), Some(first)) = (&*plane, action.as_str(), image, chain) {
-            named.push(CompanionChain { name: target, image, first });
+        let entry: Entry = serde_json::from_str(&line?)?;
+        if entry.gate_action() == Some(GateAction::Companion)
+            && let Entry { target: name, image: Some(image), chain: Some(first), .. } = entry
+        {
+            named.push(CompanionChain { name, image, first });
         }
     }
     Ok(named)
@@ -62,7 +63,7 @@ mod tests {
 
     use super::*;
     use crate::audit::chain::Audit;
-    use crate::audit::{SigningKey, verify};
+    use crate::audit::{Outcome, SigningKey, verify};
 
     #[test]
     fn a_chain_names_companions_by_the_beginnings_of_theirs() {
@@ -73,8 +74,9 @@ mod tests {
         let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
         let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
         audit.name_companion(&db);
-        let blank = audit.blank();
-        audit.append(&mut Entry { action: NAMES.into(), target: "http://x/".into(), ..blank });
+        let mut asked = audit.of_exchange(policy::Plane::Forward, "companion", "http://x/".into());
+        asked.outcome = Outcome::Allowed;
+        audit.append(&asked);
         audit.close();
         let mut text = String::new();
         file.rewind().unwrap();

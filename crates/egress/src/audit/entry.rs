@@ -1,17 +1,14 @@
-//! One record, and the hashes by which records hang together.
+//! One record as it is read again, and the hashes by which records hang together.
 
-use std::borrow::Cow;
+use serde::Deserialize;
 
-use serde::{Deserialize, Serialize};
-
-/// The plane of the records that open and close a chain.
-pub(super) const GATE: &str = "gate";
+use super::word::{EntryPlane, GateAction, Outcome, Vocabulary, Word};
 
 /// A SHA-256 in hexadecimal.
 pub type Digest = String;
 
-/// One record, as it is written.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// One record, as it is read. Another version may have written it: what it has beside this is left alone.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
     /// Its number in the chain, from 0.
     pub seq: u64,
@@ -19,37 +16,37 @@ pub struct Entry {
     pub ts: String,
     /// The run.
     pub run: String,
-    /// The way it came in; `gate` for the records that open and close a chain.
-    pub plane: Cow<'static, str>,
+    /// The way it came in.
+    pub plane: Word<EntryPlane>,
     /// The rule that decided, if one did.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub cap: Option<String>,
-    /// A method, `CONNECT`, `TCP`, `DNS`, `open`, `expose`, `companion` or `close`.
+    /// A method, `CONNECT`, `TCP`, `DNS`, or one of [`GateAction`].
     pub action: String,
     /// What was asked for.
     pub target: String,
-    /// `allowed`, `denied` or `failed`.
-    pub outcome: Cow<'static, str>,
+    /// What came of it.
+    pub outcome: Word<Outcome>,
     /// The guard that refused.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub guard: Option<String>,
     /// Why it was refused, or how it failed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub reason: Option<String>,
     /// Whose credential was put into it, or into the sandbox.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub provider: Option<String>,
     /// The address that was dialled.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub address: Option<String>,
     /// Of a companion that is named: the digest of its image.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub image: Option<String>,
     /// Of a companion that is named: the hash of the first record of its own chain.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub chain: Option<Digest>,
     /// The upstream's HTTP status.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(default)]
     pub status: Option<u16>,
     /// Octets from the agent to the upstream.
     pub sent: u64,
@@ -59,6 +56,26 @@ pub struct Entry {
     pub us: u64,
     /// The hash of the record before; 64 zeros for the first.
     pub prev: Digest,
+}
+
+impl Entry {
+    /// Whether it is of an exchange, and not of the run itself.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.plane != Word::Known(EntryPlane::Gate)
+    }
+
+    /// What it says of the run itself, if that is what it is of, and this version knows it.
+    #[must_use]
+    pub fn gate_action(&self) -> Option<GateAction> {
+        if self.is_request() { None } else { GateAction::of(&self.action) }
+    }
+
+    /// Whether it is the last of its chain.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.gate_action() == Some(GateAction::Close)
+    }
 }
 
 /// SHA-256 in hexadecimal.

@@ -8,11 +8,13 @@
 mod chain;
 mod clock;
 mod companion;
+mod draft;
 mod entry;
 mod key;
 mod record;
 mod sheet;
 mod verify;
+mod word;
 
 pub(crate) use chain::{Audit, write_in_turns};
 pub use companion::{CompanionChain, first_hash, named_companions};
@@ -20,3 +22,4 @@ pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;
 pub(crate) use record::Record;
 pub use verify::{VerifyError, VerifyReport, verify};
+pub use word::{EntryPlane, GateAction, Outcome, Word};

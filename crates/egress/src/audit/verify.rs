@@ -5,6 +5,7 @@ use std::io::BufRead;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
 use super::entry::{Entry, digest};
+use super::word::GateAction;
 
 /// What a chain that holds is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
         if entry.prev != prev || entry.seq != report.records {
             return broken("it does not follow the record before it");
         }
-        let ends = entry.plane == "gate" && (entry.action == "open" || entry.action == "close");
+        let ends = matches!(entry.gate_action(), Some(GateAction::Open | GateAction::Close));
         if sig.is_none() && (ends || line == 1) {
             return broken("it must be signed, as the first and the last record of a chain are");
         }
@@ -95,7 +96,7 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
             }
             None => report.unsigned_tail += 1,
         }
-        report.closed = entry.plane == "gate" && entry.action == "close";
+        report.closed = entry.closes();
         report.records += 1;
         prev = hash.to_owned();
     }
@@ -127,6 +128,7 @@ mod tests {
     use super::*;
     use crate::audit::chain::Audit;
     use crate::audit::key::SigningKey;
+    use crate::audit::word::Word;
     use std::io::{Read, Seek};
 
     fn chain(records: usize) -> (String, String) {
@@ -136,9 +138,9 @@ mod tests {
         let run = "abcdefghjkmn".parse().unwrap();
         let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
         for n in 0..records {
-            let blank = audit.blank();
             let target = format!("http://x/{n}\",\"hash\":\"0");
-            audit.append(&mut Entry { action: "GET".into(), target, ..blank });
+            let asked = audit.of_exchange(policy::Plane::Forward, "GET", target);
+            audit.append(&asked);
         }
         audit.close();
         let mut text = String::new();
@@ -171,6 +173,50 @@ mod tests {
             let found = verify(changed.as_slice(), &key);
             proptest::prop_assert!(found.is_err(), "{:?}", found);
         }
+    }
+
+    /// A chain of these records, in the form of every version so far.
+    fn written(records: &[(&str, &str, &str)]) -> (String, String) {
+        let (key, _) = SigningKey::generate().unwrap();
+        let (mut text, mut prev) = (String::new(), "0".repeat(64));
+        for (seq, (plane, action, outcome)) in records.iter().enumerate() {
+            let body = format!(
+                "{{\"seq\":{seq},\"ts\":\"2026-01-02T03:04:05.000006Z\",\"run\":\"abcdefghjkmn\",\"plane\":\"{plane}\",\
+                 \"action\":\"{action}\",\"target\":\"x\",\"outcome\":\"{outcome}\",\"sent\":0,\"received\":0,\"us\":0,\
+                 \"prev\":\"{prev}\""
+            );
+            prev = digest(format!("{body}}}").as_bytes());
+            let sig = key.sign(prev.as_bytes());
+            text.push_str(&format!("{body},\"hash\":\"{prev}\",\"sig\":\"{sig}\"}}\n"));
+        }
+        (text, key.public())
+    }
+
+    #[test]
+    fn words_that_this_version_does_not_know_are_no_break() {
+        let (text, key) = written(&[
+            ("gate", "open", "allowed"),
+            ("carrier-pigeon", "GET", "allowed"),
+            ("forward", "GET", "postponed"),
+            ("gate", "rename", "allowed"),
+            ("carrier-pigeon", "close", "allowed"), // of an exchange
+            ("gate", "close", "allowed"),
+        ]);
+        let report = verify(text.as_bytes(), &key).unwrap();
+        assert_eq!((report.records, report.closed), (6, true));
+        let read = |line: &str| serde_json::from_str::<Entry>(line).unwrap();
+        let entries: Vec<Entry> = text.lines().map(read).collect();
+        assert_eq!(entries[1].plane, Word::Other("carrier-pigeon".into()));
+        assert_eq!(entries[2].outcome, Word::Other("postponed".into()));
+        assert_eq!(entries[2].plane.to_string(), "forward");
+        let of_requests: Vec<bool> = entries.iter().map(Entry::is_request).collect();
+        assert_eq!(of_requests, [false, true, true, false, true, false]);
+        let closing: Vec<bool> = entries.iter().map(Entry::closes).collect();
+        assert_eq!(closing, [false, false, false, false, false, true]);
+        // Nothing follows the end.
+        let (text, key) =
+            written(&[("gate", "open", "allowed"), ("gate", "close", "allowed"), ("gate", "x", "y")]);
+        assert!(matches!(verify(text.as_bytes(), &key), Err(VerifyError::Broken { line: 3, .. })));
     }
 
     #[test]

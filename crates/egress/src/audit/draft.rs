@@ -1,0 +1,143 @@
+//! A record before it has its place in the chain, and the line it becomes there.
+//!
+//! The octets of a line are what is hashed: the order of the fields here, and which are left out, is the format.
+
+use policy::Plane;
+use serde::Serialize;
+
+use super::entry::Digest;
+use super::word::{EntryPlane, GateAction, Outcome, Vocabulary};
+
+/// What a record says, whatever its place in the chain.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Draft {
+    /// It stands before the run, see [`Line`].
+    #[serde(skip)]
+    pub(super) ts: String,
+    pub(super) plane: EntryPlane,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cap: Option<String>,
+    pub(super) action: String,
+    pub(super) target: String,
+    pub(super) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) guard: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) provider: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chain: Option<Digest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<u16>,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) us: u64,
+}
+
+impl Draft {
+    /// Of an exchange. Until something says otherwise, it was let through and came to nothing.
+    pub(super) fn of_exchange(ts: String, plane: Plane, action: &str, target: String) -> Self {
+        let plane = EntryPlane::Of(plane);
+        Self { action: action.into(), target, outcome: Outcome::Failed, ..Self::blank(ts, plane) }
+    }
+
+    /// Of the run itself.
+    pub(super) fn of_gate(ts: String, action: GateAction, target: String) -> Self {
+        Self { action: action.as_str().into(), target, ..Self::blank(ts, EntryPlane::Gate) }
+    }
+
+    fn blank(ts: String, plane: EntryPlane) -> Self {
+        Self {
+            ts,
+            plane,
+            cap: None,
+            action: String::new(),
+            target: String::new(),
+            outcome: Outcome::Allowed,
+            guard: None,
+            reason: None,
+            provider: None,
+            address: None,
+            image: None,
+            chain: None,
+            status: None,
+            sent: 0,
+            received: 0,
+            us: 0,
+        }
+    }
+
+    /// Whether it is of an exchange.
+    pub(super) fn is_request(&self) -> bool {
+        self.plane != EntryPlane::Gate
+    }
+}
+
+/// The line of a record, without its hash and signature.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    seq: u64,
+    ts: &'a str,
+    run: &'a str,
+    #[serde(flatten)]
+    draft: &'a Draft,
+    prev: &'a str,
+}
+
+impl<'a> Line<'a> {
+    /// The record as number `seq` of a run's chain, after the one with the hash `prev`.
+    pub(super) fn of(draft: &'a Draft, seq: u64, run: &'a str, prev: &'a str) -> Self {
+        Self { seq, ts: &draft.ts, run, draft, prev }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TS: &str = "2026-01-02T03:04:05.000006Z";
+
+    fn line(draft: &Draft) -> String {
+        let prev = "0".repeat(64);
+        serde_json::to_string(&Line::of(draft, 7, "abcdefghjkmn", &prev)).unwrap().replace(&prev, "PREV")
+    }
+
+    #[test]
+    fn a_line_has_these_octets() {
+        let mut draft = Draft::of_exchange(TS.into(), Plane::Forward, "GET", "http://x/\"\u{e4}".into());
+        assert_eq!(
+            line(&draft),
+            r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"forward","action":"GET","target":"http://x/\"ä","outcome":"failed","sent":0,"received":0,"us":0,"prev":"PREV"}"#
+        );
+        let text = |text: &str| Some(text.to_owned());
+        draft = Draft {
+            cap: text("rule"),
+            outcome: Outcome::Denied,
+            guard: text("policy"),
+            reason: text("why"),
+            provider: text("openai"),
+            address: text("192.0.2.1:443"),
+            image: text("sha256:1"),
+            chain: text("aa"),
+            status: Some(403),
+            sent: 1,
+            received: 2,
+            us: 3,
+            ..draft
+        };
+        assert_eq!(
+            line(&draft),
+            r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"forward","cap":"rule","action":"GET","target":"http://x/\"ä","outcome":"denied","guard":"policy","reason":"why","provider":"openai","address":"192.0.2.1:443","image":"sha256:1","chain":"aa","status":403,"sent":1,"received":2,"us":3,"prev":"PREV"}"#
+        );
+        let begins = Draft::of_gate(TS.into(), GateAction::Open, String::new());
+        assert_eq!(
+            line(&begins),
+            r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"gate","action":"open","target":"","outcome":"allowed","sent":0,"received":0,"us":0,"prev":"PREV"}"#
+        );
+    }
+}
