@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::at::At;
+use crate::choice::parse_field;
 use crate::companion::Companion;
 use crate::error::ConfigError;
 use crate::inbound::Inbound;
@@ -10,14 +11,14 @@ use crate::layer::Layer;
 use crate::limits::set_limits;
 use crate::origin::{Origin, parse};
 use crate::pattern::{HostPattern, Width};
-use crate::place::{self, CopyIn, MountMode, MountPoint, WorkspaceMode};
+use crate::place::{self, CopyIn, MountMode, MountPoint};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
 use crate::proxy::{Proxies, Proxy, Way};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
-use crate::spec::{Backend, RunSpec, Terminal, Wiring};
+use crate::spec::{RunSpec, Terminal};
 use crate::written::{CompanionEgress, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::{claim, label, setup};
 
@@ -25,10 +26,10 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     let Layer { origin, config } = layer;
     let named = origin.to_string();
     if let Some(backend) = &config.backend {
-        spec.backend = parse_backend(&named, backend)?;
+        spec.backend = parse_field(&named, "backend", backend)?;
     }
     if let Some(wiring) = &config.wiring {
-        spec.wiring = parse_wiring(&named, wiring)?;
+        spec.wiring = parse_field(&named, "wiring", wiring)?;
     }
     if let Some(image) = &config.image {
         if image.is_empty() {
@@ -88,30 +89,6 @@ fn apply_companions(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> 
     Ok(())
 }
 
-pub(crate) fn parse_backend(origin: &str, text: &str) -> Result<Backend, ConfigError> {
-    match text {
-        "linux" => Ok(Backend::Linux),
-        "container" => Ok(Backend::Container),
-        "docker" => Ok(Backend::Docker),
-        "process" | "none" => Ok(Backend::Process),
-        other => {
-            Err(ConfigError::new(origin, "backend", format!("`{other}` is not a backend of this version"))
-                .with_hint("the backends are `linux`, `container`, `docker` and `process`"))
-        }
-    }
-}
-
-pub(crate) fn parse_wiring(origin: &str, text: &str) -> Result<Wiring, ConfigError> {
-    match text {
-        "redirect" => Ok(Wiring::Redirect),
-        "veth" => Ok(Wiring::Veth),
-        other => {
-            Err(ConfigError::new(origin, "wiring", format!("`{other}` is not a wiring of this version"))
-                .with_hint("the wirings are `redirect` and `veth`"))
-        }
-    }
-}
-
 fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let (path, mode) = match &config.workspace {
         None => return Ok(()),
@@ -125,19 +102,9 @@ fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Resu
         spec.workspace =
             Some(place::source(path).map_err(|e| ConfigError::new(origin, "workspace.path", e))?);
     }
-    spec.workspace_mode = match mode {
-        None => spec.workspace_mode,
-        Some("rw") => WorkspaceMode::ReadWrite,
-        Some("ro") => WorkspaceMode::ReadOnly,
-        Some("overlay") => WorkspaceMode::Overlay,
-        Some(other) => {
-            return Err(ConfigError::new(
-                origin,
-                "workspace.mode",
-                format!("`{other}` is not `rw`, `ro` or `overlay`"),
-            ));
-        }
-    };
+    if let Some(word) = mode {
+        spec.workspace_mode = parse_field(origin, "workspace.mode", word)?;
+    }
     Ok(())
 }
 
@@ -180,11 +147,9 @@ fn apply_env(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(),
 fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
     for (index, mount) in config.mount.iter().enumerate() {
         let at = |field: &str, e: String| ConfigError::new(origin, format!("mount[{index}].{field}"), e);
-        let mode = match mount.mode.as_deref() {
-            None | Some("ro") => MountMode::ReadOnly,
-            Some("rw") => MountMode::ReadWrite,
-            Some(other) => return Err(at("mode", format!("`{other}` is not `ro` or `rw`"))),
-        };
+        let mode =
+            mount.mode.as_deref().map(|word| parse_field(origin, format!("mount[{index}].mode"), word));
+        let mode = mode.transpose()?.unwrap_or(MountMode::ReadOnly);
         let source = place::source(&mount.source).map_err(|e| at("source", e))?;
         let target = match &mount.target {
             Some(target) => place::target(target).map_err(|e| at("target", e))?,

@@ -1,6 +1,7 @@
 //! Layers, compiled into one [`RunSpec`].
 
 use crate::apply::apply;
+use crate::backend::{Backend, Wiring};
 use crate::error::ConfigError;
 use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
@@ -9,7 +10,7 @@ use crate::origin::{Origin, parse};
 use crate::place::WorkspaceMode;
 use crate::quantity::Span;
 use crate::rules::Policy;
-use crate::spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
+use crate::spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 use crate::written::RunConfig;
 use crate::{expose, search, settle};

@@ -9,6 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
+use crate::choice::Choice;
 use crate::origin::Origin;
 use crate::written::RunConfig;
 
@@ -52,9 +54,10 @@ impl Layers {
     /// Adds an image of the person's environment where a backend that needs one was named, and no layer names the image: the variable
     /// says which image, and never that there is to be one. S1.6
     pub fn fall_back_to_image(&mut self, variable: &str, image: &str) {
-        let backend = self.0.iter().rev().find_map(|layer| layer.config.backend.as_deref());
+        let word = self.0.iter().rev().find_map(|layer| layer.config.backend.as_deref());
         let is_named = self.0.iter().any(|layer| layer.config.image.is_some());
-        if matches!(backend, Some("container" | "docker")) && !is_named {
+        let needs_one = matches!(word.and_then(Backend::read), Some(Backend::Container | Backend::Docker));
+        if needs_one && !is_named {
             let config = RunConfig { image: Some(image.into()), ..RunConfig::default() };
             self.push(Origin::Variable(variable.into()), config);
         }
@@ -95,7 +98,7 @@ fn defaults() -> Vec<Merged> {
     let Ok(spec) = Layers::default().compile() else { return Vec::new() };
     let values = [
         ("backend", spec.backend.to_string()),
-        ("workspace.mode", "rw".to_owned()),
+        ("workspace.mode", spec.workspace_mode.as_str().to_owned()),
         ("timeout", spec.timeout.to_string()),
         ("limits.memory", spec.limits.memory.to_string()),
         ("limits.cpus", spec.limits.cpus.to_string()),
@@ -131,7 +134,6 @@ fn written_key(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Backend;
 
     // S1.6, S1.44
     #[test]

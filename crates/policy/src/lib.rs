@@ -8,8 +8,10 @@ mod advice;
 mod apply;
 mod asked;
 mod at;
+mod backend;
 mod barred;
 mod beside;
+mod choice;
 mod claim;
 mod companion;
 mod compile;
@@ -51,6 +53,7 @@ mod written;
 
 pub use address::AddressClass;
 pub use asked::{Asked, Plane, View};
+pub use backend::{Backend, Wiring};
 pub use companion::Companion;
 pub use decide::Grant;
 pub use denial::{Denial, Guard};
@@ -80,7 +83,7 @@ pub use rule::RuleName;
 pub use rules::Policy;
 pub use run_id::{RunId, RunIdError};
 pub use setup::{OnFailure, Setup};
-pub use spec::{Backend, EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal, Wiring};
+pub use spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};
 pub use word::shell_word;
 pub use written::{

@@ -1,5 +1,6 @@
 //! What a run may use up.
 
+use crate::choice::{Choice, parse_field};
 use crate::error::ConfigError;
 use crate::origin::{Origin, parse};
 use crate::quantity::{ByteSize, CpuCount};
@@ -12,6 +13,17 @@ pub enum Enforcement {
     Required,
     /// The run goes on without, and says so.
     BestEffort,
+}
+
+impl Choice for Enforcement {
+    const ALL: &'static [Self] = &[Self::Required, Self::BestEffort];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::BestEffort => "best-effort",
+        }
+    }
 }
 
 /// What a run may use up.
@@ -89,14 +101,8 @@ pub(crate) fn set_limits(
     if let Some(pids) = *pids {
         limits.pids = pids;
     }
-    match enforce.as_deref() {
-        None => {}
-        Some("required") => limits.enforcement = Enforcement::Required,
-        Some("best-effort") => limits.enforcement = Enforcement::BestEffort,
-        Some(other) => {
-            let problem = format!("`{other}` is not `required` or `best-effort`");
-            return Err(ConfigError::new(&origin.to_string(), format!("{field}.enforce"), problem));
-        }
+    if let Some(word) = enforce {
+        limits.enforcement = parse_field(&origin.to_string(), format!("{field}.enforce"), word)?;
     }
     refuse_impossible(&origin.to_string(), field, limits)
 }

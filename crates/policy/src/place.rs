@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::choice::Choice;
+
 /// How a mount may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountMode {
@@ -9,6 +11,17 @@ pub enum MountMode {
     ReadOnly,
     /// Read and written.
     ReadWrite,
+}
+
+impl Choice for MountMode {
+    const ALL: &'static [Self] = &[Self::ReadOnly, Self::ReadWrite];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+        }
+    }
 }
 
 /// How the workspace may be used.
@@ -20,6 +33,18 @@ pub enum WorkspaceMode {
     ReadOnly,
     /// The agent's writes are kept apart, to be looked at and then taken or dropped.
     Overlay,
+}
+
+impl Choice for WorkspaceMode {
+    const ALL: &'static [Self] = &[Self::ReadWrite, Self::ReadOnly, Self::Overlay];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "rw",
+            Self::ReadOnly => "ro",
+            Self::Overlay => "overlay",
+        }
+    }
 }
 
 /// A mount that a policy asks for. Its source has not been opened yet: that is the sandbox's work, link by link.

@@ -1,9 +1,10 @@
 //! Once every layer has spoken: what companions and open ports come to, and whether the backend has them.
 
+use crate::backend::Backend;
 use crate::beside::Beside;
 use crate::error::ConfigError;
 use crate::rules::Policy;
-use crate::spec::{Backend, RunSpec};
+use crate::spec::RunSpec;
 
 /// How many companions a run may have: each is a sandbox, a sidecar and their memory.
 const MOST_COMPANIONS: usize = 16;

@@ -1,8 +1,8 @@
 //! The run spec: what a run is, compiled. Every field has a value, and every value has been checked.
 
-use std::fmt;
 use std::path::PathBuf;
 
+use crate::backend::{Backend, Wiring};
 use crate::companion::Companion;
 use crate::inbound::Inbound;
 use crate::label::Label;
@@ -17,65 +17,6 @@ use crate::setup::Setup;
 
 /// The longest a run may take unless a managed policy says otherwise. S1.34.
 pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
-
-/// What makes the sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Namespaces, seccomp, Landlock and cgroups of this kernel.
-    Linux,
-    /// The same, with an image as its root file system.
-    Container,
-    /// A container of an engine's, beside one for its sidecar.
-    Docker,
-    /// A plain child process: no isolation, only the sidecar.
-    Process,
-}
-
-impl Backend {
-    /// The name in a policy.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Linux => "linux",
-            Self::Container => "container",
-            Self::Docker => "docker",
-            Self::Process => "process",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// How the network of a sandbox that this kernel makes reaches its sidecar.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wiring {
-    /// Inside, every address is local and all TCP goes to one port: there is no link, and it takes no root.
-    #[default]
-    Redirect,
-    /// A pair of links, of which the host's end leads to the sidecar and nowhere else. S2.11
-    Veth,
-}
-
-impl Wiring {
-    /// The name in a policy.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Redirect => "redirect",
-            Self::Veth => "veth",
-        }
-    }
-}
-
-impl fmt::Display for Wiring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// The environment of the command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 
 use std::fmt::Display;
 
-use crate::apply::{apply_limits, parse_backend, parse_wiring};
+use crate::apply::apply_limits;
+use crate::backend::{Backend, Wiring};
+use crate::choice::{Choice, parse_field};
 use crate::error::ConfigError;
 use crate::layer::Layer;
 use crate::limits::{Enforcement, Limits};
@@ -11,7 +13,7 @@ use crate::llm::{Budget, MicroUsd, Spending};
 use crate::origin::Origin;
 use crate::place::WorkspaceMode;
 use crate::rules::Policy;
-use crate::spec::{Backend, RunSpec};
+use crate::spec::RunSpec;
 use crate::written::{
     EgressConfig, EgressDefault, EnvConfig, LlmConfig, RunConfig, Scrub, TerminalConfig, WorkspaceConfig,
     WorkspaceTable,
@@ -69,7 +71,7 @@ fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'s
         // The person's own terminal would be the command's.
         (*terminal == Some(TerminalConfig::Never), "terminal"),
         // It is made in this machine's own network.
-        (wiring.as_deref().is_some_and(|wiring| wiring != "redirect"), "wiring"),
+        (wiring.as_deref().is_some_and(|word| Wiring::read(word) != Some(Wiring::Redirect)), "wiring"),
         (workspace.as_ref().is_some_and(|it| shows_more(it, so_far)), "workspace"),
         (!presets.is_empty(), "presets"),
         (!tools.is_empty(), "tools"),
@@ -99,7 +101,7 @@ fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'s
 
 /// To ask for a sandbox where there is none narrows; any other shows other files, or is held by other walls.
 fn is_another_backend(path: &str, asked: Option<&str>, so_far: &RunSpec) -> Result<bool, ConfigError> {
-    let asked = asked.map(|name| parse_backend(path, name)).transpose()?;
+    let asked = asked.map(|word| parse_field(path, "backend", word)).transpose()?;
     let other = asked.is_some_and(|asked| {
         asked != so_far.backend && (so_far.backend, asked) != (Backend::Process, Backend::Linux)
     });
@@ -108,10 +110,13 @@ fn is_another_backend(path: &str, asked: Option<&str>, so_far: &RunSpec) -> Resu
 
 fn shows_more(workspace: &WorkspaceConfig, so_far: &RunSpec) -> bool {
     let WorkspaceConfig::Table(WorkspaceTable { path, mode, open }) = workspace else { return true };
-    let mode = mode.as_deref();
     // What is kept apart is written as well, and kept.
-    let writes =
-        mode == Some("rw") || mode == Some("overlay") && so_far.workspace_mode == WorkspaceMode::ReadOnly;
+    let writes = match mode.as_deref().and_then(WorkspaceMode::read) {
+        Some(WorkspaceMode::ReadWrite) => true,
+        Some(WorkspaceMode::Overlay) => so_far.workspace_mode == WorkspaceMode::ReadOnly,
+        // A word that is none is refused where it is read.
+        Some(WorkspaceMode::ReadOnly) | None => false,
+    };
     path.is_some() || writes || !open.is_empty()
 }
 
@@ -210,7 +215,7 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         Err(ConfigError::new(path, field, problem))
     };
     if let Some(backend) = backend {
-        let managed = parse_backend(path, backend)?;
+        let managed: Backend = parse_field(path, "backend", backend)?;
         if managed != spec.backend {
             return refuse("backend", &managed, &spec.backend);
         }
@@ -221,7 +226,7 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         return refuse("org", managed, asked);
     }
     if let Some(wiring) = wiring {
-        let managed = parse_wiring(path, wiring)?;
+        let managed: Wiring = parse_field(path, "wiring", wiring)?;
         if managed != spec.wiring {
             return refuse("wiring", &managed, &spec.wiring);
         }
@@ -238,7 +243,8 @@ fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), Conf
     spec.limits.cpus = wish.cpus.min(cpus);
     spec.limits.pids = wish.pids.min(pids);
     spec.limits.disk = wish.disk.min(disk);
-    if layer.config.limits.enforce.as_deref() == Some("required") {
+    let enforced = layer.config.limits.enforce.as_deref().and_then(Enforcement::read);
+    if enforced == Some(Enforcement::Required) {
         spec.limits.enforcement = Enforcement::Required;
     }
     if spec.limits != wish {
@@ -251,7 +257,6 @@ fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), Conf
 mod tests {
     use super::*;
     use crate::layer::Layers;
-    use crate::spec::Wiring;
 
     // S1.27
     #[test]

@@ -73,7 +73,7 @@ impl Book {
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             workspace: plan.workspace.clone(),
             writable: writable(plan),
-            backend: plan.backend.to_string(),
+            backend: plan.backend,
             org: spec.organisation.as_ref().map(ToString::to_string),
             labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
             exposed: spec.policy.providers().flat_map(|it| it.exposed().iter().cloned()).collect(),

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use egress::ModelUse;
-use policy::RunId;
+use policy::{Backend, RunId};
 use sandbox::Born;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writable: Vec<PathBuf>,
     /// What made the sandbox.
-    pub backend: String,
+    pub backend: Backend,
     /// The organisation whose credentials it used, where they were not the person's own. S1.27
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
@@ -246,7 +246,7 @@ mod tests {
             command: vec!["true".into()],
             workspace: "/srv/project".into(),
             writable: vec!["/srv/project".into()],
-            backend: "linux".into(),
+            backend: Backend::Linux,
             org: None,
             labels: BTreeMap::new(),
             exposed: Vec::new(),

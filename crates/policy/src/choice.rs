@@ -1,0 +1,102 @@
+//! Fields whose value is one word of a few. The words stand beside the enum; they are read here, and what is none of them is refused
+//! with all of them.
+
+use crate::error::ConfigError;
+
+/// One of a few, each with its word.
+pub(crate) trait Choice: Copy + 'static {
+    /// All of them, in the order in which people are told.
+    const ALL: &'static [Self];
+    /// What they are called, where the name of the field does not say it.
+    const NOUN: Option<&'static str> = None;
+
+    /// Its word in a policy.
+    fn as_str(self) -> &'static str;
+
+    /// The one with this word.
+    fn read(word: &str) -> Option<Self> {
+        find(word)
+    }
+}
+
+/// The one whose own word this is.
+pub(crate) fn find<T: Choice>(word: &str) -> Option<T> {
+    T::ALL.iter().copied().find(|choice| choice.as_str() == word)
+}
+
+/// Reads the word of a field.
+pub(crate) fn parse_field<T: Choice>(
+    origin: &str,
+    field: impl Into<String>,
+    word: &str,
+) -> Result<T, ConfigError> {
+    T::read(word).ok_or_else(|| {
+        let error = ConfigError::new(origin, field, is_none::<T>(word));
+        match T::NOUN {
+            Some(noun) => error.with_hint(format!("the {noun}s are {}", listed::<T>("and"))),
+            None => error,
+        }
+    })
+}
+
+/// What is wrong with a word.
+pub(crate) fn is_none<T: Choice>(word: &str) -> String {
+    match T::NOUN {
+        Some(noun) => format!("`{word}` is not a {noun} of this version"),
+        None => format!("`{word}` is not {}", listed::<T>("or")),
+    }
+}
+
+/// All words, as a sentence has them.
+fn listed<T: Choice>(before_the_last: &str) -> String {
+    let words: Vec<String> = T::ALL.iter().map(|choice| format!("`{}`", choice.as_str())).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} {before_the_last} {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Backend, Wiring};
+    use crate::limits::Enforcement;
+    use crate::place::{MountMode, WorkspaceMode};
+
+    fn each_is_read_and_x_is_told<T: Choice + PartialEq + std::fmt::Debug>() -> (String, Option<String>) {
+        for choice in T::ALL {
+            assert_eq!(parse_field::<T>("o", "f", choice.as_str()), Ok(*choice));
+        }
+        let error = parse_field::<T>("o", "f", "x").unwrap_err();
+        (error.to_string(), error.hint)
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_refused_with_all_of_them() {
+        let told = |problem: &str, hint: Option<&str>| (format!("o: f: {problem}"), hint.map(str::to_owned));
+        let backends = "the backends are `linux`, `container`, `docker` and `process`";
+        let backend = told("`x` is not a backend of this version", Some(backends));
+        assert_eq!(each_is_read_and_x_is_told::<Backend>(), backend);
+        let wirings = "the wirings are `redirect` and `veth`";
+        let wiring = told("`x` is not a wiring of this version", Some(wirings));
+        assert_eq!(each_is_read_and_x_is_told::<Wiring>(), wiring);
+        let workspace = told("`x` is not `rw`, `ro` or `overlay`", None);
+        assert_eq!(each_is_read_and_x_is_told::<WorkspaceMode>(), workspace);
+        assert_eq!(each_is_read_and_x_is_told::<MountMode>(), told("`x` is not `ro` or `rw`", None));
+        let enforcement = told("`x` is not `required` or `best-effort`", None);
+        assert_eq!(each_is_read_and_x_is_told::<Enforcement>(), enforcement);
+    }
+
+    #[test]
+    fn a_backend_has_a_second_word_and_is_written_with_its_first() {
+        assert_eq!(parse_field("o", "backend", "none"), Ok(Backend::Process));
+        for backend in Backend::ALL {
+            let json = serde_json::to_string(backend).unwrap();
+            assert_eq!(json, format!("\"{backend}\""));
+            assert_eq!(serde_json::from_str::<Backend>(&json).unwrap(), *backend);
+        }
+        let error = serde_json::from_str::<Backend>("\"x\"").unwrap_err().to_string();
+        assert!(error.contains("`x` is not a backend of this version"), "{error}");
+    }
+}
