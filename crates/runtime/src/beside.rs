@@ -10,10 +10,10 @@ use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
 use crate::engine::{self, Carried, PortsHere};
 use crate::error::Error;
 use crate::key::audit_key;
+use crate::last_word::first_word;
 use crate::platform::{History, Platform, Sources};
 use crate::sidecar::{self, Errand, Purse};
 use crate::state::{StateDirectory, append};
-use crate::word::first_word;
 
 /// What the sidecar's questions are answered from.
 pub(crate) struct Desk {

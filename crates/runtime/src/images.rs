@@ -175,14 +175,14 @@ pub(crate) fn stop_signal(ours: Option<&KeptImage>, engine: Option<&EngineRun>) 
 
 /// Where a command is said.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum CommandOrigin {
     /// On the line that starts the run.
     Line,
     /// In what declares a companion.
     Companion,
 }
 
-impl Place {
+impl CommandOrigin {
     /// How one is said there, where an image has none.
     fn remedy(self) -> &'static str {
         match self {
@@ -198,12 +198,12 @@ pub(crate) fn take(
     spec: &mut RunSpec,
     caller: &Caller,
     command: Vec<OsString>,
-    place: Place,
+    origin: CommandOrigin,
 ) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
     let Some(name) = &spec.image else { return Ok((None, command)) };
     let image = Images::of(caller)?.hold(name)?;
     let own = image.record.command.clone();
-    let whole = whole_command(spec, command, place, (&own.entrypoint, &own.command, &own.directory))?;
+    let whole = whole_command(spec, command, origin, (&own.entrypoint, &own.command, &own.directory))?;
     let ids = if caller.superuser && image.record.owners_kept {
         let claimed = ClaimedIds::claim(std::process::id());
         Some(claimed.map_err(plumbing("claim ids for the run"))?)
@@ -289,17 +289,17 @@ pub(crate) fn command_of(
     spec: &mut RunSpec,
     config: &EngineImage,
     command: Vec<OsString>,
-    place: Place,
+    origin: CommandOrigin,
 ) -> Result<Vec<OsString>, Error> {
     let directory = config.directory.as_deref().unwrap_or_default();
-    whole_command(spec, command, place, (&config.entrypoint, &config.command, directory))
+    whole_command(spec, command, origin, (&config.entrypoint, &config.command, directory))
 }
 
 /// An image's own command, or the given one as an argument of what it says commands are arguments of.
 fn whole_command(
     spec: &mut RunSpec,
     command: Vec<OsString>,
-    place: Place,
+    origin: CommandOrigin,
     (entrypoint, own, directory): (&[String], &[String], &str),
 ) -> Result<Vec<OsString>, Error> {
     let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
@@ -316,7 +316,7 @@ fn whole_command(
         let name = spec.image.as_deref().unwrap_or_default();
         return Err(sandbox::Error::Refused {
             what: format!("the image `{name}` has no command of its own, and none was given"),
-            remedy: Some(place.remedy().into()),
+            remedy: Some(origin.remedy().into()),
         }
         .into());
     }

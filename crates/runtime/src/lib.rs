@@ -6,13 +6,13 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
-mod asked;
 mod beside;
 mod book;
 mod builtin;
 mod changes;
 mod companion;
 mod doctor;
+mod end_signals;
 mod ending;
 mod engine;
 mod error;
@@ -22,6 +22,7 @@ mod ids;
 mod images;
 mod inbound;
 mod key;
+mod last_word;
 mod live;
 mod margin;
 mod minted;
@@ -49,7 +50,6 @@ mod system_proxies;
 mod value_source;
 mod vault;
 mod watch;
-mod word;
 
 pub use builtin::BuiltinTool;
 pub use changes::{

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
-use crate::asked::is_end_asked;
+use crate::end_signals::is_end_asked;
 use crate::margin;
 use crate::screen::{self, Screen};
 

@@ -9,15 +9,16 @@ use credential::Vault;
 use policy::{Backend, Inbound, RunSpec, WorkspaceMode};
 use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started};
 
-use crate::asked::SIGTERM;
 use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
 use crate::companion::{self, Common, Companions, Prepared};
+use crate::end_signals::SIGTERM;
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::homes::refuse_home;
-use crate::images::{self, Images, Place};
+use crate::images::{self, CommandOrigin, Images};
+use crate::last_word::last_word;
 use crate::minted::{new_run_id, placeholders};
 use crate::platform::{History, Sources};
 use crate::report::{End, Finished, Lived, Report};
@@ -27,7 +28,6 @@ use crate::state::{StateDirectory, overlapped};
 use crate::streams::stdio;
 use crate::vault::refuse_missing;
 use crate::watch::{Seen, Watch};
-use crate::word::last_word;
 use crate::{builtin, changes, inbound, proxy_url};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: until it is the run's turn, and then.
@@ -71,12 +71,12 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
             if sandbox::takes_account(&spec, &caller, &engine) {
                 images::find_account(&mut engine)?;
             }
-            let command = images::command_of(&mut spec, &engine.config, command, Place::Line)?;
+            let command = images::command_of(&mut spec, &engine.config, command, CommandOrigin::Line)?;
             additions.image = Some(images::root_at(&engine.config));
             additions.engine = Some(engine);
             (None, command)
         }
-        _ => images::take(&mut spec, &caller, command, Place::Line)?,
+        _ => images::take(&mut spec, &caller, command, CommandOrigin::Line)?,
     };
     if let Some(root) = &root {
         additions.image = Some(images::root_of(&root.image));

@@ -8,8 +8,8 @@ use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Event, Failure, SetUpEnd, Sidecar, Signals, Started, Usage};
 
-use crate::asked::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::companion::Companions;
+use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::record::SetUpRecord;

@@ -9,7 +9,7 @@ use policy::{Backend, Companion, EnvSpec, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
-use crate::images::{self, KeptImage, Place};
+use crate::images::{self, CommandOrigin, KeptImage};
 use crate::minted::new_run_id;
 use crate::state::StateDirectory;
 
@@ -92,7 +92,7 @@ fn ready(
             (None, take_from_engine(&mut spec, companion, (caller, state), command, &mut additions)?)
         }
         _ => {
-            let (image, command) = images::take(&mut spec, caller, command, Place::Companion)?;
+            let (image, command) = images::take(&mut spec, caller, command, CommandOrigin::Companion)?;
             let image = image.ok_or_else(|| plumbing("take its image")(io::ErrorKind::NotFound.into()))?;
             let [_, written] = state.mounted(&own)?;
             additions.image = Some(images::root_of(&image.image));
@@ -126,7 +126,7 @@ fn take_from_engine(
     let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.turns())?;
     let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
     images::find_account(&mut engine)?;
-    let command = images::command_of(spec, &engine.config, command, Place::Companion)?;
+    let command = images::command_of(spec, &engine.config, command, CommandOrigin::Companion)?;
     additions.image = Some(images::root_at(&engine.config));
     additions.engine = Some(engine);
     Ok(command)

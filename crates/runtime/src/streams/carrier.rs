@@ -13,7 +13,7 @@ use sandbox::Signals;
 
 use super::input::Input;
 use super::output::{Output, Unwritten};
-use crate::asked::is_end_asked;
+use crate::end_signals::is_end_asked;
 
 /// How long what was ended from outside is given to have its last output taken.
 const PATIENCE: Duration = Duration::from_secs(1);
