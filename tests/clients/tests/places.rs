@@ -94,6 +94,8 @@ fn it_is_put_where_the_provider_says_once() {
             v header -H "X-Note: $ONE_TOKEN" {AT}/at-header
             v path "{AT}/at-path/$ONE_TOKEN/end"
             v query "{AT}/at-query?a=$ONE_TOKEN&b=2"
+            v part -g -H "Authorization: Bearer $ONE_TOKEN" "{AT}/at-part?key[title]=$ONE_TOKEN"
+            v cut -H "Authorization: Bearer $ONE_TOKEN" "{AT}/at-cut?token%00note=$ONE_TOKEN"
             v beside -H "Authorization: Bearer $ONE_TOKEN" -H "User-Agent: $ONE_TOKEN" {AT}/at-beside"#
         ));
         safe(&canary, &left);
@@ -102,11 +104,11 @@ fn it_is_put_where_the_provider_says_once() {
         assert_eq!(authorization("nowhere"), Some(format!("Bearer {}", canary.text())));
         assert_eq!(authorization("scheme"), Some(format!("token {}", canary.text())));
         assert!(canary.found_in(authorization("password").unwrap_or_default()).is_some());
-        for key in ["header", "path", "query", "beside"] {
+        for key in ["header", "path", "query", "part", "cut", "beside"] {
             assert_eq!(left.said(key), "403", "{key}: {}", left.ended);
         }
         assert_eq!(requests.len(), 3, "{requests:?}");
-        assert_eq!(left.denials("credential_endpoint_mismatch"), 4, "{:?}", left.audit());
+        assert_eq!(left.denials("credential_endpoint_mismatch"), 6, "{:?}", left.audit());
     }
 }
 
@@ -262,17 +264,19 @@ fn an_own_key_is_seen_in_what_servers_read_as_its_place() {
         r#"code list via '{AT}/at-list?token%5B%5D=own'
         code brackets via -g '{AT}/at-brackets?token[]=own'
         code cut via '{AT}/at-cut?token%00=own'
+        code dot via '{AT}/at-dot?access.token=own'
+        code open via -g '{AT}/at-open?access[token=own'
         code forwarded via -H 'X-Forwarded-Authorization: Bearer own' {AT}/at-forwarded
         code under via -H 'X_Original_Authorization: own' {AT}/at-under
         code protocol via {socket} -H 'Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-own' {AT}/ws/at-protocol
         code ours via {socket} -H "Sec-WebSocket-Protocol: openai-insecure-api-key.$ONE_TOKEN" {AT}/ws/at-ours
         code page via '{AT}/at-page?page%5Bsize%5D=2'"#
     ));
-    for own in ["list", "brackets", "cut", "forwarded", "under", "protocol"] {
+    for own in ["list", "brackets", "cut", "dot", "open", "forwarded", "under", "protocol"] {
         assert_eq!(left.said(own), "403", "{own}: {}", left.ended);
         nothing(&site.requests(), own);
     }
-    assert_eq!(left.denials("pinned"), 6, "{:?}", left.audit());
+    assert_eq!(left.denials("pinned"), 8, "{:?}", left.audit());
     // A placeholder is no key of the agent's own, and does not go there either.
     assert_eq!((left.said("ours"), left.said("page")), ("403", "200"), "{}", left.ended);
     nothing(&site.requests(), "ours");

@@ -59,8 +59,7 @@ fn with_parameters(
     for part in query.split_inclusive(['&', ';']) {
         let pair = part.strip_suffix(['&', ';']).unwrap_or(part);
         let meant = pair.split_once('=').filter(|(name, value)| {
-            places.is_parameter(&own::decoded(name))
-                && (is_it(value.as_bytes()) || is_it(own::decoded(value).as_bytes()))
+            places.is_parameter(name) && (is_it(value.as_bytes()) || is_it(own::decoded(value).as_bytes()))
         });
         match meant {
             Some((name, _)) => {

@@ -93,8 +93,9 @@ pub(super) fn refuse_own(
             return pinned(&format!("`{name}`"));
         }
     }
-    for (name, value) in parameters(sending) {
-        if places.is_parameter(&name) && !value.is_empty() && !is_placeholder(value.as_bytes(), form) {
+    for (name, value) in parameters(sending, &['&', ';']) {
+        let name = decoded(name);
+        if places.may_be_parameter(&name) && !value.is_empty() && !is_placeholder(value.as_bytes(), form) {
             return pinned(&format!("query parameter `{}`", name.escape_default()));
         }
     }
@@ -117,10 +118,12 @@ pub(super) fn refuse_elsewhere(
     if holds(sending.origin_form.split('?').next().unwrap_or_default().as_bytes()) {
         return elsewhere("the path");
     }
-    for (name, value) in parameters(sending) {
-        if (holds(value.as_bytes()) && !places.is_parameter(&name)) || holds(name.as_bytes()) {
-            return elsewhere("the query");
-        }
+    // Some servers take `;` for a part of a value, and others for its end: it must be a place to both.
+    let is_elsewhere = |(name, value): (&str, &str)| {
+        (holds(value.as_bytes()) && !places.is_parameter(name)) || holds(name.as_bytes())
+    };
+    if parameters(sending, &['&']).chain(parameters(sending, &['&', ';'])).any(is_elsewhere) {
+        return elsewhere("the query");
     }
     match sending.fields.iter().find(|(name, value)| holds(value) && !places.is_header(name)) {
         Some((name, _)) => elsewhere(&format!("`{name}`")),
@@ -150,7 +153,8 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
     };
     (provider.placeholders() == Placeholders::Anywhere && holds(path.as_bytes()))
         || sending.fields.iter().any(header)
-        || parameters(sending).any(|(name, value)| places.is_parameter(&name) && holds(value.as_bytes()))
+        || parameters(sending, &['&'])
+            .any(|(name, value)| places.is_parameter(name) && holds(value.as_bytes()))
 }
 
 /// Whether fields after a body hold a placeholder or a key: there is no place for either (C08).
@@ -181,11 +185,29 @@ impl<'a> Places<'a> {
         matches!(self.0, Some(Place::Header(header)) if is_same(header, name))
     }
 
-    pub(super) fn is_parameter(&self, name: &str) -> bool {
-        // Some servers read `name[]` as a list of that name, and others a name up to a NUL.
-        let name = name.split(['[', '\0']).next().unwrap_or_default().trim_end();
-        is_among(name, PARAMETERS)
-            || matches!(self.0, Some(Place::Query(parameter)) if is_same(parameter, name))
+    /// Whether a parameter of this name, as it is written, is one of those and no other: a placeholder may stand there.
+    pub(super) fn is_parameter(&self, written: &str) -> bool {
+        let name = decoded_once(&written.replace('+', " "));
+        self.parameters().any(|known| is_same(known, &name))
+    }
+
+    /// Whether some server reads a parameter of this name, decoded, as one of those: no key of the agent's own may stand there.
+    fn may_be_parameter(&self, name: &str) -> bool {
+        // Some read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a blank, a dot and an open bracket as `_`.
+        let name = name.split('\0').next().unwrap_or_default().trim_end();
+        let list = name.split('[').next().unwrap_or_default().trim_end();
+        [name, list].iter().any(|name| {
+            let name = name.replace([' ', '.', '['], "_");
+            self.parameters().any(|known| is_same(&known.replace('.', "_"), &name))
+        })
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &str> {
+        let own = match self.0 {
+            Some(Place::Query(parameter)) => Some(parameter.as_ref()),
+            _ => None,
+        };
+        PARAMETERS.iter().copied().chain(own)
     }
 }
 
@@ -283,13 +305,11 @@ fn is_placeholder(text: &[u8], form: Form) -> bool {
     whole || (form == Form::Templates && field)
 }
 
-/// The parameters of a query, their names decoded.
-fn parameters(sending: &Sending) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+/// The parameters of a query, as they are written, by what ends them.
+fn parameters<'a>(sending: &'a Sending, ends: &'a [char]) -> impl Iterator<Item = (&'a str, &'a str)> {
     let query = sending.origin_form.split_once('?').map(|(_, query)| query);
-    query.into_iter().flat_map(|query| query.split(['&', ';'])).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(name), value)
-    })
+    let pairs = query.into_iter().flat_map(move |query| query.split(ends));
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// Percent-decoded until nothing changes any more, `+` as a space.
@@ -299,29 +319,32 @@ pub(super) fn decoded(name: &str) -> Cow<'_, str> {
     }
     let mut name = name.replace('+', " ");
     for _ in 0..4 {
-        let mut octets = Vec::with_capacity(name.len());
-        let mut rest = name.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            let pair =
-                after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
-            match pair.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-                Some(octet) => {
-                    octets.push(octet);
-                    rest = &after[2..];
-                }
-                None => {
-                    octets.push(*first);
-                    rest = after;
-                }
-            }
-        }
-        let next = String::from_utf8_lossy(&octets).into_owned();
+        let next = decoded_once(&name);
         if next == name {
             break;
         }
         name = next;
     }
     Cow::Owned(name.trim().to_owned())
+}
+
+fn decoded_once(name: &str) -> String {
+    let mut octets = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let pair = after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match pair.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(octet) => {
+                octets.push(octet);
+                rest = &after[2..];
+            }
+            None => {
+                octets.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&octets).into_owned()
 }
 
 #[cfg(test)]
@@ -332,6 +355,16 @@ mod tests {
 
     fn basic(text: &str) -> Vec<u8> {
         format!("Basic {}", data_encoding::BASE64.encode(text.as_bytes())).into_bytes()
+    }
+
+    fn provider() -> std::sync::Arc<Provider> {
+        let config = toml::from_str(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
+             inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n",
+        );
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        layers.compile().unwrap().policy.providers().next().unwrap().clone()
     }
 
     #[test]
@@ -381,15 +414,64 @@ mod tests {
         assert_eq!(decoded("%256Bey"), "key");
         assert!(is_same("X_Api_Key", "x-api-key") && !is_same("x-api-keys", "x-api-key"));
         assert!(Places(None).is_parameter("Access_Token") && !Places(None).is_parameter("page_token"));
+        assert!(
+            Places(None).may_be_parameter("Access_Token") && !Places(None).may_be_parameter("page_token")
+        );
         assert!(!Places(None).is_header("idempotency-key"));
     }
 
     #[test]
-    fn a_list_and_a_cut_name_are_that_parameter() {
-        for name in ["token[]", "token[a][b]", "token\0", "Token \0x", "access_token[0]"] {
-            assert!(Places(None).is_parameter(name), "{name}");
+    fn an_own_key_is_seen_in_a_name_that_some_server_reads_as_a_place_of_keys() {
+        for name in [
+            "token[]",
+            "token[a][b]",
+            "token\0",
+            "Token \0x",
+            "access_token[0]",
+            "access.token",
+            "access token",
+            "access[token",
+            "Access.Token[]",
+            "x.amz-signature",
+        ] {
+            assert!(Places(None).may_be_parameter(name), "{name}");
         }
-        assert!(!Places(None).is_parameter("page[token]") && !Places(None).is_parameter("[]"));
+        for name in ["page[token]", "[]", "access[token]", "page.token", "tokens", ""] {
+            assert!(!Places(None).may_be_parameter(name), "{name}");
+        }
+        let own = Place::Query("api.of.key".to_owned());
+        assert!(
+            Places(Some(&own)).may_be_parameter("api_of_key") && !Places(None).may_be_parameter("api_of_key")
+        );
+    }
+
+    #[test]
+    fn a_placeholder_stands_only_in_a_name_that_is_a_place_of_keys_as_it_is_written() {
+        let provider = provider();
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let asked = |query: &str| {
+            let fields = Fields::default();
+            let mut sending = Sending::new(policy::Method::parse("GET").unwrap(), &target, fields);
+            sending.origin_form = format!("/x?{query}");
+            let refused = refuse_elsewhere(&sending, &provider, &target, Form::Placeholders).is_err();
+            (refused, authenticates(&sending, &provider, &target, Form::Placeholders))
+        };
+        for query in [format!("key={OURS}"), format!("a=1&Access_Token={OURS}"), format!("%6Bey={OURS}&b")] {
+            assert_eq!(asked(&query), (false, true), "{query}");
+        }
+        for query in [
+            format!("key[title]={OURS}"),
+            format!("session%5Buser%5D[bio]={OURS}"),
+            format!("key%00note={OURS}"),
+            format!("access.token={OURS}"),
+            format!("access[token={OURS}"),
+            format!("%256Bey={OURS}"),
+            format!("key%20={OURS}"),
+            format!("title=a;key={OURS}"),
+        ] {
+            assert_eq!(asked(&query), (true, false), "{query}");
+        }
+        assert!(asked(&format!("key={OURS};title={OURS}")).0);
     }
 
     #[test]
