@@ -135,19 +135,22 @@ fn what_is_refused_uses_no_budget_up() {
 
 #[test]
 fn who_gives_up_while_it_waits_asks_nothing() {
-    let Some(site) = Site::for_test(NEEDS) else { return };
-    // Some thirty octets, one by one: about three seconds; and no answer of a model's.
-    let slow = "https://protocols.example/echo-auth?as=slow&ms=100&status=500";
-    let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
-        "code first via -X POST '{slow}' & first=$!; sleep 0.7\n\
-         code second via --http2 -m 1 -X POST https://protocols.example/echo?second; wait $first\n\
-         code third via -X POST https://protocols.example/echo?third",
-    ));
-    let said = ["first", "second", "third"].map(|key| left.said(key));
-    assert_eq!(said, ["500", "000", "200"], "{}", left.ended);
-    let requests = site.requests();
-    assert_eq!(requests.len(), 2, "{requests:?}");
-    assert!(requests.iter().all(|it| !it.text("path").contains("second")), "{requests:?}");
+    for how in ["--http2", "--http1.1", "--http1.1 --data-binary @/tmp/long"] {
+        let Some(site) = Site::for_test(NEEDS) else { return };
+        // Some thirty octets, one by one: about three seconds; and no answer of a model's.
+        let slow = "https://protocols.example/echo-auth?as=slow&ms=100&status=500";
+        let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
+            "head -c 100000 /dev/zero > /tmp/long\n\
+             code first via -X POST '{slow}' & first=$!; sleep 0.7\n\
+             code second via {how} -m 1 -X POST https://protocols.example/echo?second; wait $first\n\
+             code third via -X POST https://protocols.example/echo?third",
+        ));
+        let said = ["first", "second", "third"].map(|key| left.said(key));
+        assert_eq!(said, ["500", "000", "200"], "{how}: {}", left.ended);
+        let requests = site.requests();
+        assert_eq!(requests.len(), 2, "{how}: {requests:?}");
+        assert!(requests.iter().all(|it| !it.text("path").contains("second")), "{how}: {requests:?}");
+    }
 }
 
 #[test]

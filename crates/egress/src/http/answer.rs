@@ -83,6 +83,11 @@ impl<'a> Answer<'a> {
         }
     }
 
+    /// Whether the agent's connection of HTTP/1 has ended already. That is asked where a request had to wait, and is to cost something.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        matches!(self, Self::Version1 { writer, .. } if writer.has_hung_up())
+    }
+
     /// Begins the answer.
     pub(crate) fn begin(self, head: &mut ResponseHead, body: ResponseBody) -> io::Result<Begun<'a>> {
         let length = head.fields.text("content-length").map(str::to_owned);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::again::Again;
 use super::answer::Answer;
 use super::filter::Unsearchable;
+use super::given_up::GivenUp;
 use super::head::{BodyLength, Version};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
@@ -65,6 +66,11 @@ pub(super) async fn forward(
             return Err(error);
         }
         () = std::future::ready(()) => {}
+    }
+    if exchange.is_counted() && gate.ledger().lets_wait() && answer.has_hung_up() {
+        let error = GivenUp::because(&"its connection has ended");
+        exchange.record().fail(&error.to_string());
+        return Err(error);
     }
     let late = terms.late();
     let until = terms.within.map(|within| Instant::now() + within);

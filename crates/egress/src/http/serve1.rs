@@ -32,7 +32,7 @@ pub(crate) async fn serve_requests(
     stream: AgentStream,
     ahead: BytesMut,
 ) -> io::Result<()> {
-    let (reader, mut writer) = tokio::io::split(stream);
+    let (reader, mut writer) = stream.split();
     let mut agent = Buffered { ahead, reader };
     loop {
         let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
@@ -50,9 +50,10 @@ pub(crate) async fn serve_requests(
                 return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081").await;
             }
             let stream = match agent.reader.unsplit(writer) {
-                AgentStream::Tcp(stream) => stream,
-                other => {
-                    let (_, mut writer) = tokio::io::split(other);
+                Some(AgentStream::Tcp(stream)) => stream,
+                None => return Ok(()),
+                Some(other) => {
+                    let (_, mut writer) = other.split();
                     return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081")
                         .await;
                 }

@@ -1,11 +1,13 @@
 //! The agent's side of a connection that carries requests: in the clear, over TLS that we terminate, or on a Unix socket.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -18,9 +20,9 @@ pub(crate) enum AgentStream {
     Unix(UnixStream),
 }
 
-/// Its halves.
-pub(crate) type AgentReader = ReadHalf<AgentStream>;
-pub(crate) type AgentWriter = WriteHalf<AgentStream>;
+/// Its halves. Neither is held while something else runs.
+pub(crate) struct AgentReader(Rc<RefCell<AgentStream>>);
+pub(crate) struct AgentWriter(Rc<RefCell<AgentStream>>);
 
 /// A connection whose first octets were read before it was clear what it carries.
 pub(crate) struct Ahead {
@@ -29,6 +31,22 @@ pub(crate) struct Ahead {
 }
 
 impl AgentStream {
+    pub(crate) fn split(self) -> (AgentReader, AgentWriter) {
+        let shared = Rc::new(RefCell::new(self));
+        (AgentReader(Rc::clone(&shared)), AgentWriter(shared))
+    }
+
+    /// Whether the agent's end of it is shut, also behind what was not read yet.
+    fn has_hung_up(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let ready = match self {
+            Self::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            Self::Tls(stream) => pin!(stream.get_ref().0.stream.ready(Interest::READABLE)).poll(&mut cx),
+            Self::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+        };
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
         match self {
             Self::Tcp(stream) => Pin::new(stream),
@@ -39,6 +57,53 @@ impl AgentStream {
 }
 
 duplex!(AgentStream);
+
+impl AgentReader {
+    /// The whole connection again, if the other half is one of the same.
+    pub(crate) fn unsplit(self, writer: AgentWriter) -> Option<AgentStream> {
+        drop(writer);
+        Rc::into_inner(self.0).map(RefCell::into_inner)
+    }
+}
+
+impl AgentWriter {
+    /// Whether the agent sends no more. Few who shut their end still wait for an answer.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        self.0.borrow().has_hung_up()
+    }
+}
+
+impl AsyncRead for AgentReader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for AgentWriter {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.borrow().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)
+    }
+}
 
 impl AsyncRead for Ahead {
     fn poll_read(
@@ -79,5 +144,27 @@ impl AsyncWrite for Ahead {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_is_seen_behind_what_nobody_read() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (reader, writer) = AgentStream::Unix(ours).split();
+        theirs.write_all(&[b'x'; 10_000]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!writer.has_hung_up());
+        drop(theirs);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(writer.has_hung_up());
+        assert!(matches!(reader.unsplit(writer), Some(AgentStream::Unix(_))));
     }
 }

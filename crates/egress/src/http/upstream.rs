@@ -337,7 +337,7 @@ mod tests {
             let request = http::Request::builder().uri("https://a.example/").body(()).unwrap();
             let (response, _) = session.send_request(request, true).unwrap();
             let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
-            let (_reader, mut writer) = tokio::io::split(AgentStream::Unix(agent));
+            let (_reader, mut writer) = AgentStream::Unix(agent).split();
             let mut answer = Answer::Version1 {
                 writer: &mut writer,
                 version: Version::Http11,

@@ -203,7 +203,7 @@ impl Books {
         largest.micro_usd = largest.micro_usd.max(cost.map_or(0, MicroUsd::micros));
     }
 
-    fn counts_tokens(&self) -> bool {
+    pub(super) fn counts_tokens(&self) -> bool {
         let budget = &self.spending.budget;
         budget.tokens.is_some() || budget.usd.is_some()
     }

@@ -66,6 +66,11 @@ impl Ledger {
         })
     }
 
+    /// Whether a request may have to wait.
+    pub(crate) fn lets_wait(&self) -> bool {
+        self.books.borrow().counts_tokens()
+    }
+
     /// Adds what an answer took.
     pub(super) fn charge(&self, metered: &Metered) {
         self.books.borrow_mut().charge(metered);
