@@ -22,6 +22,15 @@ const SILENT: &[&str] = &[
     "uploads/*/cancel",
     "fine_tuning/jobs/*/cancel",
 ];
+/// The same at Anthropic's own host, whole: where Claude Code tells how it is used, and asks what it is to have switched on.
+const SILENT_AT_ANTHROPIC: &[&str] = &[
+    "api/event_logging/batch",
+    "api/event_logging/v2/batch",
+    "api/eval/*",
+    "api/claude_code/metrics",
+    "api/claude_cli_feedback",
+];
+const ANTHROPIC: &str = "api.anthropic.com";
 /// What stands in the paths by which many answers are asked for at once, to be fetched later.
 const BATCH: &str = "batches";
 
@@ -29,7 +38,8 @@ const BATCH: &str = "batches";
 pub(super) fn asking(provider: &Provider, meant: &Meant, sending: &Sending) -> Option<Asking> {
     provider.llm()?;
     let base = base_of(provider.first_uri());
-    let asks = |path: &&str| !is_silent(path, base);
+    let is_told = |path: &str| sending.authority == ANTHROPIC && is_told_to_anthropic(path);
+    let asks = |path: &&str| !is_silent(path, base) && !is_told(path);
     if meant.methods.iter().any(|method| method.as_str() == "POST") && meant.paths().any(|path| asks(&path)) {
         let is_batch = meant.paths().filter(asks).any(is_batch);
         return Some(if is_batch { Asking::Batch } else { Asking::Answer });
@@ -53,6 +63,10 @@ fn is_silent(path: &str, base: &str) -> bool {
         let path = behind_version.map_or(path, |(_, rest)| rest);
         SILENT.iter().any(|silent| is_like(path, silent))
     })
+}
+
+fn is_told_to_anthropic(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|path| SILENT_AT_ANTHROPIC.iter().any(|silent| is_like(path, silent)))
 }
 
 fn is_like(path: &str, pattern: &str) -> bool {
@@ -112,6 +126,41 @@ mod tests {
             "/v1/files/",
         ] {
             assert!(!is_silent(asks, base), "{asks}");
+        }
+    }
+
+    #[test]
+    fn what_claude_code_tells_about_itself_asks_no_model_there() {
+        let asked = |url: &str| {
+            let config = "[[provider]]\nid = \"one\"\nllm = \"anthropic\"\n\
+                          authorized_uris = [\"https://api.anthropic.com/*\", \"https://gateway.example/api/*\"]\n";
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
+            let policy = layers.compile().unwrap().policy;
+            let (target, post) =
+                (policy::Target::parse(url).unwrap(), policy::Method::parse("POST").unwrap());
+            let sending = Sending::new(post, &target, crate::http::Fields::default());
+            let provider = policy.providers().next().unwrap();
+            let meant = Meant::written(&sending, &target);
+            asking(provider, &meant, &sending)
+        };
+        for silent in [
+            "https://api.anthropic.com/api/event_logging/batch",
+            "https://api.anthropic.com/api/event_logging/v2/batch?x=1",
+            "https://api.anthropic.com/api/eval/sdk-zAZezfDKGoZuXXKe",
+            "https://api.anthropic.com/v1/messages/count_tokens",
+        ] {
+            assert_eq!(asked(silent), None, "{silent}");
+        }
+        for asks in [
+            "https://gateway.example/api/event_logging/batch",
+            "https://gateway.example/api/eval/one",
+            "https://api.anthropic.com/api/eval/one/two",
+            "https://api.anthropic.com/v1/api/eval/one",
+            "https://api.anthropic.com/api/event_logging/",
+            "https://api.anthropic.com/v1/messages",
+        ] {
+            assert_eq!(asked(asks), Some(Asking::Answer), "{asks}");
         }
     }
 

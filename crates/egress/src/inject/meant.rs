@@ -18,6 +18,11 @@ pub(super) struct Meant {
 }
 
 impl Meant {
+    /// What is written.
+    pub(super) fn written(sending: &Sending, target: &Target) -> Self {
+        Self { methods: vec![sending.method.clone()], targets: vec![target.clone()] }
+    }
+
     /// The paths it may be taken to be for.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().map(|target| target.path().as_str())
@@ -43,7 +48,7 @@ pub(super) fn judge(
     };
     let values =
         |name| sending.fields.iter().filter(move |(it, _)| is_same(it, name)).map(|(_, value)| value);
-    let mut meant = Meant { methods: vec![sending.method.clone()], targets: vec![target.clone()] };
+    let mut meant = Meant::written(sending, target);
     for name in METHODS {
         for value in values(name) {
             let text = String::from_utf8_lossy(value).trim().to_ascii_uppercase();
