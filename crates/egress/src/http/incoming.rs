@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncRead;
 
 use super::chunk::{ChunkScanner, From};
@@ -116,6 +116,25 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     }
 }
 
+/// How much of a body is given at once where it comes in small chunks.
+const JOINED: usize = 16 * 1024;
+
+/// A chunk, and with it the chunks that have come already: whoever searches a body does so for each piece. What is broken is left for
+/// the next look.
+fn joined(mut piece: BytesMut, scanner: &mut ChunkScanner, ahead: &mut BytesMut) -> BytesMut {
+    while piece.len() < JOINED && !ahead.is_empty() {
+        let mut beyond = scanner.clone();
+        let Ok(step) = beyond.scan(ahead) else { break };
+        *scanner = beyond;
+        ahead.advance(step.framing);
+        if scanner.is_done() {
+            break;
+        }
+        piece.unsplit(ahead.split_to(step.data));
+    }
+    piece
+}
+
 async fn next_of_version_1<R: AsyncRead + Unpin>(
     reader: &mut Buffered<R>,
     framing: &mut Framing,
@@ -150,9 +169,58 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
                 if scanner.is_done() {
                     *framing = Framing::Done;
                 } else if step.data > 0 {
-                    return Ok(Some(reader.ahead.split_to(step.data).freeze()));
+                    let first = reader.ahead.split_to(step.data);
+                    let piece = joined(first, scanner, &mut reader.ahead).freeze();
+                    if scanner.is_done() {
+                        *framing = Framing::Done;
+                    }
+                    return Ok(Some(piece));
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces of a chunked body that comes in two parts.
+    async fn pieces(first: &[u8], then: &'static [u8]) -> Vec<io::Result<Bytes>> {
+        let mut reader = Buffered { ahead: BytesMut::from(first), reader: then };
+        let framing = Framing::of(BodyLength::Chunked, From::Upstream);
+        let mut body = Incoming::Version1 { reader: &mut reader, framing };
+        let mut pieces = Vec::new();
+        loop {
+            match body.next().await {
+                Ok(Some(piece)) => pieces.push(Ok(piece)),
+                Ok(None) => return pieces,
+                Err(error) => {
+                    pieces.push(Err(error));
+                    return pieces;
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn chunks_that_have_come_are_one_piece() {
+        let pieces_of = async |first: &[u8], then| -> Vec<Bytes> {
+            pieces(first, then).await.into_iter().map(Result::unwrap).collect()
+        };
+        let whole = b"1\r\na\r\n2;x\r\nbc\r\n3\r\ndef\r\n0\r\nX: y\r\n\r\n";
+        assert_eq!(pieces_of(whole, b"").await, ["abcdef"]);
+        // Nothing is waited for.
+        assert_eq!(pieces_of(b"1\r\na\r\n2\r", b"\nbc\r\n0\r\n\r\n").await, ["a", "bc"]);
+        assert_eq!(pieces_of(b"1\r\na\r\n2\r\nb", b"c\r\n0\r\n\r\n").await, ["ab", "c"]);
+        let many = b"1\r\nx\r\n".repeat(JOINED + 10);
+        let lengths: Vec<usize> = pieces_of(&many, b"0\r\n\r\n").await.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [JOINED, 10]);
+    }
+
+    #[tokio::test]
+    async fn what_came_before_a_broken_chunk_is_given_first() {
+        let pieces = pieces(b"1\r\na\r\n1\r\nb\r\n5\nc", b"").await;
+        assert!(matches!(&pieces[..], [Ok(piece), Err(_)] if piece == "ab"), "{pieces:?}");
     }
 }

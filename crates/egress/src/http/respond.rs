@@ -171,6 +171,8 @@ async fn pass(
     let passed = async {
         while let Some(mut piece) = out.next_of_answer(&mut body).await? {
             received.set(received.get() + piece.len() as u64);
+            // What has come already is no reason to let nobody else go on.
+            tokio::task::consume_budget().await;
             while piece.len() > filter.appetite() {
                 for settled in filter.piece(piece.split_to(filter.appetite()))? {
                     out.send(settled).await?;
@@ -220,6 +222,7 @@ async fn gather(
     let mut all = BytesMut::new();
     while let Some(piece) = body.next().await? {
         received.set(received.get() + piece.len() as u64);
+        tokio::task::consume_budget().await;
         let mut piece = piece;
         while !piece.is_empty() && all.len() <= most {
             let part = piece.split_to(piece.len().min(filter.appetite()));
