@@ -147,7 +147,8 @@ impl Needles {
     }
 
     /// How much of a text is held back at most.
-    pub(super) fn reach(&self) -> usize {
+    #[must_use]
+    pub fn reach(&self) -> usize {
         self.0.reach
     }
 }

@@ -16,8 +16,12 @@ use credential::{Needles, Scrubber};
 
 use super::frames::{Frames, Kind, Run, What};
 
-/// How many headers may wait behind octets that are held back.
-const MOST_WAITING: usize = 1024;
+/// How many octets of headers and of frames that control may wait behind octets that are held back, beside two for each of those:
+/// each may be a frame of its own.
+const MOST_WAITING: usize = 16 * 1024;
+
+/// Parts of a message that are shorter are searched together with those that came with them.
+const SHORT: usize = 1024;
 
 /// The length of a header of gRPC's and Connect's.
 const HEADER: usize = 5;
@@ -31,20 +35,26 @@ pub(super) struct Messages {
     needles: Needles,
     /// The text of the messages alone.
     scrubber: Scrubber,
+    /// Parts that the scrubber is given together.
+    together: Vec<u8>,
     /// What is to come out, in order, from the first octet on that is held back.
     waiting: VecDeque<Waiting>,
+    /// The octets of it that the scrubber does not give back.
+    aside: VecDeque<u8>,
     /// A frame that controls the connection, as far as it is here: a text of its own.
     control: Vec<u8>,
     masked: u64,
 }
 
+/// So many octets
+#[derive(Clone, Copy)]
 enum Waiting {
-    /// A header, or what a control frame holds, searched already.
-    Whole(Vec<u8>),
-    /// So many octets that the scrubber has.
+    /// of headers, or of what control frames hold, searched already.
+    Whole(usize),
+    /// that the scrubber has.
     Data(usize),
-    /// The length of a message, which the scrubber has and must leave as it is.
-    Length(Vec<u8>),
+    /// of the length of a message, which the scrubber has and must leave as they are.
+    Length(usize),
 }
 
 impl Messages {
@@ -55,7 +65,9 @@ impl Messages {
             header: 0,
             needles: needles.clone(),
             scrubber: Scrubber::new(needles),
+            together: Vec::new(),
             waiting: VecDeque::new(),
+            aside: VecDeque::new(),
             control: Vec::new(),
             masked: 0,
         }
@@ -70,15 +82,19 @@ impl Messages {
             rest = after;
             match what {
                 What::Header if self.kind == Kind::Prefixed => self.read_header(octets, out)?,
-                What::Header => self.pass(octets.to_vec(), out)?,
+                What::Header => self.pass(octets, out),
                 What::Control => self.control.extend_from_slice(octets),
                 What::Data => self.read(octets, out)?,
             }
             match self.frames.what() {
-                What::Control if ends => self.end_control(out)?,
+                What::Control if ends => self.end_control(out),
                 What::Data if ends => self.end_message(out)?,
                 _ => {}
             }
+        }
+        self.search(out)?;
+        if self.aside.len() > MOST_WAITING + 2 * self.needles.reach() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message comes in too many parts"));
         }
         Ok(())
     }
@@ -86,7 +102,7 @@ impl Messages {
     /// Ends the stream: appends what was held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.end_message(out)?;
-        out.append(&mut self.control);
+        self.end_control(out);
         Ok(())
     }
 
@@ -102,88 +118,88 @@ impl Messages {
             if flags != 0 && self.needles.have(flags) {
                 return Err(held("the flags"));
             }
-            self.pass(vec![flags], out)?;
+            self.pass(&[flags], out);
         }
         self.header = (self.header + octets.len()) % HEADER;
-        if length.is_empty() {
-            return Ok(());
+        if !length.is_empty() {
+            self.together.extend_from_slice(length);
+            self.aside.extend(length);
+            self.waiting.push_back(Waiting::Length(length.len()));
         }
-        let mut settled = Vec::new();
-        self.scrubber.push(length, &mut settled);
-        self.wait(Waiting::Length(length.to_vec()))?;
-        self.let_go(&settled, out)
+        Ok(())
     }
 
     /// A part of a message.
     fn read(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        if self.waiting.is_empty() {
-            let before = out.len();
-            self.scrubber.push(octets, out);
-            let held = octets.len() - (out.len() - before);
-            return if held > 0 { self.wait(Waiting::Data(held)) } else { Ok(()) };
+        match self.waiting.back_mut() {
+            Some(Waiting::Data(length)) => *length += octets.len(),
+            _ => self.waiting.push_back(Waiting::Data(octets.len())),
         }
-        let mut settled = Vec::new();
+        if octets.len() < SHORT {
+            self.together.extend_from_slice(octets);
+            return if self.together.len() < SHORT { Ok(()) } else { self.search(out) };
+        }
+        let mut settled = self.pushed();
         self.scrubber.push(octets, &mut settled);
-        self.wait(Waiting::Data(octets.len()))?;
         self.let_go(&settled, out)
     }
 
-    fn end_message(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    /// Searches what has come.
+    fn search(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let settled = self.pushed();
+        self.let_go(&settled, out)
+    }
+
+    /// Gives the scrubber what it was not given yet: what is settled by that.
+    fn pushed(&mut self) -> Vec<u8> {
         let mut settled = Vec::new();
+        if !self.together.is_empty() {
+            self.scrubber.push(&self.together, &mut settled);
+            self.together.clear();
+        }
+        settled
+    }
+
+    fn end_message(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut settled = self.pushed();
         self.scrubber.finish(&mut settled);
         self.let_go(&settled, out)
     }
 
-    fn end_control(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    fn end_control(&mut self, out: &mut Vec<u8>) {
         let text = std::mem::take(&mut self.control);
         let scrubbed = self.needles.scrub_text(&text);
         self.masked += scrubbed.as_ref().map_or(0, |(_, found)| *found);
-        self.pass(scrubbed.map_or(text, |(masked, _)| masked), out)
+        self.pass(scrubbed.as_ref().map_or(&text, |(masked, _)| masked), out);
     }
 
     /// What needs no search any more, behind what is held back.
-    fn pass(&mut self, octets: Vec<u8>, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.waiting.is_empty() {
-            out.extend(octets);
-            return Ok(());
+    fn pass(&mut self, octets: &[u8], out: &mut Vec<u8>) {
+        match self.waiting.back_mut() {
+            None => return out.extend_from_slice(octets),
+            Some(Waiting::Whole(length)) => *length += octets.len(),
+            Some(_) => self.waiting.push_back(Waiting::Whole(octets.len())),
         }
-        self.wait(Waiting::Whole(octets))
-    }
-
-    fn wait(&mut self, next: Waiting) -> io::Result<()> {
-        if let (Some(Waiting::Data(length)), Waiting::Data(more)) = (self.waiting.back_mut(), &next) {
-            *length += more;
-            return Ok(());
-        }
-        if self.waiting.len() >= MOST_WAITING {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message comes in too many parts"));
-        }
-        self.waiting.push_back(next);
-        Ok(())
+        self.aside.extend(octets);
     }
 
     /// Appends what is settled, and all that waited for nothing else.
     fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while let Some(first) = self.waiting.front_mut() {
             match first {
-                Waiting::Whole(octets) => out.append(octets),
-                Waiting::Data(length) => {
+                Waiting::Whole(length) => out.extend(self.aside.drain(..*length)),
+                Waiting::Data(length) | Waiting::Length(length) => {
                     let (now, later) = settled.split_at(settled.len().min(*length));
-                    out.extend_from_slice(now);
                     settled = later;
                     *length -= now.len();
-                    if *length > 0 {
-                        return Ok(());
-                    }
-                }
-                Waiting::Length(octets) => {
-                    let (now, later) = settled.split_at(settled.len().min(octets.len()));
-                    if !octets.starts_with(now) {
+                    let is_over = *length == 0;
+                    if matches!(first, Waiting::Length(_))
+                        && !self.aside.drain(..now.len()).eq(now.iter().copied())
+                    {
                         return Err(held("the length"));
                     }
-                    out.extend(octets.drain(..now.len()));
-                    settled = later;
-                    if !octets.is_empty() {
+                    out.extend_from_slice(now);
+                    if !is_over {
                         return Ok(());
                     }
                 }
@@ -292,6 +308,39 @@ mod tests {
         }
         let whole = [&[0, 0, 0, 0, SECRET.len() as u8][..], SECRET].concat();
         assert_eq!(masked(Kind::Prefixed, &whole, 7)[5..], [b'*'; SECRET.len()]);
+    }
+
+    #[test]
+    fn as_many_parts_wait_as_a_secret_may_have_octets() {
+        for length in [31, 164, 1500, 4000] {
+            let secret = b"Ab3dEf9hIjKlMn0pQrStUvWxYz".repeat(1 + length / 26)[..length].to_vec();
+            let needles = Needles::of([&Secret::new(secret.clone())]);
+            let message = [b"x".repeat(2 * length), secret.clone(), b"y".repeat(30_000)].concat();
+            let frame = |(number, octet): (usize, &u8)| [u8::from(number == 0), 1, *octet];
+            let mut stream: Vec<u8> = message.iter().enumerate().flat_map(frame).collect();
+            stream.extend(b"\x80\0");
+            for piece in [1, 3, 16 << 10] {
+                let (mut messages, mut out) = (Messages::of(Kind::WebSocket, &needles), Vec::new());
+                // What comes octet by octet is searched as often.
+                let part = if piece < 16 { &stream[..stream.len().min(3_000_000 / length)] } else { &stream };
+                part.chunks(piece).for_each(|part| messages.push(part, &mut out).unwrap());
+                messages.finish(&mut out).unwrap();
+                assert_eq!(out.len(), part.len());
+                if part.len() == stream.len() {
+                    let text: Vec<u8> = out.iter().skip(2).step_by(3).copied().take(3 * length).collect();
+                    assert!(text[2 * length..].iter().all(|octet| *octet == b'*'), "{length} {piece}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn at_the_end_what_was_held_back_and_a_frame_that_is_not_whole_are_searched() {
+        let close = [&b"\x81\x05hello\x01\x03sk-\x88\x02\x03\xe8"[..]].concat();
+        assert_eq!(masked(Kind::WebSocket, &close, 4), close);
+        let cut = [&[0x88, 125, 0x03, 0xe8][..], SECRET].concat();
+        let hidden = [&[0x88, 125, 0x03, 0xe8][..], &vec![b'*'; SECRET.len()]].concat();
+        assert_eq!(masked(Kind::WebSocket, &cut, 4), hidden);
     }
 
     #[test]

@@ -150,7 +150,10 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     loop {
         if from.ahead.is_empty() && from.fill(IDLE).await? == 0 {
-            return Ok(());
+            let mut rest = Vec::new();
+            messages.map_or(Ok(()), |messages| messages.finish(&mut rest))?;
+            timely(to.write_all(&rest)).await?;
+            return timely(to.flush()).await;
         }
         let piece = from.ahead.split();
         count.set(count.get() + piece.len() as u64);
@@ -181,5 +184,21 @@ mod tests {
         let ended = carry(&mut from, &mut to, None, &count).await.unwrap_err();
         assert_eq!((ended.kind(), count.get()), (io::ErrorKind::TimedOut, 100));
         assert!((120..122).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn what_was_held_back_is_passed_on_at_the_end() {
+        let needles = credential::Needles::of([&credential::Secret::new(b"sk-0123456789".to_vec())]);
+        let mut messages = Messages::of(Kind::WebSocket, &needles);
+        let (mut upstream, theirs) = tokio::io::duplex(1 << 16);
+        let (mut to, mut agent) = tokio::io::duplex(1 << 16);
+        let sent = b"\x01\x05sk-01\x88\x02\x03\xe8";
+        upstream.write_all(sent).await.unwrap();
+        drop(upstream);
+        carry(&mut Buffered::new(theirs), &mut to, Some(&mut messages), &Cell::new(0)).await.unwrap();
+        drop(to);
+        let mut come = Vec::new();
+        agent.read_to_end(&mut come).await.unwrap();
+        assert_eq!(come, sent);
     }
 }
