@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A position is settled when no later octet can change what becomes of it, whatever the secrets are. What is held is what follows the
-//! last end of a line or word, or as much as the longest form of a secret may take, whichever is less: an event that ends in a line feed
-//! is never delayed. Held is not what happens to be the beginning of a secret: whoever has a text of their own sent through here in
+//! last end of a line, word, record, or text or structure of JSON, or as much as the longest form of a secret may take, whichever is less:
+//! an event that ends in a line feed or in `}` is never delayed, unless a secret has such an octet. Held is not what happens to be the beginning of a secret: whoever has a text of their own sent through here in
 //! pieces would see by that how much of it is one. Any cutting of a text into pieces gives the same result.
 //!
 //! It finds the encodings that `forms` lists, with every character escaped in any way that `spellings` knows, one layer deep, and

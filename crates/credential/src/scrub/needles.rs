@@ -32,7 +32,7 @@ struct Set {
     /// How many octets at the end of a text may be the beginning of a needle, or stand before one and be masked with it: no fewer, and
     /// rounded up.
     reach: usize,
-    /// Which of the octets that end lines, or part words, are in none of them.
+    /// Which of the octets that part a text are in none of them.
     parts: Parts,
     /// The length of the shortest.
     shortest: usize,
@@ -138,8 +138,8 @@ impl Needles {
         &self.0.needles
     }
 
-    /// Where to hold a text back from. What the needles hold does not come into it, but for whether any has a blank: whoever gives the text
-    /// sees how much of it is let go, and would read a secret from that, octet by octet.
+    /// Where to hold a text back from. What the needles hold does not come into it, but for which kinds of octets none has that part a text:
+    /// whoever gives the text sees how much of it is let go, and would read a secret from that, octet by octet.
     pub(super) fn hold(&self, text: &[u8]) -> usize {
         let Set { reach, parts, .. } = &*self.0;
         let from = text.len().saturating_sub(*reach);
@@ -161,22 +161,51 @@ const ROUND: usize = 64;
 struct Parts {
     lines: bool,
     words: bool,
+    /// Records and the like; no secret that is given by hand has any.
+    controls: bool,
+    /// Texts and structures of JSON.
+    closing: bool,
 }
 
 impl Parts {
     fn of(needles: &[Needle]) -> Self {
-        let none_has = |octets: &[u8]| {
-            !needles.iter().any(|needle| needle.octets.iter().any(|octet| octets.contains(octet)))
-        };
-        Self { lines: none_has(b"\n\r\0"), words: none_has(b" \t") }
+        let none =
+            |what| !needles.iter().any(|needle| needle.octets.iter().any(|octet| does(*octet) == Some(what)));
+        Self {
+            lines: none(Does::EndLine),
+            words: none(Does::PartWords),
+            controls: none(Does::Control),
+            closing: none(Does::Close),
+        }
     }
 
-    const fn have(self, octet: u8) -> bool {
-        match octet {
-            b'\n' | b'\r' | 0 => self.lines,
-            b' ' | b'\t' => self.words,
-            _ => false,
+    fn have(self, octet: u8) -> bool {
+        match does(octet) {
+            Some(Does::EndLine) => self.lines,
+            Some(Does::PartWords) => self.words,
+            Some(Does::Control) => self.controls,
+            Some(Does::Close) => self.closing,
+            None => false,
         }
+    }
+}
+
+/// What an octet does that parts texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    EndLine,
+    PartWords,
+    Control,
+    Close,
+}
+
+pub(super) const fn does(octet: u8) -> Option<Does> {
+    match octet {
+        b'\n' | b'\r' | 0 => Some(Does::EndLine),
+        b' ' | b'\t' => Some(Does::PartWords),
+        0x01..=0x1f | 0x7f => Some(Does::Control),
+        b'}' | b']' | b'"' => Some(Does::Close),
+        _ => None,
     }
 }
 

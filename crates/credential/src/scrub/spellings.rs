@@ -129,6 +129,18 @@ mod tests {
     }
 
     #[test]
+    fn no_way_has_what_parts_a_text_unless_the_character_does() {
+        use crate::scrub::needles::does;
+        for character in ('\0'..='\u{ff}').chain(['\u{2028}', '😀', '\u{10ffff}']) {
+            let plain = character.to_string();
+            let own: Vec<_> = plain.bytes().filter_map(does).collect();
+            let ways = of(plain.as_bytes());
+            let others = ways.iter().flat_map(|way| way.iter()).filter_map(|octet| does(*octet));
+            assert!(others.clone().all(|other| own.contains(&other)), "{character:?}");
+        }
+    }
+
+    #[test]
     fn what_is_no_text_is_taken_octet_by_octet() {
         assert_eq!(turns("a-é+😀".as_bytes()), [2..4, 4..5, 5..9]);
         assert_eq!(turns(b"\xe2\x80a\xa9\xc3\xa9\xf0\x9f"), [0..1, 1..2, 3..4, 4..6, 6..7, 7..8]);
