@@ -63,7 +63,7 @@ impl Needles {
         });
         let heads = Heads::of(&needles);
         let longest = needles.iter().map(Needle::longest).max().unwrap_or(0);
-        let reach = (longest + 1).next_multiple_of(ROUND);
+        let reach = if needles.is_empty() { 0 } else { (longest + 1).next_multiple_of(ROUND) };
         let parts = Parts::of(&needles);
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(usize::MAX);
         Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, parts, shortest }))

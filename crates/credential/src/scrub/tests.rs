@@ -167,6 +167,16 @@ fn a_message_is_not_delayed_that_ends_in_what_no_secret_has() {
 }
 
 #[test]
+fn without_a_secret_nothing_is_held_and_nothing_lost() {
+    let nothing = needles(&[]);
+    assert_eq!(nothing.reach(), 0);
+    assert_eq!(
+        scrubbed_in_place(&nothing, &[b"a", &[b'b'; 100], b"c"]).0,
+        [&b"a"[..], &[b'b'; 100], b"c"].concat()
+    );
+}
+
+#[test]
 fn a_word_is_held_until_it_ends_and_no_longer_than_a_secret_may_be() {
     let needles = needles(&[KEY.to_vec()]);
     let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
