@@ -44,7 +44,7 @@ impl Opened {
         let config = authority::agent(run.certificate_pem());
         let bundle = std::env::temp_dir().join(format!("lockgate-fuzz-{}.pem", std::process::id()));
         std::fs::write(&bundle, certificate).expect("there is a folder for what is temporary");
-        let files = Files::open(bundle.to_str());
+        let files = Files::open(bundle.to_str()).expect("it was just written");
         std::fs::remove_file(bundle).expect("it was just written");
         let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let proxy = local_tcp(&forward);

@@ -1,16 +1,43 @@
 //! Files a sidecar reads, opened or read before it is shut in.
 
 use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
 use crate::resolve::Answers;
+
+/// The largest bundle of authorities that is read.
+pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
 
 /// Files a sidecar reads, opened or read before it is shut in.
 #[derive(Debug, Default)]
 pub struct Files {
     resolv_conf: Vec<u8>,
     hosts: Vec<u8>,
-    bundle: Option<File>,
+    bundle: Bundle,
+}
+
+/// The certification authorities that upstreams are verified against.
+#[derive(Debug, Default)]
+pub(crate) enum Bundle {
+    /// Those in a file that was named, and no others.
+    Named(File),
+    /// Those of a machine.
+    Usual(File),
+    /// Those that are built in.
+    #[default]
+    BuiltIn,
+}
+
+/// The file of authorities that was named is none.
+#[derive(Debug, thiserror::Error)]
+#[error("use the authorities in {path}, which SSL_CERT_FILE names: {source}")]
+pub struct BundleError {
+    path: String,
+    source: io::Error,
 }
 
 /// Where a bundle of certification authorities may lie, most usual first.
@@ -24,36 +51,102 @@ const BUNDLES: &[&str] = &[
 
 impl Files {
     /// Reads the resolver's configuration and opens the bundle. `bundle` is what `SSL_CERT_FILE` names, if it is set.
-    #[must_use]
-    pub fn open(bundle: Option<&str>) -> Self {
-        let bundle = bundle.into_iter().chain(BUNDLES.iter().copied()).find_map(|path| File::open(path).ok());
-        Self {
+    ///
+    /// # Errors
+    /// When the file that is named cannot be read or holds no authority: others in its place would be trusted unasked.
+    pub fn open(bundle: Option<&str>) -> Result<Self, BundleError> {
+        let bundle = match bundle.filter(|path| !path.is_empty()) {
+            Some(path) => {
+                Bundle::Named(named(path).map_err(|source| BundleError { path: path.into(), source })?)
+            }
+            None => {
+                let usual = BUNDLES.iter().find_map(|path| File::open(path).ok());
+                usual.map_or(Bundle::BuiltIn, Bundle::Usual)
+            }
+        };
+        Ok(Self {
             resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
             hosts: std::fs::read("/etc/hosts").unwrap_or_default(),
             bundle,
-        }
+        })
     }
 
-    /// The same, with another bundle.
+    /// The same, with the bundle of another machine.
     #[must_use]
     pub fn trusting(self, bundle: File) -> Self {
-        Self { bundle: Some(bundle), ..self }
+        Self { bundle: Bundle::Usual(bundle), ..self }
     }
 
     /// The bundle, to be read where another process is to trust it.
     #[must_use]
     pub fn into_bundle(self) -> Option<File> {
-        self.bundle
+        match self.bundle {
+            Bundle::Named(file) | Bundle::Usual(file) => Some(file),
+            Bundle::BuiltIn => None,
+        }
     }
 
     /// What names are resolved by, and the bundle.
-    pub(crate) fn into_parts(self) -> (Answers, Option<File>) {
+    pub(crate) fn into_parts(self) -> (Answers, Bundle) {
         (Answers::system(self.resolv_conf, self.hosts), self.bundle)
     }
 
     /// The descriptor that must stay open in the sidecar.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.bundle.as_ref().map(AsFd::as_fd)
+        match &self.bundle {
+            Bundle::Named(file) | Bundle::Usual(file) => Some(file.as_fd()),
+            Bundle::BuiltIn => None,
+        }
+    }
+}
+
+/// A file that was named, once it is seen to hold an authority.
+fn named(path: &str) -> io::Result<File> {
+    let mut file = File::open(path)?;
+    let mut pem = Vec::new();
+    (&file).take(LARGEST_BUNDLE).read_to_end(&mut pem)?;
+    if roots_in(&pem).is_empty() {
+        return Err(io::Error::other("there is no certificate in it"));
+    }
+    file.rewind()?;
+    Ok(file)
+}
+
+/// The authorities in a text; what is none is passed over.
+pub(crate) fn roots_in(pem: &[u8]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).flatten());
+    roots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_that_is_named_no_other_takes_the_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let refusal = |path: &str| Files::open(Some(path)).unwrap_err().to_string();
+        for (name, why) in
+            [("missing", "No such file"), ("empty", "no certificate"), ("prose", "no certificate")]
+        {
+            if name != "missing" {
+                std::fs::write(path(name), if name == "prose" { "authorities\n" } else { "" }).unwrap();
+            }
+            let told = refusal(&path(name));
+            assert!(told.contains(&path(name)) && told.contains("SSL_CERT_FILE"), "{told}");
+            assert!(told.contains(why), "{told}");
+        }
+        assert!(refusal(folder.path().to_str().unwrap()).contains("directory"));
+
+        let authority = crate::tls::RunAuthority::make().unwrap();
+        std::fs::write(path("one"), format!("an authority\n{}", authority.certificate_pem())).unwrap();
+        let mut whole = String::new();
+        let bundle = Files::open(Some(&path("one"))).unwrap().into_bundle();
+        bundle.unwrap().read_to_string(&mut whole).unwrap();
+        assert!(whole.starts_with("an authority"), "it is read from its beginning later: {whole}");
+        assert!(Files::open(Some("")).is_ok() && Files::open(None).is_ok());
     }
 }

@@ -41,7 +41,7 @@ pub use audit::{
 };
 pub use check::{Verdict, check};
 pub use dns::NameRange;
-pub use files::Files;
+pub use files::{BundleError, Files};
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};

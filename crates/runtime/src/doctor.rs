@@ -94,14 +94,20 @@ fn store(caller: &Caller) -> Check {
 }
 
 fn certificates(caller: &Caller) -> Check {
-    let files = egress::Files::open(caller.variable("SSL_CERT_FILE"));
-    if files.descriptor().is_some() {
-        return Check::works("certificates", "authorities of this machine", "found");
+    let what = "authorities of this machine";
+    let files = egress::Files::open(caller.variable("SSL_CERT_FILE")).map_err(Error::from);
+    match files {
+        Err(error) => {
+            let (detail, remedy) = (error.sentence(), error.remedy());
+            return Check::lacks("certificates", what, Verdict::Missing, detail, remedy);
+        }
+        Ok(files) if files.descriptor().is_some() => return Check::works("certificates", what, "found"),
+        Ok(_) => {}
     }
     let detail = "none found; the built-in list of public authorities is used".into();
     Check::lacks(
         "certificates",
-        "authorities of this machine",
+        what,
         Verdict::Weaker,
         detail,
         Some("install ca-certificates, or set SSL_CERT_FILE".into()),

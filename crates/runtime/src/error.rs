@@ -203,6 +203,9 @@ pub enum Error {
     /// The sidecar could not serve.
     #[error(transparent)]
     Gate(#[from] egress::GateError),
+    /// The file of authorities that is named is none.
+    #[error(transparent)]
+    Authorities(#[from] egress::BundleError),
     /// The sidecar ended before it was told to.
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
@@ -284,6 +287,9 @@ impl Error {
             // Our own refusals of what lies there; what the kernel says has a kind.
             Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::Other => Some(
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
+            ),
+            Self::Authorities(_) => Some(
+                "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
             ),
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy(),

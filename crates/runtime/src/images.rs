@@ -84,7 +84,7 @@ impl Images {
         report: &mut dyn FnMut(PullProgress),
     ) -> Result<Listed, Error> {
         let login = asked.credential.map(|id| login(id, caller)).transpose()?;
-        let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE")));
+        let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE"))?);
         let way = Way {
             outside,
             secure: proxy_url::detour(caller, true)?,

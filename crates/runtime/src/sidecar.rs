@@ -134,7 +134,7 @@ pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 
 
 /// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
 fn serve(errand: &Errand) -> Result<(), Error> {
-    let mut files = Files::open(errand.bundle.as_deref());
+    let mut files = Files::open(errand.bundle.as_deref())?;
     if let Some(bundle) = &errand.other_bundle {
         files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
     }

@@ -136,7 +136,7 @@ pub(super) fn gate(
         spending: policy::Spending::default(),
         names: egress::NameRange::default(),
         run: runtime::new_run_id()?,
-        files: Files::open(None),
+        files: Files::open(None)?,
         answers: resolves.map(Answers::Given),
         audit: None,
         notices: None,

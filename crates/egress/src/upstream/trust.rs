@@ -1,17 +1,13 @@
 //! Which authorities vouch for an upstream. Certificates are always verified; there is no switch for it.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
-use rustls::ClientConfig;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
 
+use crate::files::{Bundle, LARGEST_BUNDLE, roots_in};
 use crate::tls;
-
-/// The largest bundle of authorities that is read.
-const LARGEST_BUNDLE: u64 = 8 << 20;
 
 /// The protocols that are offered to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,12 +21,12 @@ pub(crate) enum Offer {
 /// The authorities, read at the first need from a file that was opened before the sidecar was shut in.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    bundle: RefCell<Option<File>>,
+    bundle: RefCell<Bundle>,
     configs: OnceLock<Result<[Arc<ClientConfig>; 2], String>>,
 }
 
 impl Trust {
-    pub(crate) fn from_bundle(bundle: Option<File>) -> Self {
+    pub(crate) fn from_bundle(bundle: Bundle) -> Self {
         Self { bundle: RefCell::new(bundle), configs: OnceLock::new() }
     }
 
@@ -44,14 +40,20 @@ impl Trust {
     }
 
     fn build(&self) -> Result<[Arc<ClientConfig>; 2], String> {
-        let mut roots = rustls::RootCertStore::empty();
-        if let Some(bundle) = self.bundle.borrow_mut().take() {
-            let mut pem = Vec::new();
-            bundle
-                .take(LARGEST_BUNDLE)
-                .read_to_end(&mut pem)
-                .map_err(|e| format!("read the authorities: {e}"))?;
-            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
+        let bundle = self.bundle.take();
+        let is_named = matches!(bundle, Bundle::Named(_));
+        let mut roots = match bundle {
+            Bundle::Named(file) | Bundle::Usual(file) => {
+                let mut pem = Vec::new();
+                file.take(LARGEST_BUNDLE)
+                    .read_to_end(&mut pem)
+                    .map_err(|e| format!("read the authorities: {e}"))?;
+                roots_in(&pem)
+            }
+            Bundle::BuiltIn => RootCertStore::empty(),
+        };
+        if roots.is_empty() && is_named {
+            return Err("read the authorities: the file that SSL_CERT_FILE names holds none any more".into());
         }
         if roots.is_empty() {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

@@ -49,7 +49,7 @@ pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
 
 fn live(carried: &Carried) -> Result<(), Error> {
     let errand = &carried.errand;
-    let bundle = read_bundle(errand.bundle.as_deref());
+    let bundle = read_bundle(errand.bundle.as_deref())?;
     let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
     // Before it is shut in. Where the kernel tells of no writes, it is looked at now and then.
     let writes = errand.purse.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
@@ -79,12 +79,13 @@ fn live(carried: &Carried) -> Result<(), Error> {
 }
 
 /// The certification authorities this machine trusts, as far as they are text.
-fn read_bundle(named: Option<&str>) -> String {
-    let mut text = String::new();
-    if let Some(file) = Files::open(named).into_bundle() {
-        let _ = file.take(LARGEST_BUNDLE).read_to_string(&mut text);
+fn read_bundle(named: Option<&str>) -> Result<String, Error> {
+    let mut octets = Vec::new();
+    if let Some(file) = Files::open(named)?.into_bundle() {
+        file.take(LARGEST_BUNDLE).read_to_end(&mut octets).map_err(plumbing("read the authorities"))?;
     }
-    text
+    // What is said between certificates may be in another encoding.
+    Ok(String::from_utf8_lossy(&octets).into_owned())
 }
 
 fn letter(

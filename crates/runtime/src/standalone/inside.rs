@@ -51,7 +51,7 @@ impl Inside {
 
     fn serve(&self) -> Result<(), Error> {
         let Standalone { policy, spending, run, audit, authority, .. } = &self.sidecar;
-        let files = Files::open(self.bundle.as_deref());
+        let files = Files::open(self.bundle.as_deref())?;
         let (audit, audited) = match audit {
             Some(AuditFile { path, file, key }) => {
                 let file = file.try_clone().map_err(plumbing("open the audit"))?;
