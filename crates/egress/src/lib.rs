@@ -26,6 +26,7 @@ mod llm;
 mod lull;
 mod notice;
 mod own;
+mod places;
 mod platform;
 mod rate;
 mod resolve;

@@ -49,9 +49,31 @@ fn is_no_way(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Answers, Companions, Files, Gate, GateOptions, NameRange, Wallet, check};
+
+    /// A gate with a policy, for a name with these addresses.
+    pub(crate) fn gate_for(policy: &str, addresses: Vec<IpAddr>) -> std::rc::Rc<Gate> {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
+        let spec = layers.compile().unwrap();
+        Gate::open(GateOptions {
+            policy: spec.policy,
+            spending: spec.spending,
+            names: NameRange::default(),
+            run: policy::RunId::from_random([0; 12]),
+            files: Files::default(),
+            answers: Some(Answers::Given(addresses)),
+            audit: None,
+            notices: None,
+            authority: None,
+            wallet: Wallet::default(),
+            companions: Companions::default(),
+            machine: Vec::new(),
+        })
+        .unwrap()
+    }
 
     #[test]
     fn what_a_link_has_is_this_machines() {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use credential::Secret;
 use policy::Inbound;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use crate::gate::{Gate, GateError};
+use crate::places::{ConnectionPermit, Places};
 use crate::upstream::Entrance;
 use crate::{audit, dns, http, lull, tunnel};
 
@@ -209,7 +209,10 @@ async fn run(
         start(Box::pin(http::serve_forward(Rc::clone(&gate), Door::open(fd, doorkeeper.as_ref())?)));
     }
     if let Some(fd) = gateway {
-        start(Box::pin(http::serve_gateway(Rc::clone(&gate), Door::open(fd, doorkeeper.as_ref())?)));
+        start(Box::pin(http::serve_gateway(
+            Rc::clone(&gate),
+            Door::of_the_gateway(fd, doorkeeper.as_ref())?,
+        )));
     }
     if let Some(fd) = gateway_socket {
         let listener = std::os::unix::net::UnixListener::from(fd);
@@ -245,60 +248,32 @@ async fn run(
     over.await.map_err(io::Error::other)?
 }
 
-/// How many connections one sidecar serves at once; more wait to be accepted. With what is read ahead of each this
-/// bounds its memory.
-const MOST_CONNECTIONS: usize = 1024;
-/// The same of connections from outside to one port, which take no place of the command's or of another port.
-const MOST_INBOUND: usize = 128;
-
-thread_local! {
-    static PLACES: Rc<Semaphore> = Rc::new(Semaphore::new(MOST_CONNECTIONS));
-}
-
-/// A place among the connections that are served at once, given back when it is dropped.
-pub(crate) struct ConnectionPermit(Rc<Semaphore>);
-
-impl ConnectionPermit {
-    async fn take(places: Rc<Semaphore>) -> Self {
-        if let Ok(permit) = places.acquire().await {
-            permit.forget();
-        }
-        Self(places)
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.add_permits(1);
-        lull::stir();
-    }
-}
-
 /// A listener, and who it lets in.
 pub(crate) struct Door {
     listener: TcpListener,
-    places: Rc<Semaphore>,
+    places: Places,
     keeper: Option<Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>>,
 }
 
 impl Door {
     fn open(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
         let listener = TcpListener::from_std(StdListener::from(fd))?;
-        Ok(Self {
-            listener,
-            places: PLACES.with(Rc::clone),
-            keeper: keeper.map(|keeper| Arc::clone(&keeper.0)),
-        })
+        Ok(Self { listener, places: Places::common(), keeper: keeper.map(|keeper| Arc::clone(&keeper.0)) })
+    }
+
+    /// One of the gateway, which is to answer also while the others are full.
+    fn of_the_gateway(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
+        Ok(Self { places: Places::of_the_gateway(), ..Self::open(fd, keeper)? })
     }
 
     /// One for connections from outside to one port.
     pub(crate) fn from_outside(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { places: Rc::new(Semaphore::new(MOST_INBOUND)), ..Self::open(fd, None)? })
+        Ok(Self { places: Places::from_outside(), ..Self::open(fd, None)? })
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, ConnectionPermit)> {
-        let permit = ConnectionPermit::take(Rc::clone(&self.places)).await;
+        let permit = self.places.take().await;
         loop {
             match self.listener.accept().await {
                 Ok((stream, theirs)) if self.admits(&stream, theirs) => {
@@ -321,7 +296,7 @@ impl Door {
 
 /// Accepts a connection on a Unix socket, whose permissions say who may connect.
 pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, ConnectionPermit)> {
-    let permit = ConnectionPermit::take(PLACES.with(Rc::clone)).await;
+    let permit = Places::of_the_gateway().take().await;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -343,5 +318,49 @@ pub(crate) async fn survive(error: io::Error) -> io::Result<()> {
             Ok(())
         }
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::own::tests::gate_for;
+
+    #[test]
+    fn the_gateway_answers_while_the_proxy_is_full() {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (forward, gateway) = (bind(at).unwrap(), bind(at).unwrap());
+        let [proxy, health] = [&forward, &gateway].map(|listener| bound(listener).unwrap());
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+        let served = std::thread::spawn(move || {
+            let listeners =
+                Listeners { forward: Some(forward), gateway: Some(gateway), ..Listeners::default() };
+            let gate = gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new());
+            let ready = move || ready.send(()).map_err(io::Error::other);
+            serve(gate, listeners, stopped.into(), ready, || {}).unwrap();
+        });
+        is_ready.recv().unwrap();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(proxy).unwrap()).collect();
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..3 {
+            let mut asks = TcpStream::connect(health).unwrap();
+            asks.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            asks.write_all(b"GET /health HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            asks.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        drop((silent, stop));
+        served.join().unwrap();
     }
 }

@@ -17,9 +17,9 @@ use super::stream::Upstream;
 use crate::destination::Peer;
 use crate::exchange::{Exchange, Ready};
 use crate::http::Buffered;
+use crate::places::most_idle;
 
-/// How many idle connections are kept, and for how long.
-const MOST_IDLE: usize = 64;
+/// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The halves of a connection that carries HTTP/1.
@@ -121,7 +121,7 @@ impl Pool {
         let Some(reached) = exchange.reached() else { return };
         let mut kept = self.idle.borrow_mut();
         kept.retain(|(_, since, _)| since.elapsed() < IDLE);
-        if kept.len() >= MOST_IDLE {
+        if kept.len() >= most_idle() {
             kept.remove(0);
         }
         kept.push((Use::of(exchange, reached, scheme), Instant::now(), link));
@@ -149,7 +149,7 @@ impl Pool {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
         shared.retain(|(used, _)| !used.is(exchange, reached, scheme));
-        if shared.len() >= MOST_IDLE {
+        if shared.len() >= most_idle() {
             shared.remove(0);
         }
         shared.push((Use::of(exchange, reached, scheme), Session::begun(session)));
