@@ -28,7 +28,7 @@ pub struct Listeners {
     pub gateway: Option<OwnedFd>,
     /// The gateway on a Unix socket.
     pub gateway_socket: Option<OwnedFd>,
-    /// DNS over UDP, on a socket of both families that tells destinations.
+    /// DNS over UDP, on a socket that tells destinations or is bound to one.
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
@@ -148,12 +148,7 @@ pub fn bound(listener: &OwnedFd) -> io::Result<SocketAddr> {
 /// When the address cannot be bound.
 pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
     let bind = |source| GateError::Bind { address: address.to_string(), source };
-    // An IPv4 address in the form of IPv6, so that there is one kind of socket.
-    let mapped = match address {
-        SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
-        SocketAddr::V6(_) => address,
-    };
-    let socket = std::net::UdpSocket::bind(mapped).map_err(bind)?;
+    let socket = std::net::UdpSocket::bind(address).map_err(bind)?;
     socket.set_nonblocking(true).map_err(bind)?;
     Ok(socket.into())
 }

@@ -1,10 +1,12 @@
-//! Sockets that are bound inside a sandbox's network namespace and served from outside it.
+//! Sockets that are bound inside a sandbox's network namespace and served from outside it. Where the kernel has no IPv6, those of both
+//! families are of IPv4: there is nobody who could connect by the other.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
@@ -17,7 +19,7 @@ const BACKLOG: i32 = 1024;
 /// # Errors
 /// Whatever `socket(2)`, `bind(2)` or `listen(2)` gives.
 pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = open(&address, SocketType::STREAM)?;
+    let (socket, address) = open(address, SocketType::STREAM)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
@@ -32,7 +34,7 @@ pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 pub fn tcp_for_any_address(port: u16) -> io::Result<OwnedFd> {
     let socket = tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
     // One flag of the socket's, for both families.
-    switch_on(&socket, libc::IPV6_TRANSPARENT)?;
+    switch_on(&socket, libc::IPV6_TRANSPARENT, libc::IP_TRANSPARENT)?;
     Ok(socket)
 }
 
@@ -61,41 +63,106 @@ pub fn udp_on_every_address(port: u16) -> io::Result<OwnedFd> {
 /// # Errors
 /// When the address cannot be bound.
 pub fn udp(address: Ipv6Addr, port: u16) -> io::Result<OwnedFd> {
-    let address = SocketAddr::V6(SocketAddrV6::new(address, port, 0, 0));
-    let socket = open(&address, SocketType::DGRAM)?;
-    sockopt::set_ipv6_freebind(&socket, true)?;
+    let (socket, address) = open(SocketAddr::from((address, port)), SocketType::DGRAM)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_freebind(&socket, true)?;
+    }
     sockopt::set_ip_freebind(&socket, true)?;
     // The kernel says with each datagram which address it was sent to.
-    switch_on(&socket, libc::IPV6_RECVPKTINFO)?;
+    switch_on(&socket, libc::IPV6_RECVPKTINFO, libc::IP_PKTINFO)?;
     bind(&socket, &address)?;
     Ok(socket)
 }
 
-fn open(address: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
+/// A socket for an address, and that address in the socket's family.
+fn open(address: SocketAddr, kind: SocketType) -> io::Result<(OwnedFd, SocketAddr)> {
+    let make = |family| socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None);
+    let (v4, both) = match address.ip() {
+        IpAddr::V4(_) => return Ok((make(AddressFamily::INET)?, address)),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => (Some(Ipv4Addr::UNSPECIFIED), true),
+        IpAddr::V6(ip) => (ip.to_ipv4_mapped(), ip.to_ipv4_mapped().is_some()),
     };
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-    if address.is_ipv6() {
-        let both = address.ip().is_unspecified() || address.ip().to_canonical().is_ipv4();
-        sockopt::set_ipv6_v6only(&socket, !both)?;
+    match (make(AddressFamily::INET6), v4) {
+        // As with `ipv6.disable=1`.
+        (Err(Errno::AFNOSUPPORT), Some(v4)) => {
+            Ok((make(AddressFamily::INET)?, SocketAddr::from((v4, address.port()))))
+        }
+        (made, _) => {
+            let socket = made?;
+            sockopt::set_ipv6_v6only(&socket, !both)?;
+            Ok((socket, address))
+        }
     }
-    Ok(socket)
 }
 
-/// Sets an option of IPv6's that is an int, ipv6(7).
-fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
+/// Switches an option on that is an int, by its name at a socket of IPv6 or at one of IPv4: ipv6(7), ip(7).
+fn switch_on(socket: &OwnedFd, v6: libc::c_int, v4: libc::c_int) -> io::Result<()> {
+    let (level, option) = match sockopt::socket_domain(socket)? {
+        AddressFamily::INET6 => (libc::IPPROTO_IPV6, v6),
+        _ => (libc::IPPROTO_IP, v4),
+    };
     let on: libc::c_int = 1;
     // SAFETY: the option takes an int, whose address and size are given.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_IPV6,
+            level,
             option,
             (&raw const on).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From here on this thread gets no socket of IPv6, as from a kernel without it.
+    fn forget_ipv6() {
+        let step = |code: u32, jt, jf, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let end = libc::BPF_RET | libc::BPF_K;
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32;
+        let mut steps = [
+            step(load, 0, 0, 0), // the call's number
+            step(equals, 0, 3, libc::SYS_socket as u32),
+            step(load, 0, 0, 16), // its first argument
+            step(equals, 0, 1, libc::AF_INET6 as u32),
+            step(end, 0, 0, refuse),
+            step(end, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 6, filter: steps.as_mut_ptr() };
+        // SAFETY: the program and its steps are there for both calls.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        };
+        assert!(done, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_has_listeners_for_all_there_is() {
+        std::thread::spawn(|| {
+            forget_ipv6();
+            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+            let listener = std::net::TcpListener::from(tcp(any).unwrap());
+            let at = listener.local_addr().unwrap();
+            assert!(at.is_ipv4());
+            std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, at.port())).unwrap();
+            for address in [Ipv6Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST.to_ipv6_mapped()] {
+                let socket = std::net::UdpSocket::from(udp(address, 0).unwrap());
+                let at = socket.local_addr().unwrap();
+                assert!(at.is_ipv4(), "{at}");
+                let asks = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                assert_eq!(asks.send_to(b"question", (Ipv4Addr::LOCALHOST, at.port())).unwrap(), 8);
+            }
+            // An address of its own has no other to stand for it.
+            assert!(tcp(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).is_err());
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -2,13 +2,13 @@
 //! that was asked.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, sendmmsg,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg,
 };
 use policy::Denial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -31,8 +31,8 @@ const TCP_QUESTIONS: usize = 1000;
 
 /// Where a question came from, and which address it was put to.
 struct Asker {
-    from: SockaddrIn6,
-    to: Option<Ipv6Addr>,
+    from: SockaddrStorage,
+    to: Option<IpAddr>,
 }
 
 /// Serves a UDP socket until it fails.
@@ -41,8 +41,7 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
     // Its room is sixty kilobytes, and many a command asks nothing.
     socket.readable().await?;
     let mut buffers = vec![[0u8; QUESTION]; BATCH];
-    let mut headers: MultiHeaders<SockaddrIn6> =
-        MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo)));
+    let mut headers: MultiHeaders<SockaddrStorage> = MultiHeaders::preallocate(BATCH, Some(room_for_info()));
     loop {
         socket.readable().await?;
         let received =
@@ -68,20 +67,15 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
     }
 }
 
-/// The structure whose size the control buffer must hold.
-mod libc_in6_pktinfo {
-    /// `struct in6_pktinfo`, RFC 3542 §6.
-    #[repr(C)]
-    pub(super) struct In6PktInfo {
-        _address: [u8; 16],
-        _interface: u32,
-    }
+/// A buffer for one address of either family.
+fn room_for_info() -> Vec<u8> {
+    nix::cmsg_space!(nix::libc::in6_pktinfo)
 }
 
 fn receive(
     socket: &UdpSocket,
     buffers: &mut [[u8; QUESTION]],
-    headers: &mut MultiHeaders<SockaddrIn6>,
+    headers: &mut MultiHeaders<SockaddrStorage>,
 ) -> io::Result<Vec<(usize, Asker)>> {
     let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers.iter_mut().map(|b| [IoSliceMut::new(b)]).collect();
     let messages = recvmmsg(socket.as_raw_fd(), headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
@@ -89,13 +83,16 @@ fn receive(
     for message in messages {
         let to = message.cmsgs().ok().and_then(|mut list| {
             list.find_map(|m| match m {
-                ControlMessageOwned::Ipv6PacketInfo(info) => Some(Ipv6Addr::from(info.ipi6_addr.s6_addr)),
+                ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::from(info.ipi6_addr.s6_addr)),
+                ControlMessageOwned::Ipv4PacketInfo(info) => {
+                    Some(IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()))
+                }
                 _ => None,
             })
         });
         let from = message
             .address
-            .unwrap_or_else(|| SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0)));
+            .unwrap_or_else(|| SockaddrStorage::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
         found.push((message.bytes, Asker { from, to }));
     }
     Ok(found)
@@ -112,19 +109,50 @@ fn send(socket: &UdpSocket, answers: &[(Vec<u8>, Asker)]) {
     }
 }
 
-fn send_group(socket: &UdpSocket, group: &[(Vec<u8>, Asker)], source: Option<Ipv6Addr>) {
+fn send_group(socket: &UdpSocket, group: &[(Vec<u8>, Asker)], source: Option<IpAddr>) {
     let slices: Vec<[IoSlice<'_>; 1]> = group.iter().map(|(bytes, _)| [IoSlice::new(bytes)]).collect();
-    let to: Vec<Option<SockaddrIn6>> = group.iter().map(|(_, asker)| Some(asker.from)).collect();
-    let info = source.map(packet_info);
-    let control: Vec<ControlMessage<'_>> = info.iter().map(ControlMessage::Ipv6PacketInfo).collect();
+    let to: Vec<Option<SockaddrStorage>> = group.iter().map(|(_, asker)| Some(asker.from)).collect();
+    let info = source.map(Info::of);
+    let control: Vec<ControlMessage<'_>> = info.iter().map(Info::message).collect();
     // Without a source there is no control message, and an empty one is refused.
-    let space = source.map(|_| nix::cmsg_space!(libc_in6_pktinfo::In6PktInfo));
-    let mut headers = MultiHeaders::preallocate(group.len(), space);
+    let mut headers = MultiHeaders::preallocate(group.len(), info.as_ref().map(Info::room));
     let _ = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, control, MsgFlags::MSG_DONTWAIT);
 }
 
-fn packet_info(source: Ipv6Addr) -> nix::libc::in6_pktinfo {
-    nix::libc::in6_pktinfo { ipi6_addr: nix::libc::in6_addr { s6_addr: source.octets() }, ipi6_ifindex: 0 }
+/// What tells the kernel which address an answer comes from, in the family of the socket.
+enum Info {
+    V4(nix::libc::in_pktinfo),
+    V6(nix::libc::in6_pktinfo),
+}
+
+impl Info {
+    fn of(source: IpAddr) -> Self {
+        use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+        match source {
+            IpAddr::V4(ip) => {
+                let ip = in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+                Self::V4(in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: ip, ipi_addr: ip })
+            }
+            IpAddr::V6(ip) => {
+                Self::V6(in6_pktinfo { ipi6_addr: in6_addr { s6_addr: ip.octets() }, ipi6_ifindex: 0 })
+            }
+        }
+    }
+
+    fn message(&self) -> ControlMessage<'_> {
+        match self {
+            Self::V4(info) => ControlMessage::Ipv4PacketInfo(info),
+            Self::V6(info) => ControlMessage::Ipv6PacketInfo(info),
+        }
+    }
+
+    /// A buffer of its size: what is left over would be read as another message.
+    fn room(&self) -> Vec<u8> {
+        match self {
+            Self::V4(_) => nix::cmsg_space!(nix::libc::in_pktinfo),
+            Self::V6(_) => room_for_info(),
+        }
+    }
 }
 
 /// Serves DNS over TCP until the listener fails.
@@ -172,5 +200,52 @@ fn record_denial(gate: &Rc<Gate>, name: &str, denial: Denial) {
             Exchange::refuse_name(gate, "further denied names, which are not recorded one by one", denial)
         }
         News::Known => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, SocketAddr};
+
+    use nix::sys::socket::{setsockopt, sockopt};
+
+    use super::*;
+    use crate::own::tests::gate_for;
+
+    /// An A question for a.example.
+    const QUESTION: &[u8] =
+        b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x07example\x00\x00\x01\x00\x01";
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_answer_comes_from_the_address_that_was_asked() {
+        let any: [(IpAddr, IpAddr); 2] = [
+            (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(127, 0, 0, 7).into()),
+            (Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::new(127, 0, 0, 7).into()),
+        ];
+        for (bound, asked) in any {
+            let socket = std::net::UdpSocket::bind((bound, 0)).unwrap();
+            match bound {
+                IpAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).unwrap(),
+                IpAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).unwrap(),
+            }
+            socket.set_nonblocking(true).unwrap();
+            let port = socket.local_addr().unwrap().port();
+            let serve = serve_udp(gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new()), socket.into());
+            let ask = async {
+                let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                asks.send_to(QUESTION, (asked, port)).await.unwrap();
+                let mut answer = [0; 512];
+                let (length, from) = asks.recv_from(&mut answer).await.unwrap();
+                assert!(length > QUESTION.len() && answer[..2] == QUESTION[..2] && answer[3] & 15 == 0);
+                assert_eq!(from, SocketAddr::from((asked, port)));
+            };
+            let done = tokio::time::timeout(Duration::from_secs(5), async {
+                tokio::select! {
+                    served = serve => served.unwrap(),
+                    () = ask => {}
+                }
+            });
+            done.await.expect("an answer");
+        }
     }
 }
