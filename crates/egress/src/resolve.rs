@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use hickory_resolver::config::{LookupIpStrategy, ResolveHosts};
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
@@ -27,7 +27,14 @@ pub enum Answers {
 pub struct SystemAnswers {
     resolv_conf: Vec<u8>,
     hosts: Vec<u8>,
-    resolver: OnceLock<Result<TokioResolver, String>>,
+    resolver: OnceLock<Result<Built, String>>,
+}
+
+#[derive(Debug)]
+struct Built {
+    resolver: TokioResolver,
+    /// Why no server can be asked, where none can: then a name has the addresses that `hosts` gives it.
+    asks_nobody: Option<String>,
 }
 
 impl Answers {
@@ -54,7 +61,7 @@ impl SystemAnswers {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
         let not_found =
             |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
-        let resolver =
+        let Built { resolver, asks_nobody } =
             self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
         // The dot keeps search domains out: the name that was judged is the name that is asked for.
         match resolver.lookup_ip(format!("{name}.")).await {
@@ -64,14 +71,21 @@ impl SystemAnswers {
                 addresses.dedup();
                 Ok(addresses)
             }
+            Err(_) if asks_nobody.is_some() => Err(not_found(asks_nobody.clone().unwrap_or_default())),
             Err(error) if error.is_no_records_found() => Err(not_found("no such name".into())),
             Err(error) => Err(not_found(error.to_string())),
         }
     }
 
-    fn build(&self) -> Result<TokioResolver, String> {
-        let (config, mut options) = hickory_resolver::system_conf::parse_resolv_conf(&self.resolv_conf)
-            .map_err(|e| format!("resolv.conf: {e}"))?;
+    fn build(&self) -> Result<Built, String> {
+        let read = hickory_resolver::system_conf::parse_resolv_conf(&self.resolv_conf);
+        let (config, mut options, asks_nobody) = match read {
+            Ok((config, options)) => (config, options, None),
+            Err(error) => {
+                let nobody = ResolverConfig::from_parts(None, Vec::new(), Vec::new());
+                (nobody, ResolverOpts::default(), Some(format!("resolv.conf: {error}")))
+            }
+        };
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         options.use_hosts_file = ResolveHosts::Never; // the file is out of reach by now; its content is set below
         options.timeout = TIMEOUT;
@@ -83,6 +97,25 @@ impl SystemAnswers {
         if hosts.read_hosts_conf(self.hosts.as_slice()).is_ok() {
             resolver.set_hosts(std::sync::Arc::new(hosts));
         }
-        Ok(resolver)
+        Ok(Built { resolver, asks_nobody })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn names_of_the_hosts_file_need_no_server() {
+        let hosts = b"10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();
+        for conf in ["", "search a.example\n"] {
+            let answers = Answers::system(conf.into(), hosts.clone());
+            for (name, address) in [("platform.internal", "10.9.8.7"), ("six.internal", "fd00::7")] {
+                let found = answers.of(&Host::parse(name).unwrap()).await.unwrap();
+                assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);
+            }
+            let denial = answers.of(&Host::parse("other.internal").unwrap()).await.unwrap_err();
+            assert!(denial.reason.contains("resolv.conf: ") && denial.reason.contains("no nameservers"));
+        }
     }
 }
