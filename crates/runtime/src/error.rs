@@ -37,6 +37,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// What is obeyed in the state directory may be somebody else's word.
+    #[error("use {path}: {why}")]
+    StateOfOthers {
+        /// The directory.
+        path: PathBuf,
+        /// Who else may have written there.
+        why: String,
+        /// What would help.
+        remedy: String,
+    },
     /// A file that was asked for cannot be written.
     #[error("write {path}: {source}")]
     Write {
@@ -344,7 +354,7 @@ impl Error {
             Self::NothingKept { .. } => {
                 Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
             }
-            Self::Expose { remedy, .. } => Some(remedy.clone()),
+            Self::Expose { remedy, .. } | Self::StateOfOthers { remedy, .. } => Some(remedy.clone()),
             // Not a word of the kernel's: there is no place at all.
             Self::State { source, .. } if source.kind() == std::io::ErrorKind::Other => {
                 Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())

@@ -3,11 +3,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use sandbox::{Started, UndoLog, Unwound};
 
 use crate::error::Error;
@@ -96,8 +96,8 @@ pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
 /// Whether there are runs whose process was killed. Where another process looks, it looks after them as well.
 pub(crate) fn are_dead(directory: &StateDirectory) -> bool {
     let is_unlocked = |mark: PathBuf| {
-        File::open(mark)
-            .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+        open_mark(&mark)
+            .is_some_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
     };
     let Some((_looking, entries)) = look(directory) else { return false };
     entries.flatten().take(MOST).any(|entry| is_unlocked(entry.path()))
@@ -110,8 +110,17 @@ fn look(directory: &StateDirectory) -> Option<(File, std::fs::ReadDir)> {
     Some((looking, std::fs::read_dir(directory.live()).ok()?))
 }
 
-fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> {
-    let file = File::open(marker).ok()?;
+/// Opens a mark. What it says is obeyed, so it is this user's own file, which nobody else may write to; what is none is not waited for.
+fn open_mark(path: &Path) -> Option<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+    let about = file.metadata().ok()?;
+    let is_own = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
+    (about.is_file() && is_own).then_some(file)
+}
+
+fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
+    let file = open_mark(marker)?;
     // A run that is alive keeps its lock; of two that reap, one wins.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     let name = marker.file_name()?.to_str()?;
@@ -121,7 +130,7 @@ fn reap(directory: &StateDirectory, marker: &std::path::Path) -> Option<Reaped> 
     }
     let run: RunId = name.parse().ok()?;
     // A log that cannot be read now says nothing of what is to be taken back: another looks again.
-    let Unwound { problems, told, why_left } = match sandbox::reap(marker) {
+    let Unwound { problems, told, why_left } = match sandbox::reap(&file) {
         Ok(unwound) => unwound,
         Err(error) => return Some(Reaped { run, problems: vec![error.to_string()] }),
     };
@@ -160,7 +169,7 @@ fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::os::unix::fs::PermissionsExt;
     use std::thread::sleep;
     use std::time::Duration;
 
@@ -173,6 +182,40 @@ mod tests {
         let (home, directory) = (None, folder.into());
         StateDirectory::of(&Caller { uid: 0, gid: 0, superuser: false, home, directory, environment })
             .unwrap()
+    }
+
+    #[test]
+    fn a_mark_that_may_be_somebody_elses_is_not_obeyed() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        std::fs::create_dir_all(directory.live()).unwrap();
+        let written = |name: &str| {
+            let victim = folder.path().join(name);
+            std::fs::create_dir(&victim).unwrap();
+            let mark = directory.live().join(name);
+            std::fs::write(&mark, format!("written {}\n", victim.display())).unwrap();
+            (mark, victim)
+        };
+        let (shared, victim) = written("abcdefghjkmn");
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o622)).unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::copy(&shared, &elsewhere).unwrap();
+        std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, directory.live().join("abcdefghjkmp")).unwrap();
+        // A pipe would be waited for.
+        let pipe = directory.live().join("abcdefghjkmq");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let foreign = rustix::process::geteuid().is_root().then(|| written("abcdefghjkmr"));
+        if let Some((mark, _)) = &foreign {
+            std::os::unix::fs::chown(mark, Some(65_534), None).unwrap();
+        }
+        assert!(!are_dead(&directory) && reap_dead(&directory).is_empty());
+        assert!(victim.exists() && foreign.is_none_or(|(_, victim)| victim.exists()));
+        // And one's own is.
+        let (own, victim) = written("abcdefghjkms");
+        assert!(are_dead(&directory) && reap_dead(&directory).len() == 1);
+        assert!(!own.exists() && !victim.exists());
     }
 
     /// Somebody has taken a mark without its name for a dead run's, and takes its time.

@@ -41,15 +41,39 @@ impl StateDirectory {
     /// The directory of a caller, by the XDG rules.
     ///
     /// # Errors
-    /// When neither `XDG_STATE_HOME` nor `HOME` names a place.
+    /// When neither `XDG_STATE_HOME` nor `HOME` names a place, or somebody else may have written what is obeyed there.
     pub fn of(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
-        base.map(|base| Self(base.join("lockgate"))).ok_or_else(|| Error::State {
+        let base = base.ok_or_else(|| Error::State {
             path: "$XDG_STATE_HOME/lockgate".into(),
             source: io::Error::other("neither XDG_STATE_HOME nor HOME names an absolute path"),
-        })
+        })?;
+        let directory = Self(base.join("lockgate"));
+        directory.refuse_others(rustix::process::geteuid().as_raw())?;
+        Ok(directory)
+    }
+
+    /// What lies there is obeyed: a mark says what is taken away behind a run, an approval what a project's file may do. So nobody else
+    /// may write there.
+    fn refuse_others(&self, own: u32) -> Result<(), Error> {
+        for path in [self.0.clone(), self.live(), self.runs(), self.approved()] {
+            // One that is not there is made, and one that cannot be looked at cannot be read.
+            let Ok(about) = std::fs::metadata(&path) else { continue };
+            let (owner, mode) = (about.uid(), about.mode() & 0o7777);
+            let (why, remedy) = if owner != own && owner != 0 {
+                let whose = "use a HOME of your own (`sudo -H`), or name another place with XDG_STATE_HOME";
+                (format!("it belongs to user {owner}, and neither to you nor to root"), whose.into())
+            } else if mode & 0o022 != 0 {
+                let shut = format!("see what is in it, then chmod go-w {}", path.display());
+                (format!("others may write to it (mode {mode:04o})"), shut)
+            } else {
+                continue;
+            };
+            return Err(Error::StateOfOthers { path, why, remedy });
+        }
+        Ok(())
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -332,6 +356,37 @@ mod tests {
         make_beside(&other, b"whole").unwrap();
         assert_eq!((std::fs::read(&other).unwrap(), beside.exists()), (b"whole".to_vec(), false));
         assert_eq!(make_beside(&other, b"again").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory(folder.path().join("lockgate"));
+        let own = rustix::process::geteuid().as_raw();
+        directory.refuse_others(own).unwrap(); // it is not there yet
+        for part in [directory.live(), directory.runs(), directory.approved()] {
+            make_directory(&part).unwrap();
+        }
+        directory.refuse_others(own).unwrap();
+        for part in [directory.live(), directory.runs(), directory.approved(), directory.0.clone()] {
+            for mode in [0o720, 0o702, 0o1777] {
+                std::fs::set_permissions(&part, std::fs::Permissions::from_mode(mode)).unwrap();
+                let refused = directory.refuse_others(own).unwrap_err();
+                assert!(refused.to_string().contains(&format!("(mode {mode:04o})")), "{refused}");
+                assert!(refused.remedy().unwrap().ends_with(part.to_str().unwrap()), "{refused}");
+            }
+            std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        directory.refuse_others(own).unwrap();
+        if own != 0 {
+            let refused = directory.refuse_others(own + 1).unwrap_err();
+            assert!(refused.to_string().contains(&format!("belongs to user {own}")), "{refused}");
+            return;
+        }
+        std::os::unix::fs::chown(directory.live(), Some(65_534), None).unwrap();
+        let refused = directory.refuse_others(own).unwrap_err();
+        assert!(refused.to_string().contains("live: it belongs to user 65534"), "{refused}");
+        assert!(refused.remedy().unwrap().contains("sudo -H"), "{refused}");
     }
 
     #[test]

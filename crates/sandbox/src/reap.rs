@@ -1,7 +1,6 @@
 //! What a run left when its process was killed, or when nobody could take it away behind it: read from its undo log and given back.
 
-use std::io;
-use std::path::Path;
+use std::io::{self, Read};
 
 use crate::undo::{UndoLog, why_left};
 
@@ -16,18 +15,13 @@ pub struct Unwound {
     pub why_left: Option<String>,
 }
 
-/// Unwinds the undo log at `path`. A log that is not there has nothing to undo.
+/// Unwinds an undo log. It is obeyed, so whoever opened it has seen whose it is.
 ///
 /// # Errors
 /// When the log cannot be read. What could not be given back is in the answer.
-pub fn reap(path: &Path) -> io::Result<Unwound> {
-    match std::fs::read_to_string(path) {
-        Ok(log) => {
-            let mut undo = UndoLog::recover(&log);
-            let problems = undo.unwind();
-            Ok(Unwound { problems, told: undo.told(), why_left: why_left(&log).map(str::to_owned) })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Unwound::default()),
-        Err(error) => Err(error),
-    }
+pub fn reap(log: impl Read) -> io::Result<Unwound> {
+    let log = io::read_to_string(log)?;
+    let mut undo = UndoLog::recover(&log);
+    let problems = undo.unwind();
+    Ok(Unwound { problems, told: undo.told(), why_left: why_left(&log).map(str::to_owned) })
 }

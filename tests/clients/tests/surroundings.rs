@@ -1,0 +1,43 @@
+//! Surroundings that nobody thinks of: another user's state directory, signals that whoever started this ignores, full or small files,
+//! mounts in a workspace. Nothing hangs, nothing of the caller's is harmed, and what cannot be is said with what it is about.
+
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+
+/// A shell script of the caller's in their workspace, for which `lockgate` is the product.
+fn shell(site: &Site, script: &str) -> Ended {
+    let mut command = site.world().command("/bin/sh");
+    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
+    command.args(["-uc", &script]).current_dir(site.workspace()).env("OUTSIDE", site.outside());
+    command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+#[test]
+fn what_another_user_wrote_down_is_not_obeyed() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+        live=$XDG_STATE_HOME/lockgate/live; mkdir -p $live; chmod 700 $live/.. $live
+        mkdir "$OUTSIDE/victim"; sleep 300 & process=$!
+        echo "written $OUTSIDE/victim" >$live/abcdefghjkmn
+        echo "process $process $(sed 's/.*) //' /proc/$process/stat | cut -d' ' -f20)" >$live/abcdefghjkmp
+        chown -R 65534:65534 $live/..
+        for words in "runs ls" "audit ls" "run -- true" "policy ls"; do
+            timeout 20 "$PRODUCT" $words; echo "code=$?"
+        done
+        [ -d "$OUTSIDE/victim" ] && echo there; kill -0 $process && echo alive; kill $process
+        # And where only the directory's name is one's own.
+        chown 0:0 $live/..; timeout 20 "$PRODUCT" runs ls; echo "code=$?"; [ -d "$OUTSIDE/victim" ] && echo there"#;
+    let ended = shell(&site, script);
+    assert!(
+        ended.stdout.contains("there\nalive\n") && ended.stdout.ends_with("code=125\nthere\n"),
+        "{ended}"
+    );
+    assert!(!ended.stdout.contains("code=0"), "{ended}");
+    assert!(
+        ended.stderr.contains("lockgate: it belongs to user 65534") && ended.stderr.contains("sudo -H"),
+        "{ended}"
+    );
+    assert!(ended.stderr.contains("lockgate/live: it belongs to user 65534"), "{ended}");
+}
