@@ -112,6 +112,13 @@ pub fn block_all() -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
+/// Has the ends of children told, whoever started this program: where that signal is ignored the kernel forgets a child that ended, and
+/// nobody learns how, wait(2).
+pub fn hear_of_children() {
+    // SAFETY: SIG_DFL is a valid disposition and replaces no handler of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Lets a write to a closed pipe be an error instead of an end.
 pub fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.

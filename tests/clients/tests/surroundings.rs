@@ -41,3 +41,11 @@ fn what_another_user_wrote_down_is_not_obeyed() {
     );
     assert!(ended.stderr.contains("lockgate/live: it belongs to user 65534"), "{ended}");
 }
+
+#[test]
+fn a_caller_that_ignores_its_children_changes_nothing() {
+    for site in Site::for_everyone(&[]) {
+        let ended = shell(&site, r#"trap "" CHLD; exec "$PRODUCT" run --timeout 20s -- sh -c "exit 3""#);
+        assert!(ended.code == 3 && ended.took < Duration::from_secs(15), "{ended}");
+    }
+}
