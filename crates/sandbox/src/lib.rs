@@ -21,6 +21,7 @@ mod image;
 mod inlet;
 mod launch;
 mod linux;
+mod mounted;
 mod opened;
 mod orphans;
 mod plan;

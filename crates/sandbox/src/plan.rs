@@ -145,6 +145,7 @@ pub fn plan(
         refused::refuse_engines(&plan, caller)?;
         refused::refuse_below_held(spec, &plan)?;
         refused::refuse_second_names(&plan)?;
+        refused::refuse_mounts_below(&plan)?;
     }
     Ok(plan)
 }

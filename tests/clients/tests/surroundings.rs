@@ -49,3 +49,19 @@ fn a_caller_that_ignores_its_children_changes_nothing() {
         assert!(ended.code == 3 && ended.took < Duration::from_secs(15), "{ended}");
     }
 }
+
+#[test]
+fn a_mount_below_a_workspace_that_is_kept_apart_is_refused_by_name() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+            mkdir -p "a b"; echo under >"a b/file"
+            exec unshare --mount sh -uc '
+                mount -t tmpfs none "a b"; echo over >"a b/file"
+                "$PRODUCT" run --workspace-mode overlay -- cat "a b/file"; echo "code=$?"; "$PRODUCT" run -- cat "a b/file"'"#;
+    let ended = shell(&site, script);
+    assert_eq!(ended.stdout, "code=125\nover\n", "{ended}");
+    assert!(
+        ended.stderr.contains("/work/a b`") && ended.stderr.contains("--workspace-mode rw or ro"),
+        "{ended}"
+    );
+}

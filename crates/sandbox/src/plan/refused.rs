@@ -10,8 +10,8 @@ use super::Plan;
 use super::engine::{self, SOCKET};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::protect;
 use crate::step::{Source, Step, Visible};
+use crate::{mounted, protect};
 
 /// Where engines usually listen, beside where the caller's own is said to.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
@@ -81,6 +81,29 @@ pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Refuses to keep apart what is written in a workspace with a mount below it: an overlay does not cross into that, and would show, and
+/// take over, what lies under it.
+pub(super) fn refuse_mounts_below(plan: &Plan) -> Result<(), Error> {
+    if !plan.steps.iter().any(|step| matches!(step, Step::OverlayWorkspace { .. })) {
+        return Ok(());
+    }
+    let workspace = &plan.workspace;
+    let found = mounted::first_below(workspace).map_err(|error| Error::Source {
+        path: workspace.clone(),
+        why: format!("what is mounted below it cannot be told: /proc/self/mountinfo: {error}"),
+    })?;
+    found.map_or(Ok(()), |place| {
+        Err(Error::Refused {
+            what: format!(
+                "what is written in the workspace {} cannot be kept apart: something is mounted below it, at `{}`",
+                workspace.display(),
+                place.display()
+            ),
+            remedy: Some("use --workspace-mode rw or ro, or start in a folder without it and show it with --mount".into()),
+        })
+    })
 }
 
 fn refuse(plan: &Plan, socket: &Path) -> Result<(), Error> {
