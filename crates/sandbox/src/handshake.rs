@@ -128,12 +128,17 @@ pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSe
     Ok(Some(set))
 }
 
-/// The sidecar's side: every listener is served from now on.
+/// The sidecar's side: every listener is served from now on. An init that is gone by then is no failure of the sidecar's, which would be
+/// told in the place of init's own: the socket's end says so.
 ///
 /// # Errors
-/// Whatever `sendmsg(2)` gives.
+/// Whatever else `sendmsg(2)` gives.
 pub fn report_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
-    descriptor::send(socket, b"r", &[])
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    match descriptor::send(socket, b"r", &[]) {
+        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Ok(()),
+        told => told,
+    }
 }
 
 /// Init's side: waits until the sidecar serves.
@@ -178,6 +183,18 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(inode(come.of(kind)), inode(sent.of(kind)), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn an_init_that_is_gone_is_no_failure_of_the_sidecars() {
+        let (init, sidecar) = descriptor::message_pair().unwrap();
+        report_ready(sidecar.as_fd()).unwrap();
+        await_ready(init.as_fd()).unwrap();
+        report_ready(sidecar.as_fd()).unwrap();
+        drop(init); // with what it has not read
+        report_ready(sidecar.as_fd()).unwrap();
+        report_ready(sidecar.as_fd()).unwrap();
+        assert_eq!(descriptor::receive(&sidecar, &mut [0; 16]).unwrap().0, b"");
     }
 
     #[test]
