@@ -51,10 +51,10 @@ impl Born {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// Asks it to end, where it is still there: whether it is gone then.
+    /// Asks it to end, where it is still there: whether it is gone then. One that was stopped goes on, or it would never heed that.
     #[must_use]
     pub fn ask_to_end(self, patience: Duration) -> bool {
-        self.signal(Signal::TERM, patience)
+        self.send(&[Signal::TERM, Signal::CONT], patience)
     }
 
     /// A process that is there; nothing where that cannot be told.
@@ -73,16 +73,18 @@ impl Born {
 
     /// Ends it, where it is still there: whether it is gone then, and with it, if it was the first of its namespace, every other there.
     pub(crate) fn end(self, patience: Duration) -> bool {
-        self.signal(Signal::KILL, patience)
+        self.send(&[Signal::KILL], patience)
     }
 
-    fn signal(self, signal: Signal, patience: Duration) -> bool {
+    fn send(self, signals: &[Signal], patience: Duration) -> bool {
         let Ok(opened) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) else { return true };
         // Looked at once it cannot become another's any more.
         if started_at(self.pid) != Some(self.at) {
             return true;
         }
-        let _ = rustix::process::pidfd_send_signal(&opened, signal);
+        for signal in signals {
+            let _ = rustix::process::pidfd_send_signal(&opened, *signal);
+        }
         let mut gone = [PollFd::new(&opened, PollFlags::IN)];
         let patience = Timespec::try_from(patience).ok();
         loop {
@@ -125,6 +127,13 @@ mod tests {
         let mut heeds = Command::new("sleep").arg("60").spawn().unwrap();
         assert!(Born::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5)));
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&heeds.wait().unwrap()), Some(15));
+        let mut stopped = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&stopped);
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        let ended = Born::of(pid).unwrap().ask_to_end(Duration::from_secs(5));
+        stopped.kill().unwrap();
+        stopped.wait().unwrap();
+        assert!(ended, "it was stopped, and never heard of it");
         for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5"] {
             assert_eq!(Born::read(text), None, "{text}");
         }

@@ -65,3 +65,17 @@ fn a_mount_below_a_workspace_that_is_kept_apart_is_refused_by_name() {
         "{ended}"
     );
 }
+
+#[test]
+fn a_run_that_was_stopped_can_be_ended() {
+    for site in Site::for_everyone(&[]) {
+        let script = r#"
+            "$PRODUCT" run -- sh -c 'touch begun; exec sleep 300' & process=$!
+            i=0; until [ -e begun ]; do i=$((i+1)); [ $i -lt 400 ] || exit 9; sleep 0.05; done
+            kill -STOP $process
+            run=$("$PRODUCT" runs ls --json | sed -n 's/.*"id":"\([a-z0-9]*\)".*/\1/p')
+            timeout 20 "$PRODUCT" runs stop "$run"; echo "stop=$?"; wait $process; echo "code=$?""#;
+        let ended = shell(&site, script);
+        assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
+    }
+}
