@@ -79,3 +79,16 @@ fn a_run_that_was_stopped_can_be_ended() {
         assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
     }
 }
+
+#[test]
+fn owners_that_cannot_be_mapped_are_told_with_why_and_where() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+        (ulimit -n 32; "$PRODUCT" run -- true); echo "code=$?"
+        touch device; exec unshare --mount sh -uc 'mount --bind /dev/null device; "$PRODUCT" run -- true; echo "code=$?"'"#;
+    let ended = shell(&site, script);
+    assert!(!ended.stdout.contains("code=0"), "{ended}");
+    let (few, below) = ended.stderr.split_once("Too many open files").expect("why it is");
+    assert!(!few.contains("cannot map owners"), "{ended}");
+    assert!(below.contains("/work/device` below it, cannot map owners"), "{ended}");
+}

@@ -54,7 +54,10 @@ use crate::plan::limits::LimitsPlan;
 use crate::started::{Ending, Lines, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
-use crate::{protect, source};
+use crate::{mounted, protect, source};
+
+/// A file system cannot do that, mount_setattr(2).
+const EINVAL: i32 = 22;
 
 /// Everything init inherits from its parent.
 pub(crate) struct Inherited<'a> {
@@ -244,12 +247,17 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
     match owners.map(tree.as_fd(), opened.as_fd()) {
         Ok(()) => Ok(tree),
         // A file system that cannot map owners can still be read.
-        Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(22) => Ok(tree),
-        Err(error) => {
-            let why =
-                "its file system cannot map owners; start as the unprivileged owner of the folder instead";
-            Err(fail(why, error))
+        Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(EINVAL) => Ok(tree),
+        Err(error) if error.raw_os_error() == Some(EINVAL) => {
+            let below = mounted::first_below(path).ok().flatten();
+            let below = below.map(|place| format!(", or that of `{}` below it,", place.display()));
+            let why = format!(
+                "its file system{} cannot map owners; start as the unprivileged owner of the folder instead",
+                below.unwrap_or_default()
+            );
+            Err(fail(&why, error))
         }
+        Err(error) => Err(fail("its owners cannot be mapped", error)),
     }
 }
 
