@@ -13,6 +13,7 @@ use crate::arguments::{Arguments, Command};
 fn main() -> std::process::ExitCode {
     // Before any child is made: whoever started this may have ignored that signal.
     sandbox::hear_of_children();
+    sandbox::ignore_sigxfsz();
     // The dearest part of a sandbox is made while the rest is still read.
     let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();

@@ -89,6 +89,6 @@ pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
 pub use sys::process::Exit;
-pub use sys::signal::{Signals, hear_of_children};
+pub use sys::signal::{Signals, hear_of_children, ignore_sigxfsz};
 pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

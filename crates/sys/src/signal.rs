@@ -125,6 +125,12 @@ pub fn ignore_sigpipe() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Lets a write beyond the largest file there may be (`ulimit -f`) be an error instead of an end.
+pub fn ignore_sigxfsz() {
+    // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Sends a signal, by its number, to every process of this pid namespace but the caller and its init.
 ///
 /// # Errors

@@ -73,8 +73,7 @@ fn a_run_that_was_stopped_can_be_ended() {
             "$PRODUCT" run -- sh -c 'touch begun; exec sleep 300' & process=$!
             i=0; until [ -e begun ]; do i=$((i+1)); [ $i -lt 400 ] || exit 9; sleep 0.05; done
             kill -STOP $process
-            run=$("$PRODUCT" runs ls --json | sed -n 's/.*"id":"\([a-z0-9]*\)".*/\1/p')
-            timeout 20 "$PRODUCT" runs stop "$run"; echo "stop=$?"; wait $process; echo "code=$?""#;
+            timeout 20 "$PRODUCT" runs stop "$("$PRODUCT" runs ls -q)"; echo "stop=$?"; wait $process; echo "code=$?""#;
         let ended = shell(&site, script);
         assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
     }
@@ -91,4 +90,16 @@ fn owners_that_cannot_be_mapped_are_told_with_why_and_where() {
     let (few, below) = ended.stderr.split_once("Too many open files").expect("why it is");
     assert!(!few.contains("cannot map owners"), "{ended}");
     assert!(below.contains("/work/device` below it, cannot map owners"), "{ended}");
+}
+
+#[test]
+fn where_no_file_may_grow_that_is_said() {
+    for site in Site::for_everyone(&[]) {
+        let ended = shell(&site, r#"ulimit -f 0; exec "$PRODUCT" run -- true"#);
+        assert!(ended.code == 125 && ended.stderr.contains("File too large"), "{ended}");
+        // The command has that signal as it is everywhere.
+        let script = r#"exec "$PRODUCT" run -- sh -c 'grep SigIgn /proc/self/status; ulimit -f 0; exec dd if=/dev/zero of=file count=1'"#;
+        let ended = shell(&site, script);
+        assert!(ended.code == 153 && ended.stdout.contains("0000000000000000"), "{ended}");
+    }
 }
