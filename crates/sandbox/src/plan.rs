@@ -212,6 +212,18 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
             remedy: Some("start in a folder of your own, or name one with --workspace".into()),
         });
     }
+    if spec.backend != Backend::Process
+        && spec.workspace_mode == WorkspaceMode::ReadWrite
+        && refused::is_obeyed_by_the_system(&path)
+    {
+        return Err(Error::Refused {
+            what: format!(
+                "`{}` cannot be a writable workspace: what is there, this machine executes or is configured by",
+                path.display()
+            ),
+            remedy: Some("use --workspace-mode overlay, and apply what you want of it; or ro".into()),
+        });
+    }
     if let Some(home) = &caller.home
         && spec.backend != Backend::Process
         && Place::of(home).is_in(&path)

@@ -18,6 +18,24 @@ const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/co
 /// And below the directory of a session, where they are without root.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
 
+/// Whether a path is, or is in, a directory from which the machine itself is run or configured. Of `/usr` and `/usr/local` that is all but
+/// what lies there for people: sources, documents, games.
+pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
+    let is_program =
+        |name: &str| matches!(name, "bin" | "sbin" | "lib" | "lib32" | "lib64" | "libx32" | "libexec");
+    let mut parts = path.iter().skip(1).filter_map(|part| part.to_str()).peekable();
+    match parts.next() {
+        Some("usr") => {
+            if parts.next_if_eq(&"local").is_some() && parts.peek().is_none() {
+                return true; // its programs are in it
+            }
+            parts.next().is_some_and(|name| is_program(name) || name == "etc")
+        }
+        Some(name) => is_program(name) || name == "etc" || name == "boot",
+        None => true,
+    }
+}
+
 /// Refuses a plan that shows an engine's socket, or may show a second name of it.
 pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());

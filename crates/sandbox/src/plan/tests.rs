@@ -327,6 +327,41 @@ fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
     )
 }
 
+#[test]
+fn what_the_machine_is_run_from_is_no_writable_workspace() {
+    let at =
+        |path: &str, mode: &str| planned(&format!("workspace = {{ path = \"{path}\", mode = \"{mode}\" }}"));
+    for path in [
+        "/etc/cron.d",
+        "/usr/bin",
+        "/usr/lib/systemd/system",
+        "/usr/libexec",
+        "/usr/local",
+        "/usr/local/bin",
+        "/usr/local/etc/x",
+        "/bin/x",
+        "/lib64/x",
+        "/boot",
+        "/boot/efi",
+    ] {
+        let Err(Error::Refused { what, remedy }) = at(path, "rw") else { panic!("{path} is taken") };
+        assert!(what.contains(path) && remedy.unwrap().contains("overlay"), "{what}");
+        at(path, "ro").unwrap();
+    }
+    for path in [
+        "/opt",
+        "/opt/x",
+        "/usr/src/linux",
+        "/usr/local/src/x",
+        "/srv/bin",
+        "/data/etc",
+        "/library",
+        "/home/me/lib",
+    ] {
+        at(path, "rw").unwrap();
+    }
+}
+
 fn machine_with_links() -> Host {
     Host {
         system: vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
