@@ -103,3 +103,14 @@ fn where_no_file_may_grow_that_is_said() {
         assert!(ended.code == 153 && ended.stdout.contains("0000000000000000"), "{ended}");
     }
 }
+
+#[test]
+fn a_mask_that_shuts_everything_leaves_nothing_behind() {
+    for site in Site::for_everyone(&[]) {
+        let script = r#"
+            "$PRODUCT" run -- true; find . >before; umask 777; "$PRODUCT" run -- true; echo "code=$?"
+            umask 022; find . >"$OUTSIDE/after"; diff before "$OUTSIDE/after" && echo same"#;
+        let ended = shell(&site, script);
+        assert_eq!(ended.stdout, "code=0\nsame\n", "{ended}");
+    }
+}

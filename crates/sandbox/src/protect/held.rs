@@ -112,8 +112,15 @@ pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) ->
     }
 }
 
-/// Makes one, and gives it to whom it is for: by descriptor, so that nothing else is.
+/// Makes one, and gives it to whom it is for: by descriptor, so that nothing else is. It is told by its mode, whatever the caller's mask.
 fn make(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+    let mask = rustix::process::umask(Mode::empty());
+    let made = make_unmasked(place);
+    rustix::process::umask(mask);
+    made
+}
+
+fn make_unmasked(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
     let content = match place.kind {
         Kind::Directory => {
             rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
