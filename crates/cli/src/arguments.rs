@@ -67,7 +67,7 @@ impl RunAlone {
                 elsewhere::point_to(&mut error);
                 let error = error.format(&mut described);
                 if error.use_stderr() && asks_for_json() {
-                    output::report(&as_json(&error));
+                    let _ = output::report(&as_json(&error));
                     std::process::exit(error.exit_code());
                 }
                 error.exit()

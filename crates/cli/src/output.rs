@@ -53,11 +53,14 @@ fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
     stuck
 }
 
-/// A line for programs that read what is told, by itself as well.
-pub(crate) fn report(line: &str) {
+/// A line for programs that read what is told, by itself as well. Where nobody reads it any more, nobody misses it.
+pub(crate) fn report(line: &str) -> std::io::Result<()> {
     let _ = to_the_end(std::io::stderr().as_fd());
     let before = if runtime::ends_a_line_begun() { end_of_line() } else { "" };
-    let _ = std::io::stderr().write_all(format!("{before}{}\n", escaped(line)).as_bytes());
+    match std::io::stderr().write_all(format!("{before}{}\n", escaped(line)).as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// A file that takes what is told is shared with the program that is run, which may have gone anywhere in it. What is told comes last.

@@ -114,3 +114,14 @@ fn a_mask_that_shuts_everything_leaves_nothing_behind() {
         assert_eq!(ended.stdout, "code=0\nsame\n", "{ended}");
     }
 }
+
+#[test]
+fn a_report_that_nobody_can_be_given_is_a_failure() {
+    for site in Site::for_everyone(&[]) {
+        let script = r#"
+            "$PRODUCT" run --json -- true 2>/dev/full; echo "full=$?"; "$PRODUCT" run -- true 2>/dev/full; echo "none=$?"
+            "$PRODUCT" run --json -- true 2>&1 >/dev/null | true; "$PRODUCT" run --json -- true 2>report; echo "code=$?"; wc -l <report"#;
+        let ended = shell(&site, script);
+        assert_eq!(ended.stdout, "full=125\nnone=0\ncode=0\n1\n", "{ended}");
+    }
+}

@@ -84,13 +84,18 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     });
     let finished = finished?;
     let value = outcome(&finished)?;
-    if json {
-        output::report(&value.to_string());
+    let reported = if json {
+        output::report(&value.to_string())
     } else {
         sum_up(&finished, &denied);
-    }
+        Ok(())
+    };
     if let Some(Err(error)) = file.map(|file| file.write(&value)) {
         output::error(&error, None);
+        return Ok(exit::FAILED);
+    }
+    if reported.is_err() {
+        // Standard error is where that would be said.
         return Ok(exit::FAILED);
     }
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
@@ -128,7 +133,8 @@ fn tell_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
     if let Some(Err(unwritten)) = file.map(|file| file.write(&value)) {
         output::error(&unwritten, None);
     }
-    output::report(&value.to_string());
+    // It has failed already, and the code says so.
+    let _ = output::report(&value.to_string());
     exit::judge(error).0
 }
 
