@@ -18,7 +18,7 @@ const NOT_SET: i64 = 1_704_067_200;
 /// Examines everything a run needs on this machine.
 #[must_use]
 pub fn doctor(caller: &Caller) -> Vec<Check> {
-    let mut checks = sandbox::examine();
+    let mut checks = sandbox::examine(caller);
     checks.extend(sandbox::examine_subordinate_ids(caller));
     checks.extend(sandbox::examine_engine(caller));
     checks.push(settings(caller));

@@ -56,7 +56,7 @@ impl Check {
 
 /// Examines the kernel, the network and the backends.
 #[must_use]
-pub fn examine() -> Vec<Check> {
+pub fn examine(caller: &Caller) -> Vec<Check> {
     let host = Host::detect();
     let mut checks: Vec<Check> = Vec::new();
     let (mut all_work, mut overlay) = (true, true);
@@ -75,6 +75,10 @@ pub fn examine() -> Vec<Check> {
                 Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
             }
         });
+    }
+    if let Some((detail, remedy)) = host.half_root().filter(|_| caller.superuser) {
+        all_work = false;
+        checks.push(Check::lacks("kernel", "ids of a run's own", Verdict::Missing, detail, Some(remedy)));
     }
     checks.push(Check::works("kernel", "system-call filter", "seccomp, an allowlist"));
     checks.push(match host.landlock {

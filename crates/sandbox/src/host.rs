@@ -42,11 +42,22 @@ pub struct Host {
     pub memory_attributes: bool,
     /// Whether links and packet filters can be made in the network this process is in.
     pub makes_links: bool,
+    /// What root would need here to give a run ids of its own, and lacks.
+    pub root_lacks: Vec<&'static str>,
     /// The bundle of certification authorities that programs here look at, if there is one.
     pub bundle: Option<PathBuf>,
 }
 
 impl Host {
+    /// Why root can make no sandbox here, and what would help; nothing where it can.
+    pub(crate) fn half_root(&self) -> Option<(String, String)> {
+        let lacks = (!self.root_lacks.is_empty()).then(|| self.root_lacks.join(" and "))?;
+        Some((
+            format!("root without {lacks} can give the command no id but its own, and nobody is root inside"),
+            "start it as a user who is not root, or with those capabilities".into(),
+        ))
+    }
+
     /// Looks at the running host.
     #[must_use]
     pub fn detect() -> Self {
@@ -66,6 +77,7 @@ impl Host {
             landlock: sys::landlock::version(),
             memory_attributes: sys::probe::memory_has_attributes(),
             makes_links: sys::privilege::may_configure_network(),
+            root_lacks: sys::privilege::lacking_for_own_ids(),
             bundle: BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
         }
     }

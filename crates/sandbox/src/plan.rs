@@ -85,6 +85,7 @@ pub fn plan(
     additions: &Additions,
 ) -> Result<Plan, Error> {
     let workspace = workspace(spec, caller)?;
+    refuse_half_root(spec, caller, host)?;
     refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
     let mut notices = spec.notices.clone();
@@ -251,6 +252,15 @@ fn refuse_unwritable_name(path: &Path) -> Result<(), Error> {
         what: format!("`{}` cannot be a workspace: {why}", path.to_string_lossy().escape_debug()),
         remedy: Some("rename that folder, or name another with --workspace".into()),
     })
+}
+
+/// Root gives a run ids that are nobody's. Without the right to that the command would be root outside, so it is not run at all.
+fn refuse_half_root(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error> {
+    let is_made_here = matches!(spec.backend, Backend::Linux | Backend::Container);
+    match host.half_root().filter(|_| is_made_here && caller.superuser) {
+        Some((what, remedy)) => Err(Error::Refused { what, remedy: Some(remedy) }),
+        None => Ok(()),
+    }
 }
 
 /// A link is made by root, and only a sandbox of this kernel's has a place for its other end.

@@ -51,6 +51,20 @@ pub fn may_configure_network() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
+/// What root itself may lack here of the rights to give a sandbox ids of its own, and files to those: write foreign ids into maps, and map
+/// owners on mounts. user_namespaces(7), mount_setattr(2)
+#[must_use]
+pub fn lacking_for_own_ids() -> Vec<&'static str> {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let needs = [
+        ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
+        ("CAP_SETUID", CapabilitySet::SETUID),
+        ("CAP_SETGID", CapabilitySet::SETGID),
+    ];
+    needs.into_iter().filter(|(_, right)| !has.contains(*right)).map(|(name, _)| name).collect()
+}
+
 /// No exec from here on can raise privileges.
 ///
 /// # Errors

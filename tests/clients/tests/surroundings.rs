@@ -125,3 +125,27 @@ fn a_report_that_nobody_can_be_given_is_a_failure() {
         assert_eq!(ended.stdout, "full=125\nnone=0\ncode=0\n1\n", "{ended}");
     }
 }
+
+#[test]
+fn root_without_its_rights_makes_no_sandbox_and_says_so() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("setpriv")]) else { return };
+    for (lacks, named) in [
+        ("--bounding-set=-sys_admin", "root without CAP_SYS_ADMIN can"),
+        ("--bounding-set=-setgid", "root without CAP_SETGID can"),
+        ("--securebits=+noroot", "root without CAP_SYS_ADMIN and CAP_SETUID and CAP_SETGID can"),
+    ] {
+        let script = format!(
+            r#"setpriv {lacks} "$PRODUCT" run -- true; echo "code=$?"; setpriv {lacks} "$PRODUCT" doctor; echo "doctor=$?""#
+        );
+        let ended = shell(&site, &script);
+        assert!(
+            ended.stdout.contains("code=125\n") && ended.stdout.ends_with("doctor=1\n"),
+            "{lacks}: {ended}"
+        );
+        assert!(
+            ended.stderr.contains(named) && ended.stderr.contains("a user who is not root"),
+            "{lacks}: {ended}"
+        );
+        assert!(ended.stdout.contains(named), "{lacks}: {ended}");
+    }
+}

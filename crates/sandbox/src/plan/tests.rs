@@ -38,6 +38,7 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
         landlock: Some(7),
         memory_attributes: true,
         makes_links: true,
+        root_lacks: Vec::new(),
         bundle: Some("/etc/ssl/certs/bundle.pem".into()),
     };
     let run = "abcdefghjkmn".parse().unwrap();
@@ -210,6 +211,7 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
         landlock: None,
         memory_attributes: true,
         makes_links: true,
+        root_lacks: Vec::new(),
         bundle: None,
     };
     let run = "abcdefghjkmn".parse().unwrap();
@@ -234,6 +236,35 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
             other => panic!("{config}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn root_without_its_rights_is_refused_and_nobody_else_is() {
+    let spec = |backend: &str| {
+        let mut layers = Layers::default();
+        let config = format!("backend = \"{backend}\"\nimage = \"x\"");
+        layers.push(Origin::Flags, toml::from_str(&config).unwrap());
+        layers.compile().unwrap()
+    };
+    let root = Caller {
+        uid: 0,
+        gid: 0,
+        superuser: true,
+        home: None,
+        directory: "/srv/project".into(),
+        environment: Vec::new(),
+    };
+    let other = Caller { uid: 1000, gid: 1000, superuser: false, ..root.clone() };
+    let whole = machine_with_links();
+    let lacks = Host { root_lacks: vec!["CAP_SYS_ADMIN", "CAP_SETUID"], ..whole.clone() };
+    for backend in ["linux", "container"] {
+        let refused = refuse_half_root(&spec(backend), &root, &lacks).unwrap_err();
+        assert!(refused.to_string().contains("root without CAP_SYS_ADMIN and CAP_SETUID"), "{refused}");
+        assert!(refused.remedy().unwrap().contains("not root"), "{refused}");
+        refuse_half_root(&spec(backend), &root, &whole).unwrap();
+        refuse_half_root(&spec(backend), &other, &lacks).unwrap();
+    }
+    refuse_half_root(&spec("docker"), &root, &lacks).unwrap();
 }
 
 #[test]
@@ -369,6 +400,7 @@ fn machine_with_links() -> Host {
         landlock: Some(7),
         memory_attributes: true,
         makes_links: true,
+        root_lacks: Vec::new(),
         bundle: Some("/etc/ssl/certs/bundle.pem".into()),
     }
 }
