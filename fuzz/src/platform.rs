@@ -44,6 +44,7 @@ impl Platform {
         };
         Wallet {
             platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
+            own: None,
             generation: egress::Generation::default(),
             placeholders: vec![placeholder(ANY, "any"), placeholder(MODEL, "model")],
             exposed: Vec::new(),

@@ -60,6 +60,8 @@ impl std::fmt::Debug for FetchedCredential {
 #[derive(Debug)]
 pub(crate) struct Credentials {
     platform: RefCell<Option<Rc<Platform>>>,
+    /// Who is asked for what is this program's own, if that is not the platform.
+    own: Option<Rc<Platform>>,
     generation: Generation,
     held: RefCell<(u64, HashMap<ProviderId, Rc<FetchedCredential>>)>,
     /// Every value that was ever held here, to be looked for in every answer that can be read.
@@ -84,7 +86,8 @@ enum Once {
 
 impl Credentials {
     pub(crate) fn new(wallet: Wallet) -> Result<Self, &'static str> {
-        let Wallet { platform, generation, placeholders, exposed, organisation, configure_once } = wallet;
+        let Wallet { platform, own, generation, placeholders, exposed, organisation, configure_once } =
+            wallet;
         let platform = match platform {
             None => None,
             Some((PlatformPlace::Inherited(socket), token)) => Some(Platform::inherited(socket, token)),
@@ -96,6 +99,7 @@ impl Credentials {
         let veil = Needles::of(&values.iter().cloned().chain(small).collect::<Vec<_>>());
         Ok(Self {
             platform: RefCell::new(platform.map(Rc::new)),
+            own: own.map(|(socket, token)| Rc::new(Platform::inherited(socket, token))),
             generation,
             held: RefCell::default(),
             needles: RefCell::new((values, veil.clone())),
@@ -170,6 +174,15 @@ impl Credentials {
         }
     }
 
+    /// Who answers for a provider. What is this program's own is known to nobody elsewhere, nor for them to know.
+    fn platform_of(&self, provider: &ProviderId) -> Option<Rc<Platform>> {
+        let platform = self.platform.borrow().clone();
+        match ProviderId::is_own(provider.as_str()) {
+            true => self.own.clone().or(platform.filter(|platform| platform.is_inherited())),
+            false => platform,
+        }
+    }
+
     /// The credential of a provider, as it is now (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         let generation = self.generation.now();
@@ -179,7 +192,7 @@ impl Credentials {
                 *held = (generation, HashMap::new());
             }
             // A platform elsewhere does not tell of changes, so it is asked each time.
-            let is_told = self.platform.borrow().as_ref().is_none_or(|platform| platform.is_inherited());
+            let is_told = self.platform_of(provider).is_none_or(|platform| platform.is_inherited());
             if let Some(found) = held.1.get(provider).filter(|_| is_told) {
                 return Ok(Rc::clone(found));
             }
@@ -194,7 +207,7 @@ impl Credentials {
                 .with_rule(format!("provider {provider}"))
         };
         let generation = self.held.borrow().0;
-        let Some(platform) = self.platform.borrow().clone() else {
+        let Some(platform) = self.platform_of(provider) else {
             return Err(unavailable("this sidecar has no platform to ask".into()));
         };
         let whose = || OrganisationName::flag(self.organisation.as_ref());
@@ -263,8 +276,7 @@ impl Credentials {
 
     /// Tells the platform that a credential was refused upstream even when fresh.
     pub(crate) async fn report_refused(&self, provider: &ProviderId) {
-        let platform = self.platform.borrow().clone();
-        if let Some(platform) = platform {
+        if let Some(platform) = self.platform_of(provider) {
             platform.report_refused(provider).await;
         }
     }

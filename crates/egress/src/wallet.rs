@@ -10,6 +10,9 @@ use policy::{OrganisationName, ProviderId};
 pub struct Wallet {
     /// Where the platform answers, and the run's token.
     pub platform: Option<(PlatformPlace, Secret)>,
+    /// Where whoever started the sidecar answers for what is this program's own, if that is not the platform: no platform elsewhere
+    /// is asked for it.
+    pub own: Option<(UnixStream, Secret)>,
     /// What is another number whenever a credential has changed.
     pub generation: Generation,
     /// The placeholders of this run.

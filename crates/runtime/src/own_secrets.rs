@@ -7,7 +7,7 @@ pub(crate) const CONNECTION_ENCRYPTION_KEY: &CStr = c"CONNECTION_ENCRYPTION_KEY"
 /// The proxy on the way out, with its user and password.
 pub(crate) const PROXY_URL: &CStr = c"PROXY_URL";
 /// The keys of models that are the platform's own.
-pub(crate) const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
+const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
 /// Proxies that the platform declares, with their users and passwords.
 pub(crate) const SYSTEM_PROXIES: &CStr = c"SYSTEM_PROXIES";
 

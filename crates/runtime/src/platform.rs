@@ -13,7 +13,7 @@ use sandbox::Caller;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::own_secrets::{OWN_SECRETS, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES};
+use crate::own_secrets::{OWN_SECRETS, PROXY_URL, SYSTEM_PROXIES};
 use crate::record::RunRecord;
 use crate::stash::Stash;
 use crate::state::StateDirectory;
@@ -76,7 +76,8 @@ fn told(runs: &[RunRecord], query: &str) -> Vec<u8> {
 /// What credentials come from.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    pub(crate) vault: VaultLater,
+    /// Nothing where another platform answers for what would be in it.
+    pub(crate) vault: Option<VaultLater>,
     /// `PROXY_URL`, with its user and password.
     pub(crate) proxy: Option<Stash>,
     /// `SYSTEM_PROXIES`, with theirs.
@@ -97,9 +98,15 @@ impl Sources {
         organisation: Option<&OrganisationName>,
     ) -> Result<Self, Error> {
         let vault = VaultLater::prepare(caller, directory, organisation)?;
-        Stash::forget(caller, SYSTEM_PROVIDER_KEYS);
+        Ok(Self { vault: Some(vault), ..Self::without_vault(caller)? })
+    }
+
+    /// The same where another platform answers for what a vault would hold.
+    pub(crate) fn without_vault(caller: &mut Caller) -> Result<Self, Error> {
         let proxy = Stash::take(caller, PROXY_URL)?;
-        Ok(Self { vault, proxy, proxies: Stash::take(caller, SYSTEM_PROXIES)? })
+        let proxies = Stash::take(caller, SYSTEM_PROXIES)?;
+        Self::forget(caller);
+        Ok(Self { vault: None, proxy, proxies })
     }
 }
 
@@ -199,7 +206,9 @@ impl Platform {
     /// Only what the run declared is given out (C15).
     fn credential(&mut self, id: &str) -> Answer {
         let is_declared = self.providers.iter().any(|declared| declared.as_str() == id);
-        let Some(Sources { proxy, proxies, .. }) = self.sources.as_ref().filter(|_| is_declared) else {
+        let answers_for =
+            |sources: &&Sources| is_declared && (sources.vault.is_some() || ProviderId::is_own(id));
+        let Some(Sources { proxy, proxies, .. }) = self.sources.as_ref().filter(answers_for) else {
             return Answer::Status(403);
         };
         let found = if ProviderId::is_own(id) {
@@ -256,8 +265,9 @@ impl Platform {
     }
 
     fn vault(&mut self) -> Result<&Vault, Error> {
-        if let (None, Some(sources)) = (&self.vault, &self.sources) {
-            self.vault = Some(sources.vault.open()?);
+        if self.vault.is_none() {
+            let later = self.sources.as_ref().and_then(|sources| sources.vault.as_ref());
+            self.vault = later.map(VaultLater::open).transpose()?;
         }
         self.vault.as_ref().ok_or(Error::SidecarLost)
     }

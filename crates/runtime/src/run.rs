@@ -59,8 +59,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
     let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
-    let sources = desk.sources.as_ref();
-    let exposed = sources.map(|sources| Exposed::take(&spec, &sources.vault)).transpose()?;
+    let vault = desk.sources.as_ref().and_then(|sources| sources.vault.as_ref());
+    let exposed = vault.map(|vault| Exposed::take(&spec, vault)).transpose()?;
     builtin::bring(&mut spec, &caller, &purse.placeholders, &mut additions)?;
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {

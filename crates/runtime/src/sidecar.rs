@@ -65,6 +65,8 @@ impl Errand {
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
     pub(crate) platform: Option<(OwnedFd, Secret)>,
+    /// The same for what is this program's own, where the platform is elsewhere.
+    pub(crate) own: Option<(OwnedFd, Secret)>,
     pub(crate) generation: Option<File>,
     /// The folder of that file, for whoever waits for it to change.
     pub(crate) vault: Option<PathBuf>,
@@ -78,19 +80,19 @@ pub(crate) struct Purse {
 impl Purse {
     /// What must stay open in the sidecar.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let socket = self.platform.as_ref().map(|(socket, _)| socket.as_fd());
-        socket.into_iter().chain(self.generation.as_ref().map(AsFd::as_fd))
+        let sockets = self.platform.iter().chain(&self.own).map(|(socket, _)| socket.as_fd());
+        sockets.chain(self.generation.as_ref().map(AsFd::as_fd))
     }
 
     /// What the gate takes; descriptors are shared with this process's copies, which end with it.
     pub(crate) fn wallet(&self) -> std::io::Result<Wallet> {
-        let platform = match &self.platform {
+        let held = |held: &Option<(OwnedFd, Secret)>| match held {
             Some((socket, token)) => {
-                let socket = UnixStream::from(socket.try_clone()?);
-                Some((PlatformPlace::Inherited(socket), token.clone()))
+                Ok::<_, std::io::Error>(Some((UnixStream::from(socket.try_clone()?), token.clone())))
             }
-            None => None,
+            None => Ok(None),
         };
+        let platform = held(&self.platform)?.map(|(socket, token)| (PlatformPlace::Inherited(socket), token));
         let generation = match &self.generation {
             Some(file) => {
                 let watched = Watched::over(file.try_clone()?)?;
@@ -101,6 +103,7 @@ impl Purse {
         let Self { placeholders, exposed, organisation, .. } = self;
         Ok(Wallet {
             platform,
+            own: held(&self.own)?,
             generation,
             placeholders: placeholders.clone(),
             exposed: exposed.clone(),

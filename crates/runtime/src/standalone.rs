@@ -9,10 +9,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
 use egress::{Listeners, Told};
-use policy::{OrganisationName, Policy, RunId, Spending};
+use policy::{OrganisationName, Policy, ProviderId, Proxy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 use rustix::process::Signal;
@@ -271,8 +272,17 @@ fn provide(
             let platform = if place.address.is_some() { PLATFORM } else { CONFIGURE };
             return Err(Error::OrganisationBesidePlatform { organisation, platform });
         }
-        Sources::forget(caller);
-        return Ok((purse, place, None));
+        let sources = Sources::without_vault(caller)?;
+        // The users and passwords of the environment's proxies stay here: no other platform knows them.
+        let own =
+            |proxy: &Arc<Proxy>| proxy.credential.as_ref().is_some_and(|id| ProviderId::is_own(id.as_str()));
+        if !policy.proxies().declared().any(own) {
+            return Ok((purse, place, None));
+        }
+        let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
+        let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
+        purse.own = Some(theirs);
+        return Ok((purse, place, Some(platform)));
     }
     let sources = Sources::prepare(caller, directory, organisation)?;
     purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
@@ -286,7 +296,7 @@ fn provide(
 /// What a sandbox of one's own is to be given.
 fn write_environment(
     policy: &Policy,
-    placeholders: &[(Placeholder, std::sync::Arc<policy::Provider>)],
+    placeholders: &[(Placeholder, Arc<policy::Provider>)],
     path: &Path,
 ) -> Result<(), Error> {
     let mut lines = String::new();

@@ -126,6 +126,30 @@ fn the_environments_is_the_last_that_is_heard() {
     assert_eq!(log(&left)[..1], plain[..1], "{}", left.ended);
 }
 
+#[test]
+fn no_platform_is_asked_for_the_environments_passwords() {
+    // S0.54, S1.29: neither one that the environment names, where nobody answers here, nor one that is still to be named.
+    let Some((site, password)) = site() else { return };
+    let url = format!("http://bob:{}@127.0.0.1:3128", password.text());
+    let list = format!(r#"[{{"id": "system", "url": "{url}"}}]"#);
+    let named = [("RUN_TOKEN", "token"), ("PLATFORM_API_URL", "http://127.0.0.1:9100")];
+    let configured = [("CONFIG_SECRET", "secret")];
+    for platform in [&named[..], &configured[..]] {
+        for (chosen, variable) in [
+            ("", ("PROXY_URL", url.as_str())),
+            ("egress.proxy = \"system\"", ("SYSTEM_PROXIES", list.as_str())),
+        ] {
+            let environment: Vec<_> = platform.iter().copied().chain([variable]).collect();
+            let ask = "code spliced gate -k -x http://127.0.0.1:8081 https://api.example.com/";
+            let left = beside(&site, chosen, &environment, ask);
+            assert_eq!(left.said("spliced"), "200", "{} {:?}", left.ended, left.audit());
+            let wanted = format!("connect api.example.com:443 bob:{}", password.text());
+            assert_eq!(log(&left), [wanted], "{}", left.ended);
+            password.is_not_in("the audit", format!("{:?}", left.audit()));
+        }
+    }
+}
+
 // S1.44
 #[test]
 fn a_platforms_are_chosen_by_their_names() {

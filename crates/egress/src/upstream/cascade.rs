@@ -76,10 +76,13 @@ impl Guide<'_> {
     }
 }
 
-/// The user and the password of a proxy.
-fn user(credential: &Credential) -> (&[u8], &[u8]) {
-    let field = |name: &str| credential.field(name).map_or(&[][..], |secret| secret.expose());
-    (field("username"), field("password"))
+/// The user and the password of a proxy. Nobody comes as somebody without a name.
+fn user(credential: &Credential) -> Result<(&[u8], &[u8]), String> {
+    let field = |name: &str| match credential.field(name) {
+        Some(secret) => Ok(secret.expose()),
+        None => Err(format!("its credential has no `{name}`")),
+    };
+    Ok((field("username")?, field("password")?))
 }
 
 async fn connect(
@@ -91,7 +94,7 @@ async fn connect(
     let mut head =
         Zeroizing::new(format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n").into_bytes());
     if let Some(credential) = credential {
-        let (user, password) = user(credential);
+        let (user, password) = user(credential)?;
         let both = Zeroizing::new([user, b":", password].concat());
         let encoded = Zeroizing::new(BASE64.encode(&both));
         head.extend(b"proxy-authorization: Basic ");
@@ -137,7 +140,7 @@ async fn socks5(
         return Err("it wants another way to authenticate".into());
     }
     if let Some(credential) = credential {
-        let (user, password) = user(credential);
+        let (user, password) = user(credential)?;
         let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
         else {
             return Err("its user or password is longer than 255 octets".into());
@@ -212,6 +215,19 @@ mod tests {
         assert_eq!(done, Err("its answer cannot be read".into()));
         let (done, _) = outcome("http", b"HTTP/1.1 407 x\r\n\r\n").await;
         assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[tokio::test]
+    async fn a_credential_without_a_field_is_not_sent_with_an_empty_one() {
+        let mut credential = Credential::default();
+        let name = credential::Value::new(credential::Secret::from_text("bob".into())).unwrap();
+        credential.set("username".parse().unwrap(), name);
+        let (host, port) = (Host::parse("up.example").unwrap(), Port::new(443).unwrap());
+        let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        theirs.write_all(b"\x05\x02").await.unwrap();
+        let missing = Err("its credential has no `password`".to_owned());
+        assert_eq!(connect(&mut ours, &host, port, Some(&credential)).await, missing);
+        assert_eq!(socks5(&mut ours, &host, port, Some(&credential)).await, missing);
     }
 
     #[tokio::test]

@@ -173,6 +173,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     trusted.write_all_at(bundle.as_bytes(), 0).map_err(plumbing("keep a file in memory"))?;
     let purse = Purse {
         platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
+        own: None,
         generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
         vault: None,
         placeholders,
