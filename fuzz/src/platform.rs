@@ -43,7 +43,7 @@ impl Platform {
             (text.parse().expect("a placeholder"), provider.parse().expect("a provider's name"))
         };
         Wallet {
-            platform: Some((PlatformPlace::Inherited(theirs), Secret::from_text("token".into()))),
+            platform: Some(PlatformPlace::Inherited(theirs, Secret::from_text("token".into()))),
             own: None,
             generation: egress::Generation::default(),
             placeholders: vec![placeholder(ANY, "any"), placeholder(MODEL, "model")],

@@ -254,7 +254,7 @@ pub(crate) struct Sidecar {
     /// Where connections arrive that your own firewall redirects
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) transparent: Option<SocketAddr>,
-    /// Where audit records are appended; a new chain needs a new file
+    /// Where audit records are appended: a new file, or a directory, in which each start has one of its own
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
 }

@@ -85,19 +85,19 @@ enum Once {
 }
 
 impl Credentials {
-    pub(crate) fn new(wallet: Wallet) -> Result<Self, &'static str> {
+    pub(crate) fn new(wallet: Wallet) -> Self {
         let Wallet { platform, own, generation, placeholders, exposed, organisation, configure_once } =
             wallet;
         let platform = match platform {
             None => None,
-            Some((PlatformPlace::Inherited(socket), token)) => Some(Platform::inherited(socket, token)),
-            Some((PlatformPlace::Address(address), token)) => Some(Platform::at(&address, token)?),
+            Some(PlatformPlace::Inherited(socket, token)) => Some(Platform::inherited(socket, token)),
+            Some(PlatformPlace::Address(address, token)) => Some(Platform::at(address, token)),
         };
         let values: Vec<Secret> = exposed.iter().map(|(_, value)| value.clone()).collect();
         // In the name of a host its letters are small.
         let small = values.iter().map(|value| Secret::new(value.expose().to_ascii_lowercase()));
         let veil = Needles::of(&values.iter().cloned().chain(small).collect::<Vec<_>>());
-        Ok(Self {
+        Self {
             platform: RefCell::new(platform.map(Rc::new)),
             own: own.map(|(socket, token)| Rc::new(Platform::inherited(socket, token))),
             generation,
@@ -107,7 +107,7 @@ impl Credentials {
             exposed: (exposed, veil),
             organisation,
             once: RefCell::new(configure_once.map_or(Once::Used, Once::Open)),
-        })
+        }
     }
 
     /// Whether a bearer may configure this sidecar: the one-time secret, compared in constant time, and not used yet.
@@ -135,8 +135,10 @@ impl Credentials {
     }
 
     /// Takes up a platform, once and for ever. S0.41
-    pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), &'static str> {
-        let platform = Platform::at(address, token)?;
+    pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), String> {
+        let address = address.parse().map_err(|why| format!("platformApiUrl {why}"))?;
+        let token = token.try_into().map_err(|why| format!("runToken {why}"))?;
+        let platform = Platform::at(address, token);
         *self.platform.borrow_mut() = Some(Rc::new(platform));
         *self.once.borrow_mut() = Once::Used;
         Ok(())
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn what_is_exposed_is_masked_in_small_letters_too() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("AbCdEf0123456789".into()));
-        let credentials = Credentials::new(Wallet { exposed: vec![exposed], ..Wallet::default() }).unwrap();
+        let credentials = Credentials::new(Wallet { exposed: vec![exposed], ..Wallet::default() });
         for text in ["http://abcdef0123456789.example.com/", "http://example.com/AbCdEf0123456789"] {
             let veiled = credentials.veiled(text.into());
             assert!(
@@ -325,7 +327,7 @@ mod tests {
     fn none_that_is_in_use_is_let_go_for_others() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("exposed-value".into()));
         let wallet = Wallet { exposed: vec![exposed], ..Wallet::default() };
-        let credentials = Credentials::new(wallet).unwrap();
+        let credentials = Credentials::new(wallet);
         let is_found = |text: &str| credentials.needles().scrub_text(text.as_bytes()).is_some();
         let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
         // One of more fields than are kept of what was rotated away.

@@ -108,7 +108,7 @@ impl Exchange<Asked> {
 
     /// Asks the policy.
     pub(crate) fn authorize(mut self, gate: &Gate) -> Result<Exchange<Granted>, Denial> {
-        if gate.audit().borrow().is_broken() {
+        if gate.audit().borrow_mut().is_broken() {
             let denial = Denial::new(
                 Guard::Audit,
                 "the audit cannot be written: the disk is full, or this run has filled its 256 MiB of records",

@@ -60,9 +60,6 @@ pub enum GateError {
     /// The audit could not be begun.
     #[error("begin the audit: {0}")]
     Audit(#[source] io::Error),
-    /// The platform's address is none.
-    #[error("reach the platform: {0}")]
-    Platform(&'static str),
     /// The run's authority could not be made.
     #[error("make the run's authority: {0}")]
     Authority(#[source] AuthorityError),
@@ -143,7 +140,7 @@ impl Gate {
             trust: Trust::from_bundle(bundle),
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
-            credentials: Credentials::new(wallet).map_err(GateError::Platform)?,
+            credentials: Credentials::new(wallet),
             ledger: Rc::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),

@@ -56,4 +56,4 @@ pub use serve::{
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};
-pub use wallet::{Generation, PlatformPlace, Wallet};
+pub use wallet::{Generation, PlatformAddress, PlatformPlace, RunToken, Wallet};

@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use crate::upstream;
+use crate::wallet::{PlatformAddress, RunToken};
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -47,11 +48,11 @@ pub(crate) enum FetchError {
 /// A platform, and what gives a right to ask it.
 pub(crate) struct Platform {
     token: Secret,
-    address: PlatformAddress,
+    transport: Transport,
 }
 
 /// Where a platform is.
-enum PlatformAddress {
+enum Transport {
     /// At the other end of an inherited socket.
     Inherited(Rc<Mutex<Link>>),
     /// At an address that whoever configured the sidecar gave.
@@ -103,29 +104,17 @@ struct Answer {
 impl Platform {
     /// The platform at the other end of an inherited socket.
     pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
-        Self { token, address: PlatformAddress::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
+        Self { token, transport: Transport::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
     }
 
-    /// The platform at `http://ADDRESS:PORT`. It is on a network of the platform's own; its name would have to be trusted to a
-    /// resolver, so it is an address.
-    pub(crate) fn at(address: &str, token: Secret) -> Result<Self, &'static str> {
-        let rest = address.strip_prefix("http://").ok_or("platformApiUrl begins with http://")?;
-        let address: SocketAddr =
-            rest.trim_end_matches('/').parse().map_err(|_| "platformApiUrl names an address and a port")?;
-        if address.port() == 0 {
-            return Err("platformApiUrl names a port that is none");
-        }
-        // It stands in a header of each question.
-        let octets = token.expose();
-        if octets.is_empty() || !octets.iter().all(u8::is_ascii_graphic) {
-            return Err("runToken is empty, or holds what no header may");
-        }
-        Ok(Self { token, address: PlatformAddress::Tcp(address) })
+    /// The platform at an address.
+    pub(crate) fn at(address: PlatformAddress, token: RunToken) -> Self {
+        Self { token: token.into_secret(), transport: Transport::Tcp(address.socket()) }
     }
 
     /// Whether it is the process that started this one.
     pub(crate) fn is_inherited(&self) -> bool {
-        matches!(self.address, PlatformAddress::Inherited(_))
+        matches!(self.transport, Transport::Inherited(_))
     }
 
     /// Asks for a provider's credential.
@@ -173,15 +162,15 @@ impl Platform {
         );
         request.extend(self.token.expose());
         request.extend(b"\r\n\r\n");
-        match &self.address {
-            PlatformAddress::Inherited(link) => {
+        match &self.transport {
+            Transport::Inherited(link) => {
                 // A task of its own: answers are told apart by their order alone, so a question whose asker has given up is
                 // still read to the end of its answer before the next one is put.
                 let asked = tokio::task::spawn_local(ask_over(Rc::clone(link), request));
                 let answer = tokio::time::timeout(ANSWER, asked).await;
                 answer.map_err(timed_out)?.map_err(io::Error::other)?
             }
-            PlatformAddress::Tcp(address) => {
+            Transport::Tcp(address) => {
                 let exchange = async {
                     let mut link = upstream::dial_platform(*address).await?;
                     link.write_all(&request).await?;

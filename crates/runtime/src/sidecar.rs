@@ -92,7 +92,7 @@ impl Purse {
             }
             None => Ok(None),
         };
-        let platform = held(&self.platform)?.map(|(socket, token)| (PlatformPlace::Inherited(socket), token));
+        let platform = held(&self.platform)?.map(|(socket, token)| PlatformPlace::Inherited(socket, token));
         let generation = match &self.generation {
             Some(file) => {
                 let watched = Watched::over(file.try_clone()?)?;

@@ -2,24 +2,24 @@
 //! in. The process that started it stays, and answers it for credentials.
 
 mod inside;
+mod outlet;
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Listeners, Told};
+use egress::{Listeners, PlatformAddress, RunToken, Told};
 use policy::{OrganisationName, Policy, ProviderId, Proxy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 use rustix::process::Signal;
 use sandbox::{Caller, Sidecar, Signals};
 
-use self::inside::Inside;
+use self::inside::{Inside, Outlets};
+use self::outlet::Outlet;
 use crate::error::{Error, plumbing};
 use crate::minted::placeholders;
 use crate::platform::{History, Platform, Sources};
@@ -109,10 +109,10 @@ pub fn serve_standalone(
     let _ = sandbox::undumpable();
     let socket = sidecar.gateway_socket.clone();
     let (listeners, places) = bind(&sidecar)?;
-    let (purse, place, platform) = provide(&sidecar, caller, directory)?;
+    let (purse, place, outlets, platform) = provide(&sidecar, caller, directory)?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
-    let inside = Inside { sidecar, listeners, purse, place, bundle, link: link_inside };
+    let inside = Inside { sidecar, listeners, purse, place, outlets, bundle, link: link_inside };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
     let served = attend(&child, &link, stop, platform, places, &mut hear_of);
@@ -239,7 +239,7 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
 /// A platform elsewhere: one that the environment names, or one that `/configure` will name.
 #[derive(Default)]
 struct Place {
-    address: Option<(String, Secret)>,
+    address: Option<(PlatformAddress, RunToken)>,
     configure_once: Option<Secret>,
 }
 
@@ -249,19 +249,21 @@ fn provide(
     sidecar: &Standalone,
     caller: &mut Caller,
     directory: &StateDirectory,
-) -> Result<(Purse, Place, Option<Platform>), Error> {
+) -> Result<(Purse, Place, Outlets, Option<Platform>), Error> {
     let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
     let placeholders = placeholders(policy)?;
-    if let Some(path) = &sidecar.environment {
-        write_environment(policy, &placeholders, path)?;
-    }
+    let find = |path: &Option<PathBuf>, mode| path.as_ref().map(|path| Outlet::find(path, mode)).transpose();
+    let outlets = Outlets {
+        environment: find(&sidecar.environment, 0o600)?.map(|it| (it, lines(policy, &placeholders))),
+        authority: find(&sidecar.authority, 0o666)?,
+    };
     let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
     let mut purse = Purse { placeholders, ..Purse::default() };
     let secret =
         |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(|v| Secret::from_text(v.to_owned()));
     let mut place = Place { address: None, configure_once: secret(CONFIGURE) };
     match (secret(TOKEN), caller.variable(PLATFORM).filter(|address| !address.is_empty())) {
-        (Some(token), Some(address)) => place.address = Some((address.to_owned(), token)),
+        (Some(token), Some(address)) => place.address = Some(judged(address, token)?),
         (None, None) => {}
         // Credentials would come out of another vault than whoever set it believes.
         (Some(_), None) => return Err(Error::HalfPlatform { set: TOKEN, lacks: PLATFORM }),
@@ -277,12 +279,12 @@ fn provide(
         let own =
             |proxy: &Arc<Proxy>| proxy.credential.as_ref().is_some_and(|id| ProviderId::is_own(id.as_str()));
         if !policy.proxies().declared().any(own) {
-            return Ok((purse, place, None));
+            return Ok((purse, place, outlets, None));
         }
         let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
         let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
         purse.own = Some(theirs);
-        return Ok((purse, place, Some(platform)));
+        return Ok((purse, place, outlets, Some(platform)));
     }
     let sources = Sources::prepare(caller, directory, organisation)?;
     purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
@@ -290,15 +292,20 @@ fn provide(
     let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
     let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
     purse.platform = Some(theirs);
-    Ok((purse, place, Some(platform)))
+    Ok((purse, place, outlets, Some(platform)))
+}
+
+/// Where the environment says that a platform is, and by what right it is asked.
+fn judged(address: &str, token: Secret) -> Result<(PlatformAddress, RunToken), Error> {
+    let bad = |variable: &str, why: &str| Error::ParseSettings { path: variable.into(), why: why.into() };
+    let form = "write it as http://ADDRESS:PORT, with an address and no name";
+    let address = address.parse().map_err(|_| bad(PLATFORM, form))?;
+    let token = token.try_into().map_err(|why| bad(TOKEN, &format!("it {why}")))?;
+    Ok((address, token))
 }
 
 /// What a sandbox of one's own is to be given.
-fn write_environment(
-    policy: &Policy,
-    placeholders: &[(Placeholder, Arc<policy::Provider>)],
-    path: &Path,
-) -> Result<(), Error> {
+fn lines(policy: &Policy, placeholders: &[(Placeholder, Arc<policy::Provider>)]) -> String {
     let mut lines = String::new();
     for (placeholder, provider) in placeholders {
         for name in provider.environment() {
@@ -306,8 +313,7 @@ fn write_environment(
         }
     }
     debug_assert_eq!(policy.providers().count(), placeholders.len());
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| unwritten(path, source))
+    lines
 }
 
 fn unwritten(path: &Path, source: std::io::Error) -> Error {

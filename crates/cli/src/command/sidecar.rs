@@ -1,8 +1,9 @@
 //! `lockgate sidecar`: the sidecar alone.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-use policy::{Layers, RunConfig, RunSpec};
+use policy::{Layers, RunConfig, RunId, RunSpec};
 use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -84,6 +85,34 @@ fn tell_what_is_not_held(layers: &Layers, file: &str) {
     }
 }
 
+/// Opens the file of records: the one that was named, or a new one in the directory that was named.
+fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
+    let key = runtime::audit_key(state)?;
+    let mut options = OpenOptions::new();
+    options.append(true);
+    let path = match path.is_dir() {
+        true => {
+            options.create_new(true);
+            path.join(format!("{run}.jsonl"))
+        }
+        false => {
+            options.create(true);
+            path.to_path_buf()
+        }
+    };
+    let file = options.open(&path).map_err(|error| {
+        let what = format!("failed to open the audit {}: {error}", path.display());
+        Usage::error(what, "name a file in a folder that you may write to")
+    })?;
+    if file.metadata()?.len() > 0 {
+        let what =
+            format!("{} holds records already, and a new chain cannot follow an old one", path.display());
+        let hint = "name a new file, or move that one away; in a directory each start has a file of its own";
+        return Err(Usage::error(what, hint));
+    }
+    Ok(AuditFile { path, file, key })
+}
+
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
@@ -94,23 +123,11 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let Settings { layers, spec, .. } = Settings::load(&request, &caller, &state)?;
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
-    let audit = match &arguments.audit {
-        Some(path) => {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
-                let what = format!("failed to open the audit {}: {error}", path.display());
-                Usage::error(what, "name a file in a folder that you may write to")
-            })?;
-            if file.metadata()?.len() > 0 {
-                let what = format!(
-                    "{} holds records already, and a new chain cannot follow an old one",
-                    path.display()
-                );
-                return Err(Usage::error(what, "name a new file, or move that one away"));
-            }
-            Some(AuditFile { path: path.clone(), file, key: runtime::audit_key(&state)? })
-        }
-        None => None,
-    };
+    let run = runtime::new_run_id()?;
+    let audit = arguments.audit.as_deref().map(|path| open_audit(path, &run, &state)).transpose()?;
+    // Where each start has a file of its own, those that came to nothing leave none.
+    let own =
+        audit.as_ref().map(|audit| audit.path.clone()).filter(|path| Some(path) != arguments.audit.as_ref());
     let Sidecar { forward, gateway, dns, transparent, .. } = arguments;
     if spec.policy.may_open() && arguments.ca.is_none() {
         output::tell(
@@ -136,10 +153,10 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         authority: arguments.ca,
         environment: arguments.env_file,
         audit,
-        run: runtime::new_run_id()?,
+        run,
     };
     let signals = Signals::block_forwarded()?;
-    runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
+    let served = runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
         let Places { forward, gateway, dns, transparent } = match heard {
             Heard::Fault(why) => return output::tell(&format!("note: {why}")),
             Heard::Listening(places) => places,
@@ -149,6 +166,12 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         let transparent =
             transparent.map(|address| format!(", redirected connections at {address}")).unwrap_or_default();
         output::tell(&format!("proxy at http://{forward}{gateway}{dns}{transparent}; end it with Ctrl-C"));
-    })?;
+    });
+    if let (Err(_), Some(path)) = (&served, own)
+        && path.metadata().is_ok_and(|it| it.len() == 0)
+    {
+        let _ = std::fs::remove_file(path);
+    }
+    served?;
     Ok(0)
 }

@@ -61,7 +61,11 @@ impl Audit {
         };
         let open = audit.of_gate(GateAction::Open, String::new());
         audit.append(&open);
-        match audit.broken.take() {
+        let full = audit.sink.as_mut().filter(|(sheet, _)| sheet.is_full()).map(|(sheet, _)| {
+            sheet.give_up();
+            io::ErrorKind::StorageFull.into()
+        });
+        match audit.broken.take().or(full) {
             Some(error) => Err(error),
             None => Ok(audit),
         }
@@ -93,9 +97,13 @@ impl Audit {
         }
     }
 
-    /// Whether records are being lost. A sidecar that cannot record does not allow.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.is_some() || self.written > MOST_WRITTEN
+    /// Whether records are being lost, or wait for room that there still is none. A sidecar that cannot record does not allow.
+    pub(crate) fn is_broken(&mut self) -> bool {
+        let is_full = |audit: &Self| audit.sink.as_ref().is_some_and(|(sheet, _)| sheet.is_full());
+        if is_full(self) {
+            self.write();
+        }
+        self.broken.is_some() || self.written > MOST_WRITTEN || is_full(self)
     }
 
     /// What the exchanges so far came to.
@@ -202,6 +210,49 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_string(&mut text).unwrap();
         text.lines().count()
+    }
+
+    #[test]
+    fn what_waits_for_room_is_written_when_there_is_some() {
+        let (mut file, audit) = audit();
+        let mut audit = audit.into_inner();
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let denied = || Entry { outcome: "denied".into(), plane: "forward".into(), ..Entry::default() };
+        audit.sink.as_mut().unwrap().0.turn_to(full());
+        audit.append(&mut denied());
+        audit.append(&mut denied());
+        assert!(audit.is_broken());
+        audit.sink.as_mut().unwrap().0.turn_to(file.try_clone().unwrap());
+        assert!(!audit.is_broken(), "there is room again, and nothing was lost");
+        audit.append(&mut denied());
+        audit.close();
+        let public = audit.sink.as_ref().unwrap().1.public();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        let report = super::super::verify(text.as_bytes(), &public).unwrap();
+        assert!(report.records == 5 && report.closed, "{report:?}");
+    }
+
+    #[test]
+    fn what_waits_for_room_has_an_end() {
+        let (_, audit) = audit();
+        let mut audit = audit.into_inner();
+        audit.sink.as_mut().unwrap().0.turn_to(File::options().write(true).open("/dev/full").unwrap());
+        for _ in 0..=(5 << 20) / 1000 {
+            let target = "x".repeat(1000);
+            audit.append(&mut Entry { outcome: "denied".into(), target, ..Entry::default() });
+        }
+        audit.sink.as_mut().unwrap().0.turn_to(tempfile::tempfile().unwrap());
+        assert!(audit.is_broken(), "lines were lost");
+    }
+
+    #[test]
+    fn a_chain_that_cannot_begin_leaves_nothing() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let (key, _) = SigningKey::generate().unwrap();
+        let error = Audit::begin(Some((full, key)), &RunId::from_random([1; 12])).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 
     #[tokio::test(flavor = "current_thread")]

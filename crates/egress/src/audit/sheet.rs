@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 
 /// How much may wait for the end of a turn.
 const MOST_WAITING: usize = 64 << 10;
+/// How much may wait for room on the disk.
+const MOST_KEPT: usize = 4 << 20;
 
 /// A file that takes lines.
 #[derive(Debug)]
@@ -20,11 +22,13 @@ pub(super) struct Sheet {
     writer: Option<Rc<Notify>>,
     /// Whether what was written last may be half a line.
     is_cut: bool,
+    /// Whether there was no room for what waits. It goes on with the octet at which that was found, so that no line is lost.
+    is_full: bool,
 }
 
 impl Sheet {
     pub(super) fn of(file: File) -> Self {
-        Self { file, waiting: Vec::new(), writer: None, is_cut: false }
+        Self { file, waiting: Vec::new(), writer: None, is_cut: false, is_full: false }
     }
 
     /// Has lines wait for whoever is notified.
@@ -48,18 +52,64 @@ impl Sheet {
         }
     }
 
-    /// Writes what waits.
+    /// Whether lines wait for room.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Gives up what waits.
+    pub(super) fn give_up(&mut self) {
+        self.waiting.clear();
+        self.is_full = false;
+    }
+
+    /// Writes what waits. Where there is no room it goes on waiting, which is no error; what an error loses is lost for good.
     pub(super) fn write(&mut self) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         // What was cut off must not be read together with what comes after it.
         let ended = if self.is_cut { self.file.write_all(b"\n") } else { Ok(()) };
-        let written = ended.and_then(|()| self.file.write_all(&self.waiting));
-        self.is_cut = written.is_err();
+        let mut done = 0;
+        let written = ended.and_then(|()| self.write_from(&mut done));
+        self.is_cut = false;
+        self.is_full = false;
+        if let Err(error) = written {
+            self.waiting.drain(..done);
+            if is_about_room(&error) && self.waiting.len() <= MOST_KEPT {
+                self.is_full = true;
+                return Ok(());
+            }
+            self.is_cut = true;
+            self.waiting.clear();
+            return Err(error);
+        }
         self.waiting.clear();
-        written
+        Ok(())
     }
+
+    fn write_from(&mut self, done: &mut usize) -> io::Result<()> {
+        while *done < self.waiting.len() {
+            match self.file.write(&self.waiting[*done..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => *done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on in another file.
+    #[cfg(test)]
+    pub(super) fn turn_to(&mut self, file: File) {
+        self.file = file;
+    }
+}
+
+/// Whether there may be room later.
+fn is_about_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Drop for Sheet {

@@ -77,7 +77,7 @@ impl Port {
         let target = format!("port {} from {source}", inbound.container_port);
         let mut record = Record::begin(gate, Plane::Inbound, "TCP", target);
         record.rule(&inbound.to_string());
-        if gate.audit().borrow().is_broken() {
+        if gate.audit().borrow_mut().is_broken() {
             record.deny(Denial::new(Guard::Audit, "the audit cannot be written"));
             return outside.set_zero_linger();
         }

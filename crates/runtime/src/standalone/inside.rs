@@ -8,6 +8,7 @@ use egress::{
 };
 use rustix::net::SendFlags;
 
+use super::outlet::{self, Outlet};
 use super::{AuditFile, Place, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
 use crate::sidecar::Purse;
@@ -18,9 +19,18 @@ pub(super) struct Inside {
     pub(super) listeners: Listeners,
     pub(super) purse: Purse,
     pub(super) place: Place,
+    pub(super) outlets: Outlets,
     pub(super) bundle: Option<String>,
     /// Where it tells how it is, and whose end is its own.
     pub(super) link: OwnedFd,
+}
+
+/// What it writes before it serves.
+pub(super) struct Outlets {
+    /// Gets the placeholders, and which they are.
+    pub(super) environment: Option<(Outlet, String)>,
+    /// Gets the certificate of its authority.
+    pub(super) authority: Option<Outlet>,
 }
 
 impl Inside {
@@ -33,6 +43,9 @@ impl Inside {
             .map(AsFd::as_fd)
             .collect();
         all.push(self.link.as_fd());
+        let Outlets { environment, authority } = &self.outlets;
+        let outlets = environment.iter().map(|(outlet, _)| outlet).chain(authority);
+        all.extend(outlets.filter_map(Outlet::descriptor));
         all.extend(self.purse.descriptors());
         all.extend(self.sidecar.audit.as_ref().map(|audit| audit.file.as_fd()));
         all
@@ -50,7 +63,7 @@ impl Inside {
     }
 
     fn serve(&self) -> Result<(), Error> {
-        let Standalone { policy, spending, run, audit, authority, .. } = &self.sidecar;
+        let Standalone { policy, spending, run, audit, .. } = &self.sidecar;
         let files = Files::open(self.bundle.as_deref())?;
         let (audit, audited) = match audit {
             Some(AuditFile { path, file, key }) => {
@@ -60,19 +73,10 @@ impl Inside {
             }
             None => (None, None),
         };
-        let authority = match authority {
-            Some(path) => {
-                let authority = RunAuthority::make().map_err(GateError::Authority)?;
-                std::fs::write(path, authority.certificate_pem())
-                    .map_err(|source| unwritten(path, source))?;
-                Some(authority)
-            }
-            None => None,
-        };
         let mut wallet = self.purse.wallet().map_err(plumbing("reach the platform"))?;
         wallet.configure_once.clone_from(&self.place.configure_once);
         if let Some((address, token)) = &self.place.address {
-            wallet.platform = Some((PlatformPlace::Address(address.clone()), token.clone()));
+            wallet.platform = Some(PlatformPlace::Address(*address, token.clone()));
         }
         let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
         let bound = &self.listeners;
@@ -89,6 +93,7 @@ impl Inside {
         };
         let listeners = duplicate().map_err(plumbing("use the sockets"))?;
         let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
+        let authority = self.write()?;
         sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
         let gate = Gate::open(GateOptions {
             policy: policy.clone(),
@@ -114,5 +119,19 @@ impl Inside {
         };
         egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
         Ok(())
+    }
+
+    /// Makes the authority, and writes what others are to be given.
+    fn write(&self) -> Result<Option<RunAuthority>, Error> {
+        let Outlets { environment, authority: certificate } = &self.outlets;
+        let authority = certificate.as_ref().map(|_| RunAuthority::make()).transpose();
+        let authority = authority.map_err(GateError::Authority)?;
+        let environment = environment.iter().map(|(outlet, lines)| (outlet, lines.as_str()));
+        let certificate = certificate
+            .iter()
+            .zip(&authority)
+            .map(|(outlet, authority)| (outlet, authority.certificate_pem()));
+        outlet::write_all(&environment.chain(certificate).collect::<Vec<_>>())?;
+        Ok(authority)
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn configure(
         Ok(()) => Reply::json(200, "application/json", &json!({"status": "configured"})),
         Err(why) => {
             gate.credentials().configure_later();
-            refusal(400, "target_syntax", why)
+            refusal(400, "target_syntax", &why)
         }
     };
     let reply = noted(gate, &request.head, reply);

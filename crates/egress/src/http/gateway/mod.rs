@@ -53,7 +53,7 @@ pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
 
 /// S1: 200 while requests can be served and recorded.
 fn health(gate: &Gate) -> Reply {
-    match gate.audit().borrow().is_broken() {
+    match gate.audit().borrow_mut().is_broken() {
         false => Reply::json(200, "application/json", &json!({"status": "ok"})),
         true => {
             Reply::json(503, "application/json", &json!({"status": "degraded", "audit": "cannot be written"}))

@@ -1,0 +1,65 @@
+//! A file that a sidecar is told to write: looked for before anything is begun, written once nothing that was named can be wrong any more,
+//! and before the audit is begun. It is not taken away again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::unwritten;
+use crate::error::Error;
+
+/// A file to write.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    path: PathBuf,
+    /// What was there already. It may be a pipe that has a name in the process that was started alone.
+    there: Option<File>,
+    mode: u32,
+}
+
+impl Outlet {
+    /// Opens what is there, and changes nothing of it. What is not there is to be made with a mode.
+    pub(super) fn find(path: &Path, mode: u32) -> Result<Self, Error> {
+        let there = match OpenOptions::new().write(true).open(path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(unwritten(path, error)),
+        };
+        Ok(Self { path: path.into(), there, mode })
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.there.as_ref().map(AsFd::as_fd)
+    }
+
+    fn open(&self) -> io::Result<File> {
+        match &self.there {
+            Some(file) => file.try_clone(),
+            None => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false).mode(self.mode).open(&self.path)
+            }
+        }
+    }
+}
+
+/// Writes each; none is written where one of them cannot be opened.
+pub(super) fn write_all(texts: &[(&Outlet, &str)]) -> Result<(), Error> {
+    let mut opened = Vec::new();
+    for (outlet, text) in texts {
+        opened.push((outlet, outlet.open().map_err(|error| unwritten(&outlet.path, error))?, text));
+    }
+    for (outlet, file, text) in opened {
+        write(file, text).map_err(|error| unwritten(&outlet.path, error))?;
+    }
+    Ok(())
+}
+
+fn write(mut file: File, text: &str) -> io::Result<()> {
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
+}

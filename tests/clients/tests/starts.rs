@@ -1,0 +1,72 @@
+//! How a sidecar alone starts, fails to start, and starts again.
+
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Site, product, run_to_end};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `await CONDITION`, ten seconds at most; `sidecar NAME FLAGS…` tries to start one, and `up NAME FLAGS…` starts one as `$sidecar`; what it
+/// says is in the file NAME.
+const TOOLS: &str = r#"cd "$HERE"
+await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; cat *.err; exit 9; }; sleep 0.05; done; }
+sidecar() { name=$1; shift; timeout 20 "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 "$@" 2>"$name.err"; echo "$name=$?"; }
+up() { name=$1; shift; "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 "$@" 2>"$name.err" & sidecar=$!; await "grep -q 'proxy at' $name.err"; }
+"#;
+const POLICY: &str = r#"
+[[egress.allow]]
+host = "api.example.com"
+[[provider]]
+id = "one"
+authorized_uris = ["https://protocols.example/*"]
+env = "ONE_TOKEN"
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+"#;
+
+fn script(site: &Site, text: &str) -> Ended {
+    let here = site.folder("starts");
+    site.file(&format!("{}/policy.toml", here.file_name().unwrap_or_default().display()), POLICY);
+    let mut command = site.world().command("/bin/sh");
+    command.args(["-uc", &format!("{TOOLS}{text}")]).current_dir(site.workspace());
+    command.env("PRODUCT", product().expect("`ready` was asked first")).env("HERE", here);
+    command.env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, LIMIT)
+}
+
+#[test]
+fn a_start_that_fails_writes_nothing() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"echo old > ca; echo old > env; all="--ca ca --env-file env --audit a.jsonl"
+        export RUN_TOKEN=token PLATFORM_API_URL=http://localhost:9100
+        sidecar name $all; cat ca env; stat -c size=%s a.jsonl
+        export PLATFORM_API_URL=http://127.0.0.1:9100
+        RUN_TOKEN='a b' sidecar token $all; sidecar folder --ca ca --env-file none/env --audit a.jsonl
+        cat ca env; stat -c size=%s a.jsonl; cat *.err
+        up right $all; kill $sidecar; wait $sidecar; echo "right=$?"; head -1 ca; cut -d= -f1 env"#,
+    );
+    let nothing = "old\nold\nsize=0\n";
+    let told = left.stdout.strip_prefix(&format!("name=2\n{nothing}token=2\nfolder=125\n{nothing}"));
+    let told = told.unwrap_or_else(|| panic!("{left}"));
+    for variable in ["PLATFORM_API_URL: write it as http://ADDRESS:PORT", "RUN_TOKEN: it ", "none/env: "] {
+        assert!(told.contains(variable), "{variable}: {left}");
+    }
+    assert!(told.ends_with("right=0\n-----BEGIN CERTIFICATE-----\nONE_TOKEN\n"), "{left}");
+}
+
+#[test]
+fn in_a_directory_each_start_has_an_audit_of_its_own() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"mkdir audits; all="--audit audits"
+        up killed $all; kill -9 $sidecar; wait $sidecar
+        up ended $all; kill $sidecar; wait $sidecar
+        RUN_TOKEN=token PLATFORM_API_URL=http://localhost:9100 sidecar failed $all
+        for file in audits/*; do "$PRODUCT" audit verify $file | cut -d: -f1; done
+        sidecar used --audit "$(ls audits/* | head -1)"; cat used.err"#,
+    );
+    assert!(left.stdout.starts_with("failed=2\nholds\nholds\nused=2\n"), "{left}");
+    assert!(left.stdout.contains("holds records already"), "{left}");
+}
