@@ -70,3 +70,21 @@ fn in_a_directory_each_start_has_an_audit_of_its_own() {
     assert!(left.stdout.starts_with("failed=2\nholds\nholds\nused=2\n"), "{left}");
     assert!(left.stdout.contains("holds records already"), "{left}");
 }
+
+#[test]
+fn an_audit_is_a_file_that_nobody_else_writes() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"mkfifo pipe; ln -s pipe link; ln -s a.jsonl same
+        for place in pipe link /dev/null; do sidecar none --audit $place; cat none.err; done
+        up first --audit a.jsonl; truncate -s 0 a.jsonl
+        sidecar second --audit same; cat second.err
+        kill -9 $sidecar; wait $sidecar; truncate -s 0 a.jsonl
+        up third --audit a.jsonl; kill $sidecar; wait $sidecar; "$PRODUCT" audit verify a.jsonl | cut -d: -f1"#,
+    );
+    assert_eq!(left.stdout.matches("none=2\n").count(), 3, "{left}");
+    assert_eq!(left.stdout.matches("is no regular file").count(), 3, "{left}");
+    assert!(left.stdout.contains("second=2\n") && left.stdout.contains("another sidecar writes "), "{left}");
+    assert!(left.stdout.ends_with("holds\n"), "{left}");
+}

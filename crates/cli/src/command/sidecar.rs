@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use policy::{Layers, RunConfig, RunId, RunSpec};
 use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sandbox::{Caller, Signals};
 
 use crate::arguments::Sidecar;
@@ -100,10 +102,20 @@ fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditF
             path.to_path_buf()
         }
     };
+    // A pipe or a device would hold up all traffic wherever nobody reads it, or keep nothing.
+    if path.metadata().is_ok_and(|it| !it.is_file()) {
+        let what = format!("the audit {} is no regular file", path.display());
+        return Err(Usage::error(what, "name a file or a directory; `tail -F` shows a file as it grows"));
+    }
     let file = options.open(&path).map_err(|error| {
         let what = format!("failed to open the audit {}: {error}", path.display());
         Usage::error(what, "name a file in a folder that you may write to")
     })?;
+    // It is locked for as long as a process has it open. Where the file system knows no locks, whoever names the file sees to it.
+    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        let what = format!("another sidecar writes {}", path.display());
+        return Err(Usage::error(what, "give each a file of its own, or name a directory"));
+    }
     if file.metadata()?.len() > 0 {
         let what =
             format!("{} holds records already, and a new chain cannot follow an old one", path.display());
