@@ -31,6 +31,7 @@ mod platform;
 mod rate;
 mod resolve;
 mod serve;
+mod socket_name;
 mod tls;
 mod tunnel;
 mod upstream;
@@ -51,8 +52,8 @@ pub use own::own_addresses;
 pub use resolve::Answers;
 pub use serve::{
     Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
-    unbind_socket,
 };
+pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};

@@ -122,13 +122,6 @@ pub fn bind_socket(path: &std::path::Path) -> Result<OwnedFd, GateError> {
     UnixListener::bind(path).map(OwnedFd::from).map_err(bind)
 }
 
-/// Takes a socket away that was bound here. Something else that has its name by now stays.
-pub fn unbind_socket(path: &std::path::Path) {
-    if is_socket(path) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
 fn is_socket(path: &std::path::Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Listeners, PlatformAddress, RunToken, Told};
+use egress::{Listeners, PlatformAddress, RunToken, SocketName, Told};
 use policy::{OrganisationName, Policy, ProviderId, Proxy, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
@@ -107,8 +107,7 @@ pub fn serve_standalone(
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
-    let socket = sidecar.gateway_socket.clone();
-    let (listeners, places) = bind(&sidecar)?;
+    let (listeners, places, name) = bind(&sidecar)?;
     let (purse, place, outlets, platform) = provide(&sidecar, caller, directory)?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
@@ -116,11 +115,10 @@ pub fn serve_standalone(
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
     let served = attend(&child, &link, stop, platform, places, &mut hear_of);
+    // While the sidecar still has the socket: nothing else can have what tells it from others.
+    drop(name);
     drop(link);
     child.end();
-    if let Some(path) = socket {
-        egress::unbind_socket(&path);
-    }
     served
 }
 
@@ -208,11 +206,12 @@ fn hear(link: &OwnedFd) -> Word {
 }
 
 /// Sockets are bound before anything is shut in, so that an address that is taken is an error by name.
-fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
+fn bind(sidecar: &Standalone) -> Result<(Listeners, Places, Option<SocketName>), Error> {
     let at = |listener: &OwnedFd| egress::bound(listener).map_err(plumbing("tell where a socket is bound"));
     let forward = egress::bind(sidecar.forward)?;
     let mut places = Places { forward: at(&forward)?, gateway: None, dns: None, transparent: None };
     let mut listeners = Listeners { forward: Some(forward), ..Listeners::default() };
+    let mut name = None;
     if let Some(address) = sidecar.gateway {
         let gateway = egress::bind(address)?;
         places.gateway = Some(at(&gateway)?);
@@ -220,6 +219,7 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
     }
     if let Some(path) = &sidecar.gateway_socket {
         listeners.gateway_socket = Some(egress::bind_socket(path)?);
+        name = Some(SocketName::of(path).map_err(plumbing("tell where a socket is bound"))?);
     }
     if let Some(address) = sidecar.dns {
         let tcp = egress::bind(address)?;
@@ -233,7 +233,7 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places), Error> {
         places.transparent = Some(at(&transparent)?);
         listeners.transparent = Some(transparent);
     }
-    Ok((listeners, places))
+    Ok((listeners, places, name))
 }
 
 /// A platform elsewhere: one that the environment names, or one that `/configure` will name.

@@ -88,3 +88,18 @@ fn an_audit_is_a_file_that_nobody_else_writes() {
     assert!(left.stdout.contains("second=2\n") && left.stdout.contains("another sidecar writes "), "{left}");
     assert!(left.stdout.ends_with("holds\n"), "{left}");
 }
+
+#[test]
+fn a_sidecar_takes_away_the_socket_it_bound_and_no_other() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"up first --gateway-socket gate; one=$sidecar; rm gate
+        up second --gateway-socket gate; two=$sidecar
+        kill $one; wait $one; [ -S gate ] && echo stays
+        kill $two; wait $two; [ -e gate ] || echo goes
+        sidecar failed --gateway-socket gate --dns 203.0.113.7:53; [ -e gate ] || echo none
+        RUN_TOKEN=token PLATFORM_API_URL=http://name:1 sidecar judged --gateway-socket gate; [ -e gate ] || echo none"#,
+    );
+    assert_eq!(left.stdout, "stays\ngoes\nfailed=125\nnone\njudged=125\nnone\n", "{left}");
+}
