@@ -81,7 +81,7 @@ impl Beside<'_> {
         let Some(given) = self.given.take() else { return Ok(()) };
         let Given { mut purse, desk, link, notices, peers, entrances, inbound, chains, ports_here } = given;
         if let Some(Desk { sources, history }) = desk {
-            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, history)?;
+            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, Some(history))?;
             purse.platform = Some(theirs);
             self.platform = Some(platform);
         }

@@ -68,7 +68,7 @@ fn workspace(caller: &Caller) -> Check {
 
 fn loaded(caller: &Caller, no_project: bool) -> Result<Settings, Error> {
     let request = SettingsRequest { no_project, ..SettingsRequest::default() };
-    StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, &state))
+    StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, Some(&state)))
 }
 
 fn store(caller: &Caller) -> Check {

@@ -31,7 +31,8 @@ pub(crate) struct Platform {
     /// What credentials come from, opened at the first question; nothing where none is declared.
     sources: Option<Sources>,
     vault: Option<Vault>,
-    history: History,
+    /// Nothing where no runs are recorded.
+    history: Option<History>,
     /// The runs that were read last, and when: reading them takes time that credentials wait for.
     runs: Option<(Instant, Vec<RunRecord>)>,
     read: Vec<u8>,
@@ -121,7 +122,7 @@ impl Platform {
     pub(crate) fn pair(
         sources: Option<Sources>,
         policy: &Policy,
-        history: History,
+        history: Option<History>,
     ) -> Result<(Self, (OwnedFd, Secret)), Error> {
         let plumbing =
             |errno: rustix::io::Errno| Error::Plumbing { what: "make a socket", source: errno.into() };
@@ -197,7 +198,8 @@ impl Platform {
 
     fn tell_history(&mut self, query: &str) -> Answer {
         if self.runs.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
-            self.runs = Some((Instant::now(), self.history.read()));
+            let runs = self.history.as_ref().map(History::read).unwrap_or_default();
+            self.runs = Some((Instant::now(), runs));
         }
         let runs = self.runs.as_ref().map(|(_, runs)| runs.as_slice()).unwrap_or_default();
         Answer::Fields(Zeroizing::new(told(runs, query)))

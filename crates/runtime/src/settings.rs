@@ -56,16 +56,21 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Finds, reads, merges and compiles every layer.
+    /// Finds, reads, merges and compiles every layer. Without a state directory nothing is approved, and nothing stored.
     ///
     /// # Errors
     /// The first file or value that is wrong.
-    pub fn load(request: &SettingsRequest, caller: &Caller, state: &StateDirectory) -> Result<Self, Error> {
+    pub fn load(
+        request: &SettingsRequest,
+        caller: &Caller,
+        state: Option<&StateDirectory>,
+    ) -> Result<Self, Error> {
         let (mut layers, project) = Self::layers(request, caller, state)?;
         if layers.want_a_search()? {
             // Whose credentials count is for the other layers to say.
             let organisation = layers.compile()?.organisation;
-            layers.choose_search(&Vault::ids(&state.vault(organisation.as_ref()))?)?;
+            let stored = state.map(|state| Vault::ids(&state.vault(organisation.as_ref()))).transpose()?;
+            layers.choose_search(&stored.unwrap_or_default())?;
         }
         let mut spec = layers.compile()?;
         proxy_url::fall_back(&mut spec.policy, caller)?;
@@ -79,7 +84,7 @@ impl Settings {
     pub fn layers(
         request: &SettingsRequest,
         caller: &Caller,
-        state: &StateDirectory,
+        state: Option<&StateDirectory>,
     ) -> Result<(Layers, Option<PathBuf>), Error> {
         let mut layers = below_projects(caller)?;
         let project = project_file(request.workspace.as_deref(), caller);
@@ -91,7 +96,7 @@ impl Settings {
         } else if !request.no_project
             && let Some(text) = read_policy_if_there(&project)?
         {
-            let approved = is_approved(state, &project, &text);
+            let approved = state.is_some_and(|state| is_approved(state, &project, &text));
             let origin = Origin::Project { path: PROJECT.into(), approved };
             let config = parse(&project, &text).map_err(|error| match error {
                 // Whoever made a link chose what would be repeated, of files that only the person may read.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
 use egress::{Listeners, PlatformAddress, RunToken, SocketName, Told};
-use policy::{OrganisationName, Policy, ProviderId, Proxy, RunId, Spending};
+use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 use rustix::process::Signal;
@@ -101,14 +101,13 @@ pub enum Heard<'a> {
 pub fn serve_standalone(
     sidecar: Standalone,
     caller: &mut Caller,
-    directory: &StateDirectory,
     stop: &Signals,
     mut hear_of: impl FnMut(Heard<'_>),
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
     let (listeners, places, name) = bind(&sidecar)?;
-    let (purse, place, outlets, platform) = provide(&sidecar, caller, directory)?;
+    let (purse, place, outlets, platform) = provide(&sidecar, caller)?;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let inside = Inside { sidecar, listeners, purse, place, outlets, bundle, link: link_inside };
@@ -248,7 +247,6 @@ struct Place {
 fn provide(
     sidecar: &Standalone,
     caller: &mut Caller,
-    directory: &StateDirectory,
 ) -> Result<(Purse, Place, Outlets, Option<Platform>), Error> {
     let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
     let placeholders = placeholders(policy)?;
@@ -276,23 +274,39 @@ fn provide(
         }
         let sources = Sources::without_vault(caller)?;
         // The users and passwords of the environment's proxies stay here: no other platform knows them.
-        let own =
-            |proxy: &Arc<Proxy>| proxy.credential.as_ref().is_some_and(|id| ProviderId::is_own(id.as_str()));
-        if !policy.proxies().declared().any(own) {
+        if !credentials(policy).any(is_own) {
             return Ok((purse, place, outlets, None));
         }
-        let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
-        let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
+        let (platform, theirs) = Platform::pair(Some(sources), policy, None)?;
         purse.own = Some(theirs);
         return Ok((purse, place, outlets, Some(platform)));
     }
-    let sources = Sources::prepare(caller, directory, organisation)?;
-    purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
+    let directory = StateDirectory::of(caller);
+    let history = |directory| History { directory, workspace: caller.directory.clone() };
+    let history = directory.as_ref().ok().cloned().map(history);
+    // Where nothing of it would be asked for, no vault is needed.
+    let sources = match credentials(policy).all(is_own) {
+        true => Sources::without_vault(caller)?,
+        false => {
+            let directory = directory?;
+            purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
+            Sources::prepare(caller, &directory, organisation)?
+        }
+    };
     purse.organisation = organisation.cloned();
-    let history = History { directory: directory.clone(), workspace: caller.directory.clone() };
     let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
     purse.platform = Some(theirs);
     Ok((purse, place, outlets, Some(platform)))
+}
+
+/// Whose credentials a sidecar may ask for.
+fn credentials(policy: &Policy) -> impl Iterator<Item = &ProviderId> {
+    let proxies = policy.proxies().declared().filter_map(|proxy| proxy.credential.as_ref());
+    policy.providers().map(|provider| provider.id()).chain(proxies)
+}
+
+fn is_own(id: &ProviderId) -> bool {
+    ProviderId::is_own(id.as_str())
 }
 
 /// Where the environment says that a platform is, and by what right it is asked.

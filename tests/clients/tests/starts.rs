@@ -103,3 +103,20 @@ fn a_sidecar_takes_away_the_socket_it_bound_and_no_other() {
     );
     assert_eq!(left.stdout, "stays\ngoes\nfailed=125\nnone\njudged=125\nnone\n", "{left}");
 }
+
+#[test]
+fn a_home_is_needed_for_a_vault_or_an_audit_alone() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"state=$XDG_STATE_HOME; unset XDG_STATE_HOME HOME; mv policy.toml keys.toml
+        cp keys.toml policy.toml; sidecar vault; cat vault.err
+        export RUN_TOKEN=token PLATFORM_API_URL=http://127.0.0.1:9100
+        up platform --ca ca --env-file env; kill $sidecar; wait $sidecar; echo "platform=$?"; unset RUN_TOKEN PLATFORM_API_URL
+        head -3 keys.toml > policy.toml; sidecar audit --audit a.jsonl
+        up rules; kill $sidecar; wait $sidecar; echo "rules=$?""#,
+    );
+    assert!(left.stdout.starts_with("vault=125\n"), "{left}");
+    assert!(left.stdout.contains("XDG_STATE_HOME") && left.stdout.contains("platform=0\n"), "{left}");
+    assert!(left.stdout.ends_with("audit=125\nrules=0\n"), "{left}");
+}

@@ -12,7 +12,7 @@ pub(crate) fn config(command: Config) -> Done {
     let Config::Show { spec, origin, json } = command;
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
-    let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, &state)?;
+    let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
     let rows = layers.origins();
     match Form::of(json) {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {

@@ -33,7 +33,7 @@ pub(crate) fn demo() -> Done {
     std::fs::create_dir(&workspace)?;
     std::fs::write(workspace.join("lockgate.toml"), "# this run's own policy\n")?;
     let upstream = Upstream::start()?;
-    let spec = Settings::load(&request(&workspace, &canary, &upstream)?, &caller, &state)?.spec;
+    let spec = Settings::load(&request(&workspace, &canary, &upstream)?, &caller, Some(&state))?.spec;
     let command = vec![INSIDE.into(), "demo-agent".into()];
     output::data(
         "A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n",

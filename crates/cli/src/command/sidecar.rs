@@ -128,15 +128,19 @@ fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditF
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
-    let state = StateDirectory::of(&caller)?;
+    // Many a container has none, and needs none.
+    let state = StateDirectory::of(&caller);
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
     let named = caller.resolve(&arguments.policy).display().to_string();
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
-    let Settings { layers, spec, .. } = Settings::load(&request, &caller, &state)?;
+    let Settings { layers, spec, .. } = Settings::load(&request, &caller, state.as_ref().ok())?;
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
     let run = runtime::new_run_id()?;
-    let audit = arguments.audit.as_deref().map(|path| open_audit(path, &run, &state)).transpose()?;
+    let audit = match &arguments.audit {
+        Some(path) => Some(open_audit(path, &run, &state?)?),
+        None => None,
+    };
     // Where each start has a file of its own, those that came to nothing leave none.
     let own =
         audit.as_ref().map(|audit| audit.path.clone()).filter(|path| Some(path) != arguments.audit.as_ref());
@@ -168,7 +172,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         run,
     };
     let signals = Signals::block_forwarded()?;
-    let served = runtime::serve_standalone(standalone, &mut caller, &state, &signals, |heard| {
+    let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
         let Places { forward, gateway, dns, transparent } = match heard {
             Heard::Fault(why) => return output::tell(&format!("note: {why}")),
             Heard::Listening(places) => places,

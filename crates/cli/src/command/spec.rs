@@ -26,7 +26,7 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
-    Ok(Settings::load(&request(spec)?, &caller, &state)?)
+    Ok(Settings::load(&request(spec)?, &caller, Some(&state))?)
 }
 
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
