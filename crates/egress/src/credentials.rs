@@ -213,9 +213,13 @@ impl Credentials {
             return Err(unavailable("this sidecar has no platform to ask".into()));
         };
         let whose = || OrganisationName::flag(self.organisation.as_ref());
+        // A vault of this machine's is not asked where another platform is.
+        let remedy = || match platform.is_inherited() {
+            true => Hint::Command(format!("lockgate creds set {provider}{}", whose())),
+            false => Hint::Advice("the platform that this sidecar asks has to have one".into()),
+        };
         let credential = platform.credential(provider).await.map_err(|error| match error {
-            FetchError::Absent => unavailable(format!("there is none for `{provider}`"))
-                .with_hint(Hint::Command(format!("lockgate creds set {provider}{}", whose()))),
+            FetchError::Absent => unavailable(format!("there is none for `{provider}`")).with_hint(remedy()),
             other => unavailable(other.to_string()),
         })?;
         self.look_for(&credential);

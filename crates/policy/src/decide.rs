@@ -17,6 +17,7 @@ use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::target::{Port, Scheme};
+use crate::word::shell_word;
 
 /// Leave to go on. It names the host that was granted and how its addresses are judged.
 #[derive(Clone, Debug)]
@@ -205,8 +206,17 @@ impl Policy {
             Some(ceiling) if opens && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
                 denial.with_hint(MANAGED)
             }
-            _ => denial,
+            _ => self.in_its_file(denial),
         }
+    }
+
+    /// What it recommends, for the file in which these rules are kept.
+    fn in_its_file(&self, denial: Denial) -> Denial {
+        const ALLOW: &str = "lockgate policy allow ";
+        let (Some(file), Some(Hint::Command(line))) = (&self.file, &denial.hint) else { return denial };
+        let Some(what) = line.strip_prefix(ALLOW) else { return denial };
+        let line = format!("{ALLOW}--policy {} {what}", shell_word(file));
+        denial.with_hint(Hint::Command(line))
     }
 
     fn decide_allowed(&self, asked: &Asked) -> Result<Grant, Denial> {

@@ -30,6 +30,8 @@ pub struct Policy {
     pub(crate) companions: Vec<Beside>,
     /// Where the open internet ends, until it is asked for by name.
     pub(crate) unasked: Vec<Unasked>,
+    /// The file that a line would have to go into, where that is none that is found by itself.
+    pub(crate) file: Option<Arc<str>>,
 }
 
 impl Default for Policy {
@@ -46,6 +48,7 @@ impl Default for Policy {
             proxies: Proxies::default(),
             companions: Vec::new(),
             unasked: Vec::new(),
+            file: None,
         }
     }
 }
@@ -133,6 +136,11 @@ impl Policy {
     #[must_use]
     pub fn proxies(&self) -> &Proxies {
         &self.proxies
+    }
+
+    /// Has what denials recommend go into a file, by its path.
+    pub fn keep_in(&mut self, file: &str) {
+        self.file = Some(file.into());
     }
 
     /// Takes a proxy that the environment names, where nothing else chose one. S1.29

@@ -257,10 +257,14 @@ fn provide(
     };
     let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
     let mut purse = Purse { placeholders, ..Purse::default() };
-    let secret =
-        |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(|v| Secret::from_text(v.to_owned()));
+    // What comes out of a file often ends with a line.
+    let variable = |name: &str| {
+        let text = caller.variable(name).map(|text| text.trim_end_matches(['\r', '\n']));
+        text.filter(|text| !text.is_empty())
+    };
+    let secret = |name: &str| variable(name).map(|text| Secret::from_text(text.to_owned()));
     let mut place = Place { address: None, configure_once: secret(CONFIGURE) };
-    match (secret(TOKEN), caller.variable(PLATFORM).filter(|address| !address.is_empty())) {
+    match (secret(TOKEN), variable(PLATFORM)) {
         (Some(token), Some(address)) => place.address = Some(judged(address, token)?),
         (None, None) => {}
         // Credentials would come out of another vault than whoever set it believes.

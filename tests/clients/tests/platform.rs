@@ -166,17 +166,22 @@ fn it_is_told_once_whose_it_is() {
 fn the_environment_may_tell_it_as_well() {
     // S0.23: `RUN_TOKEN` and `PLATFORM_API_URL`; a platform is asked nothing of what was not declared.
     let Some(set) = Set::up() else { return };
-    let beside = set.site.beside(POLICY).with("RUN_TOKEN", set.token.text()).with("TOKEN", set.token.text());
+    let with_its_line = format!("{}\n", set.token.text());
+    let beside = set.site.beside(POLICY).with("RUN_TOKEN", &with_its_line).with("TOKEN", set.token.text());
     let beside = beside.with("PLATFORM_API_URL", "http://127.0.0.1:9100").with("VALUE", set.value.text());
     let left = beside.with("HERE", &set.here.to_string_lossy()).script(&format!(
-        r#"{TOOLS} gives "$VALUE"; one first
+        r#"{TOOLS} gives "$VALUE"; one first; printf '404 none' > "$HERE/answer"; one none
         echo "other=$(proxy https://protocols.example/x stranger -o /dev/null -w '%{{http_code}}')"
         echo "configure=$(configure x)"; kill $platform"#
     ));
     assert!(left.said("first").ends_with(" 200"), "{}", left.ended);
     assert_eq!(left.said("other"), "403", "{}", left.ended);
     assert!(left.said("configure").contains("Already configured"), "{}", left.ended);
-    assert_eq!(set.asked(), [format!("GET /internal/credentials/one Bearer {}", set.token.text())]);
+    // No vault is asked here, so that nothing set in one would help.
+    assert!(left.said("none").contains("the platform that this sidecar asks"), "{}", left.ended);
+    assert!(!left.said("none").contains("lockgate creds"), "{}", left.ended);
+    let asked = format!("GET /internal/credentials/one Bearer {}", set.token.text());
+    assert_eq!(set.asked(), [asked.clone(), asked]);
     set.token.is_not_in("a visit", format!("{:?}", set.site.visits()));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Ended, Site, product, run_to_end};
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -119,4 +119,20 @@ fn a_home_is_needed_for_a_vault_or_an_audit_alone() {
     assert!(left.stdout.starts_with("vault=125\n"), "{left}");
     assert!(left.stdout.contains("XDG_STATE_HOME") && left.stdout.contains("platform=0\n"), "{left}");
     assert!(left.stdout.ends_with("audit=125\nrules=0\n"), "{left}");
+}
+
+#[test]
+fn what_a_denial_recommends_goes_into_the_file_that_was_named() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let left = script(
+        &site,
+        r#"mkdir "a b"; cp policy.toml "a b/p.toml"
+        "$PRODUCT" sidecar --policy "a b/p.toml" --forward 127.0.0.1:8081 2>err & sidecar=$!; await 'grep -q "proxy at" err'
+        curl -sS -x http://127.0.0.1:8081 http://www.example.org/; kill $sidecar"#,
+    );
+    let recommended = "lockgate policy allow --policy '";
+    assert!(
+        left.stdout.contains(recommended) && left.stdout.contains("/a b/p.toml' www.example.org:80"),
+        "{left}"
+    );
 }

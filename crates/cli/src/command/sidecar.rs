@@ -133,9 +133,10 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
     let named = caller.resolve(&arguments.policy).display().to_string();
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
-    let Settings { layers, spec, .. } = Settings::load(&request, &caller, state.as_ref().ok())?;
+    let Settings { layers, mut spec, .. } = Settings::load(&request, &caller, state.as_ref().ok())?;
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
+    spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
     let audit = match &arguments.audit {
         Some(path) => Some(open_audit(path, &run, &state?)?),

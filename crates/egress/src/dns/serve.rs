@@ -230,7 +230,10 @@ mod tests {
             }
             socket.set_nonblocking(true).unwrap();
             let port = socket.local_addr().unwrap().port();
-            let serve = serve_udp(gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new()), socket.into());
+            let serve = serve_udp(
+                gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new()),
+                socket.into(),
+            );
             let ask = async {
                 let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 asks.send_to(QUESTION, (asked, port)).await.unwrap();
