@@ -67,6 +67,7 @@ pub use margin::ends_a_line_begun;
 pub use minted::new_run_id;
 pub use permission::{Permission, permissions};
 pub use policy_file::read_policy_if_there;
+pub use proxy_url::unheeded_no_proxy;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};

@@ -4,7 +4,7 @@
 
 use credential::{Credential, Secret, Value};
 use egress::Detour;
-use policy::{HostPattern, Policy, Proxy};
+use policy::{Host, HostPattern, Policy, Proxy};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -19,6 +19,9 @@ pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 /// Takes the environment's proxy, if there is one and nothing else was chosen.
 pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
     let Some(url) = caller.variable(NAME).filter(|url| !url.is_empty()) else { return Ok(()) };
+    if is_past_all(caller) {
+        return Ok(());
+    }
     let (address, user) = split(url);
     let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
     let proxy = Proxy::parse(NAME, &address, credential).map_err(bad)?;
@@ -51,7 +54,7 @@ pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Er
     let names = [NAME].into_iter().chain(theirs).chain(["ALL_PROXY", "all_proxy"]);
     let mut set = names.filter_map(|name| Some((name, caller.variable(name).filter(|url| !url.is_empty())?)));
     let Some((name, url)) = set.next() else { return Ok(None) };
-    if unproxied(caller).split(',').any(|name| name.trim() == "*") {
+    if is_past_all(caller) {
         return Ok(None);
     }
     // Many write the host and port alone.
@@ -88,12 +91,31 @@ fn unproxied(caller: &Caller) -> &str {
     caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default()
 }
 
+/// Whether `NO_PROXY` has everything go past the proxy, as is usual by this one word.
+fn is_past_all(caller: &Caller) -> bool {
+    entries(caller).any(|name| name == "*")
+}
+
+fn entries(caller: &Caller) -> impl Iterator<Item = &str> {
+    unproxied(caller).split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// What `NO_PROXY` lists that has nothing go past `PROXY_URL`: ranges of addresses, hosts with a port, and what is no host.
+#[must_use]
+pub fn unheeded_no_proxy(caller: &Caller) -> Vec<String> {
+    let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(caller);
+    let is_heeded = |name: &&str| {
+        let name = name.trim_start_matches('.');
+        // A name that no rule opens, as `localhost`, goes nowhere in any case.
+        Host::parse(name).is_ok() || HostPattern::parse(name).is_ok()
+    };
+    let unheeded = entries(caller).filter(|name| !is_heeded(name));
+    if is_used { unheeded.map(str::to_owned).collect() } else { Vec::new() }
+}
+
 /// The hosts of `NO_PROXY`: each with all below it, as is usual.
 fn direct(caller: &Caller) -> Vec<HostPattern> {
-    let names = unproxied(caller)
-        .split(',')
-        .map(|name| name.trim().trim_start_matches('.'))
-        .filter(|name| !name.is_empty());
+    let names = entries(caller).map(|name| name.trim_start_matches('.')).filter(|name| !name.is_empty());
     names
         .flat_map(|name| [name.to_owned(), format!("**.{name}")])
         .filter_map(|p| HostPattern::parse(&p).ok())
@@ -129,6 +151,28 @@ fn bad(why: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn caller(no_proxy: &str) -> Caller {
+        let environment = vec![(NAME.into(), "http://proxy:3128".into()), (DIRECT.into(), no_proxy.into())];
+        Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment }
+    }
+
+    #[test]
+    fn what_goes_past_no_proxy_is_named() {
+        let listed = "localhost,127.0.0.1, .svc,*.example.com,example.org,10.0.0.0/8,a.example:80,";
+        assert_eq!(unheeded_no_proxy(&caller(listed)), ["10.0.0.0/8", "a.example:80"]);
+        assert_eq!(unheeded_no_proxy(&caller("10.0.0.0/8, *")), [""; 0]);
+        assert_eq!(unheeded_no_proxy(&caller("")), [""; 0]);
+    }
+
+    #[test]
+    fn everything_may_go_past_it() {
+        for (no_proxy, through) in [("a.example", true), ("a.example, *", false), ("*", false)] {
+            let mut policy = Policy::default();
+            fall_back(&mut policy, &caller(no_proxy)).unwrap();
+            assert_eq!(policy.proxies().declared().count() == 1, through, "{no_proxy}");
+        }
+    }
 
     #[test]
     fn the_user_is_split_off() {

@@ -136,3 +136,20 @@ fn what_a_denial_recommends_goes_into_the_file_that_was_named() {
         "{left}"
     );
 }
+
+#[test]
+fn what_else_has_a_say_is_named() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let left = script(
+        &site,
+        r#"export XDG_CONFIG_HOME=$PWD/config; mkdir -p config/lockgate
+        up alone; kill $sidecar; wait $sidecar; grep -c note alone.err
+        printf 'timeout = "5m"\n[[egress.allow]]\nhost = "www.example.org"\n' > config/lockgate/config.toml
+        export LOCKGATE_PRESETS=github PROXY_URL=http://127.0.0.1:3128 NO_PROXY=example.com,10.0.0.0/8
+        up beside; kill $sidecar; wait $sidecar; cat beside.err"#,
+    );
+    let told = left.stdout.strip_prefix("0\n").unwrap_or_else(|| panic!("{left}"));
+    for words in ["/config.toml (egress.allow), environment (presets)\n", "through the proxy: 10.0.0.0/8\n"] {
+        assert!(told.contains(words), "{words}: {left}");
+    }
+}

@@ -87,6 +87,25 @@ fn tell_what_is_not_held(layers: &Layers, file: &str) {
     }
 }
 
+/// Names the layers beside a policy file that add rules, which whoever named one file may not expect.
+fn tell_other_layers(layers: &Layers, file: &str) {
+    let adds = |field: &str| match field.split('.').next() {
+        Some("presets" | "providers" | "provider" | "web_search") => true,
+        Some("egress") => matches!(field, "egress.allow" | "egress.default"),
+        _ => false,
+    };
+    let mut others: Vec<String> = Vec::new();
+    for row in layers.origins().into_iter().filter(|row| row.origin != file && adds(&row.field)) {
+        let other = format!("{} ({})", row.origin, row.field);
+        if !others.contains(&other) {
+            others.push(other);
+        }
+    }
+    if !others.is_empty() {
+        output::tell(&format!("note: beside {file}, these say what is allowed: {}", others.join(", ")));
+    }
+}
+
 /// Opens the file of records: the one that was named, or a new one in the directory that was named.
 fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
     let key = runtime::audit_key(state)?;
@@ -136,6 +155,14 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let Settings { layers, mut spec, .. } = Settings::load(&request, &caller, state.as_ref().ok())?;
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
+    tell_other_layers(&layers, &named);
+    let unheeded = runtime::unheeded_no_proxy(&caller);
+    if !unheeded.is_empty() {
+        let unheeded = unheeded.join(", ");
+        output::tell(&format!(
+            "note: NO_PROXY takes hosts and addresses, and these go through the proxy: {unheeded}"
+        ));
+    }
     spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
     let audit = match &arguments.audit {

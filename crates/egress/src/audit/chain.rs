@@ -205,6 +205,11 @@ mod tests {
         (file, RefCell::new(audit))
     }
 
+    fn denial(target: String) -> Draft {
+        let asked = Draft::of_exchange(String::new(), policy::Plane::Forward, "GET", target);
+        Draft { outcome: Outcome::Denied, ..asked }
+    }
+
     fn lines(file: &mut File) -> usize {
         let mut text = String::new();
         file.rewind().unwrap();
@@ -217,14 +222,14 @@ mod tests {
         let (mut file, audit) = audit();
         let mut audit = audit.into_inner();
         let full = || File::options().write(true).open("/dev/full").unwrap();
-        let denied = || Entry { outcome: "denied".into(), plane: "forward".into(), ..Entry::default() };
+        let denied = || denial(String::new());
         audit.sink.as_mut().unwrap().0.turn_to(full());
-        audit.append(&mut denied());
-        audit.append(&mut denied());
+        audit.append(&denied());
+        audit.append(&denied());
         assert!(audit.is_broken());
         audit.sink.as_mut().unwrap().0.turn_to(file.try_clone().unwrap());
         assert!(!audit.is_broken(), "there is room again, and nothing was lost");
-        audit.append(&mut denied());
+        audit.append(&denied());
         audit.close();
         let public = audit.sink.as_ref().unwrap().1.public();
         let mut text = String::new();
@@ -241,7 +246,7 @@ mod tests {
         audit.sink.as_mut().unwrap().0.turn_to(File::options().write(true).open("/dev/full").unwrap());
         for _ in 0..=(5 << 20) / 1000 {
             let target = "x".repeat(1000);
-            audit.append(&mut Entry { outcome: "denied".into(), target, ..Entry::default() });
+            audit.append(&denial(target));
         }
         audit.sink.as_mut().unwrap().0.turn_to(tempfile::tempfile().unwrap());
         assert!(audit.is_broken(), "lines were lost");
