@@ -269,14 +269,15 @@ fn messages_come_unpacked_and_a_header_makes_no_other_request() {
          code other via -H 'x-http-method: patch' $p/echo\n\
          code odd via -H 'x-method-override: a b' $p/echo\n\
          code same via -H 'X-HTTP-Method-Override: GET' $p/echo\n\
+         code empty via -H 'X-HTTP-Method-Override;' $p/echo\n\
          code path via -H 'X-Original-URL: /elsewhere' $p/echo\n\
          code away via -H 'X-Rewrite-URL: https://www.example.org/' $p/echo",
     );
-    let said = ["delete", "meant", "under", "other", "odd", "same", "path", "away"].map(|key| left.said(key));
-    assert_eq!(said, ["403", "403", "403", "403", "403", "200", "200", "400"], "{}", left.ended);
-    assert_eq!(left.said("packed"), "200", "{}", left.ended);
+    let said = ["delete", "meant", "under", "other", "odd", "path", "away"].map(|key| left.said(key));
+    assert_eq!(said, ["403", "403", "403", "403", "403", "200", "400"], "{}", left.ended);
+    assert_eq!(["packed", "same", "empty"].map(|key| left.said(key)), ["200"; 3], "{}", left.ended);
     let requests = site.requests();
-    assert_eq!(requests.len(), 3, "{requests:?}");
+    assert_eq!(requests.len(), 4, "{requests:?}");
     for name in ["grpc-accept-encoding", "connect-accept-encoding"] {
         assert_eq!(requests[0].header(name), Some("identity"), "{requests:?}");
     }

@@ -50,11 +50,8 @@ pub(super) fn judge(
         |name| sending.fields.iter().filter(move |(it, _)| is_same(it, name)).map(|(_, value)| value);
     let mut meant = Meant::written(sending, target);
     for name in METHODS {
-        for value in values(name) {
-            let text = String::from_utf8_lossy(value).trim().to_ascii_uppercase();
-            let method = Method::parse(&text).ok_or_else(|| Denial::new(Guard::Method, "it names no method"));
-            let method = method.and_then(|method| allowed(&method, target).map(|()| method));
-            let method = method.map_err(|denial| refused(name, denial))?;
+        for method in methods(values(name)).map_err(|denial| refused(name, denial))? {
+            allowed(&method, target).map_err(|denial| refused(name, denial))?;
             if !meant.methods.contains(&method) {
                 meant.methods.push(method);
             }
@@ -76,4 +73,35 @@ pub(super) fn judge(
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     Ok(meant)
+}
+
+/// The methods that a header names, in each of its values. One without a text stands in for none.
+fn methods<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Method>, Denial> {
+    let texts: Vec<String> =
+        values.map(|value| String::from_utf8_lossy(value).trim().to_ascii_uppercase()).collect();
+    if matches!(&texts[..], [only] if only.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let read =
+        |text: &String| Method::parse(text).ok_or_else(|| Denial::new(Guard::Method, "it names no method"));
+    texts.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_without_a_text_stands_in_for_no_method() {
+        let read = |values: &[&str]| {
+            let values = values.iter().map(|value| value.as_bytes());
+            methods(values).ok().map(|all| all.iter().map(|it| it.as_str().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!((read(&[]), read(&[""]), read(&[" \t"])), (Some(vec![]), Some(vec![]), Some(vec![])));
+        assert_eq!(read(&["delete ", "PUT"]), Some(vec!["DELETE".into(), "PUT".into()]));
+        // Which of several counts is not known.
+        for strange in [&["", "DELETE"][..], &["", ""], &["a b"], &[","]] {
+            assert_eq!(read(strange), None, "{strange:?}");
+        }
+    }
 }
