@@ -125,13 +125,25 @@ impl Settings {
         Ok((layers, found))
     }
 
-    /// What a file comes to that a person would name or approve, on top of what is always in force.
+    /// What a file comes to that a person would name, on top of what is always in force.
     ///
     /// # Errors
     /// The first file or value that is wrong.
     pub fn of_file(name: &str, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
+        Self::of_layer(Origin::Named(name.into()), config, caller)
+    }
+
+    /// The same of a project's file that a person would approve: what is refused of one even then is.
+    ///
+    /// # Errors
+    /// The first file or value that is wrong.
+    pub fn of_project(name: &str, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
+        Self::of_layer(Origin::Project { path: name.into(), approved: true }, config, caller)
+    }
+
+    fn of_layer(origin: Origin, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
         let mut layers = below_projects(caller)?;
-        layers.push(Origin::Named(name.into()), config);
+        layers.push(origin, config);
         Ok(layers.compile()?)
     }
 }
@@ -284,4 +296,35 @@ pub fn turn_to_approve(state: &StateDirectory) -> Result<std::fs::File, Error> {
 fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     state.approved().join(egress::digest(path.as_os_str().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_project_cannot_claim_is_refused_of_its_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("lockgate")).unwrap();
+        let own = "[[provider]]\nid = \"corp-api\"\nauthorized_uris = [\"https://api.corp.example/*\"]\n";
+        std::fs::write(folder.path().join("lockgate/config.toml"), own).unwrap();
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: None,
+            directory: folder.path().into(),
+            environment: vec![("XDG_CONFIG_HOME".into(), folder.path().into())],
+        };
+        let proxy = |credential: &str| -> RunConfig {
+            let text = format!(
+                "[[proxy]]\nid = \"p\"\nurl = \"http://proxy.example:3128\"\ncredential = \"{credential}\"\n"
+            );
+            toml::from_str(&text).unwrap()
+        };
+        let told = Settings::of_project("lockgate.toml", proxy("corp-api"), &caller).unwrap_err().to_string();
+        assert!(told.contains("proxy[0].credential") && told.contains("corp-api"), "{told}");
+        assert!(Settings::of_project("lockgate.toml", proxy("mine"), &caller).is_ok());
+        assert!(Settings::of_file("lockgate.toml", proxy("corp-api"), &caller).is_ok());
+    }
 }

@@ -139,6 +139,21 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 }
 
 #[test]
+fn what_every_run_refuses_is_not_approved() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let home = site.folder("config");
+    fs::create_dir(home.join("lockgate")).expect("room");
+    let own = "[[provider]]\nid = \"corp-api\"\nauthorized_uris = [\"https://api.corp.example/*\"]\n";
+    fs::write(home.join("lockgate/config.toml"), own).expect("room");
+    fs::set_permissions(home.join("lockgate"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let project = "[[proxy]]\nid = \"p\"\nurl = \"http://proxy.example:3128\"\ncredential = \"corp-api\"\n";
+    fs::write(site.workspace().join("lockgate.toml"), project).expect("room");
+    let home = home.display();
+    let ended = shell(&site, &format!("export XDG_CONFIG_HOME='{home}'\nlockgate policy approve"));
+    assert!(ended.code == 2 && ended.stderr.contains("proxy[0].credential"), "{ended}");
+}
+
+#[test]
 fn what_cannot_be_changed_now_is_told_with_what_to_do() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let script = r#"lockgate run -- sh -c 'touch begun; until [ -e end ]; do sleep 0.02; done' & run=$!

@@ -104,9 +104,18 @@ impl PolicyText {
         Usage::error(format!("{}: {why}", self.name), "mend it first")
     }
 
+    /// Refuses what no run would take.
+    fn compile(&self, config: RunConfig) -> Result<(), anyhow::Error> {
+        match self.approval {
+            Some(_) => Settings::of_project(&self.name, config, &self.caller)?,
+            None => Settings::of_file(&self.name, config, &self.caller)?,
+        };
+        Ok(())
+    }
+
     /// Writes the new content, once it compiles.
     fn write(&self, text: &str) -> Result<(), anyhow::Error> {
-        Settings::of_file(&self.name, self.parse(text)?, &self.caller)?;
+        self.compile(self.parse(text)?)?;
         let before = put(&self.path, text)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
@@ -286,7 +295,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
         return Err(Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"));
     };
     let config = file.parse(&file.text)?;
-    Settings::of_file(name, config.clone(), &file.caller)?;
+    file.compile(config.clone())?;
     tell_bindings(&config);
     if std::io::stdin().is_terminal() {
         // Somebody else may have written it, for this look at it.
