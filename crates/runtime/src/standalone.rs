@@ -13,9 +13,9 @@ use std::sync::Arc;
 use credential::{Placeholder, Secret, Vault};
 use egress::{Listeners, PlatformAddress, RunToken, SocketName, Told};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use sandbox::{Caller, Sidecar, Signals};
 
 use self::inside::{Inside, Outlets};
@@ -121,6 +121,9 @@ pub fn serve_standalone(
     served
 }
 
+/// How long those whose parents have ended may wait to be taken away.
+const BURIAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// Hears when the sidecar serves, and answers its questions until a signal says to end, or it is gone.
 fn attend(
     child: &Sidecar,
@@ -130,7 +133,13 @@ fn attend(
     places: Places,
     hear_of: &mut dyn FnMut(Heard<'_>),
 ) -> Result<(), Error> {
+    // In a container it may be the first process, to which come those whose parents have ended.
+    let is_first = rustix::process::getpid() == Pid::INIT;
+    let patience = is_first.then_some(BURIAL);
     loop {
+        if is_first {
+            child.bury_others();
+        }
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
             PollFd::new(link, PollFlags::IN),
@@ -139,7 +148,7 @@ fn attend(
         if let Some(platform) = &platform {
             fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
         }
-        match rustix::event::poll(&mut fds, None) {
+        match rustix::event::poll(&mut fds, patience.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(errno) => return Err(plumbing("wait for the sidecar")(errno.into())),

@@ -13,6 +13,7 @@ use sys::process::{self, Child, Exit};
 use sys::{descriptor, landlock, privilege};
 
 use crate::error::Error;
+use crate::orphans;
 use crate::plan::ids::Identity;
 use crate::seccomp;
 
@@ -37,6 +38,12 @@ impl Sidecar {
     #[must_use]
     pub fn gone(&self) -> BorrowedFd<'_> {
         self.0.pidfd()
+    }
+
+    /// Takes what has ended of those that came here because this process is the first of its namespace, pid_namespaces(7): not of the
+    /// sidecar, whose status is asked for by who started it.
+    pub fn bury_others(&self) {
+        orphans::bury_all_but(self.0.pid());
     }
 
     /// Waits for its end, and ends it where it takes too long.

@@ -40,6 +40,13 @@ pub(crate) fn end_descendants() {
     end_children(|_| true);
 }
 
+/// Takes the status of every child that has ended, but of one.
+pub(crate) fn bury_all_but(other: Pid) {
+    for child in children().into_iter().filter(|child| *child != other.as_raw_nonzero().get()) {
+        let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG);
+    }
+}
+
 fn end_children(is_meant: impl Fn(i32) -> bool) {
     for _ in 0..ROUNDS {
         let mut found = children();

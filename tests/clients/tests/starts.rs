@@ -153,3 +153,21 @@ fn what_else_has_a_say_is_named() {
         assert!(told.contains(words), "{words}: {left}");
     }
 }
+
+#[test]
+fn as_the_first_process_it_takes_what_others_leave() {
+    let Some(site) = Site::for_test(&[Need::Program("unshare")]) else { return };
+    let left = script(
+        &site,
+        r#"cat > first.sh <<'END'
+        (sleep 0.2 &); (sleep 0.3 &)
+        exec "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 2>first.err
+END
+        unshare --user --map-root-user --pid --fork --mount-proc --kill-child sh first.sh & unshare=$!
+        await 'grep -q "proxy at" first.err'; read -r first < /proc/$unshare/task/$unshare/children
+        children() { wc -w < /proc/$first/task/$first/children; }
+        await '[ "$(children)" = 1 ]'; read -r serving < /proc/$first/task/$first/children
+        kill -9 $serving; wait $unshare; echo "lost=$?"; cat first.err"#,
+    );
+    assert!(left.stdout.contains("lost=125\n") && left.stdout.contains("ended by itself"), "{left}");
+}
