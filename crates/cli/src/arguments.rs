@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -257,6 +258,20 @@ pub(crate) struct Sidecar {
     /// Where audit records are appended: a new file, or a directory, in which each start has one of its own
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
+    /// How long what is under way may take once it is told to end (SIGTERM, SIGINT); 0 ends it at once
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = grace)]
+    pub(crate) grace: Duration,
+}
+
+/// A time, or none.
+fn grace(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => {
+            let span = text.parse::<::policy::Span>();
+            span.map(::policy::Span::duration).map_err(|error| error.to_string())
+        }
+    }
 }
 
 /// `lockgate runs`

@@ -236,6 +236,7 @@ impl Exchange<Resolved> {
 impl Exchange<Pinned> {
     /// Notes the credential that is part of it from now on. Only `inject` calls this, after it has looked at the request.
     pub(crate) fn ready(mut self, injected: Option<Injected>) -> Exchange<Ready> {
+        self.record.awaits_answer();
         if let Some(injected) = &injected {
             self.record.provider(injected.held.provider());
         }

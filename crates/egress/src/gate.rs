@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::audit::{Audit, CompanionChain, SigningKey};
 use crate::credentials::Credentials;
 use crate::dns::{NameRange, Names};
+use crate::ending::Ending;
 use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
@@ -109,6 +110,7 @@ pub struct Gate {
     names: RefCell<Names>,
     audit: RefCell<Audit>,
     notices: RefCell<Notices>,
+    ending: Ending,
 }
 
 impl Gate {
@@ -146,6 +148,7 @@ impl Gate {
             names: RefCell::new(Names::new(names)),
             audit: RefCell::new(audit),
             notices: RefCell::new(Notices::to(notices)),
+            ending: Ending::default(),
             companions,
             machine,
             run,
@@ -219,6 +222,10 @@ impl Gate {
 
     pub(crate) fn audit(&self) -> &RefCell<Audit> {
         &self.audit
+    }
+
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.ending
     }
 
     pub(crate) fn notices(&self) -> &RefCell<Notices> {

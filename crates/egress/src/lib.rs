@@ -17,6 +17,7 @@ mod credentials;
 mod destination;
 mod dns;
 mod duplex;
+mod ending;
 mod exchange;
 mod files;
 mod gate;
@@ -51,7 +52,7 @@ pub use notice::{Notice, Summary, Told, tell_authority, tell_failure};
 pub use own::own_addresses;
 pub use resolve::Answers;
 pub use serve::{
-    Doorkeeper, InboundPorts, Listeners, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
+    Doorkeeper, InboundPorts, Listeners, Stop, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
 };
 pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};

@@ -53,8 +53,12 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Answers, Companions, Files, Gate, GateOptions, NameRange, Wallet, check};
 
-    /// A gate with a policy, for a name with these addresses.
-    pub(crate) fn gate_for(policy: &str, addresses: Vec<IpAddr>) -> std::rc::Rc<Gate> {
+    /// A gate with a policy, for a name with these addresses, and records in a file.
+    pub(crate) fn gate_for(
+        policy: &str,
+        addresses: Vec<IpAddr>,
+        audit: Option<std::fs::File>,
+    ) -> std::rc::Rc<Gate> {
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
         let spec = layers.compile().unwrap();
@@ -65,7 +69,7 @@ pub(crate) mod tests {
             run: policy::RunId::from_random([0; 12]),
             files: Files::default(),
             answers: Some(Answers::Given(addresses)),
-            audit: None,
+            audit: audit.map(|file| (file, crate::SigningKey::generate().unwrap().0)),
             notices: None,
             authority: None,
             wallet: Wallet::default(),

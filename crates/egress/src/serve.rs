@@ -93,6 +93,34 @@ impl std::fmt::Debug for Doorkeeper {
     }
 }
 
+/// What tells a sidecar to end.
+pub struct Stop {
+    /// Whose end, or what comes over it, is the word.
+    line: OwnedFd,
+    /// What is done first where something comes: then what is under way goes on, until the line's end at the latest.
+    drain: Option<Box<dyn FnOnce()>>,
+}
+
+impl Stop {
+    /// Has what comes over the line say that nothing new is to begin. `drain` is to shut the listeners.
+    pub fn after_what_is_under_way(line: OwnedFd, drain: impl FnOnce() + 'static) -> Self {
+        Self { line, drain: Some(Box::new(drain)) }
+    }
+}
+
+impl From<OwnedFd> for Stop {
+    /// At once, whatever comes.
+    fn from(line: OwnedFd) -> Self {
+        Self { line, drain: None }
+    }
+}
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stop").field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
 /// How long a listener rests when there are no descriptors left (L10).
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
@@ -146,7 +174,7 @@ pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
     Ok(socket.into())
 }
 
-/// Serves until `stop` becomes readable or a listener fails. `ready` is told when every socket is served, and `lull` is done
+/// Serves until `stop` says otherwise or a listener fails. `ready` is told when every socket is served, and `lull` is done
 /// whenever connections came or went and for a moment no more do.
 ///
 /// # Errors
@@ -154,7 +182,7 @@ pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
 pub fn serve(
     gate: Rc<Gate>,
     listeners: Listeners,
-    stop: OwnedFd,
+    stop: impl Into<Stop>,
     ready: impl FnOnce() -> io::Result<()>,
     lull: fn(),
 ) -> Result<(), GateError> {
@@ -165,8 +193,9 @@ pub fn serve(
         .map_err(GateError::Runtime)?;
     let local = LocalSet::new();
     let served = local
-        .block_on(&runtime, run(Rc::clone(&gate), listeners, stop, ready, lull))
+        .block_on(&runtime, run(Rc::clone(&gate), listeners, stop.into(), ready, lull))
         .map_err(GateError::Socket);
+    gate.ending().end();
     // Exchanges that are still going on write their records now, before the chain ends.
     drop(local);
     drop(runtime);
@@ -177,13 +206,14 @@ pub fn serve(
 async fn run(
     gate: Rc<Gate>,
     listeners: Listeners,
-    stop: OwnedFd,
+    stop: Stop,
     ready: impl FnOnce() -> io::Result<()>,
     lull: fn(),
 ) -> io::Result<()> {
     let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, doorkeeper } =
         listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
+    let drained = Rc::clone(&gate);
     let start = |served: std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>| {
         let failed = failed.clone();
         tokio::task::spawn_local(async move {
@@ -222,18 +252,40 @@ async fn run(
     }
     tokio::task::spawn_local(lull::in_each(lull));
     tokio::task::spawn_local(async move { audit::write_in_turns(gate.audit()).await });
-    let stop = std::os::unix::net::UnixStream::from(stop);
-    stop.set_nonblocking(true)?;
-    let stop = UnixStream::from_std(stop)?;
+    let Stop { line, drain } = stop;
+    let line = std::os::unix::net::UnixStream::from(line);
+    line.set_nonblocking(true)?;
+    let line = UnixStream::from_std(line)?;
     ready()?;
     // A task of its own: this one is looked at with every turn of the others.
     let over = tokio::task::spawn_local(async move {
         tokio::select! {
-            stopped = stop.readable() => stopped,
-            Some(failure) = failures.recv() => failure,
+            stopped = line.readable() => stopped?,
+            Some(failure) = failures.recv() => return failure,
+        }
+        let Some(drain) = drain else { return Ok(()) };
+        if next_word(&line).await? == 0 {
+            return Ok(());
+        }
+        drain();
+        // Listeners that are shut fail, which is no news.
+        tokio::select! {
+            () = drained.ending().drain() => Ok(()),
+            again = next_word(&line) => again.map(drop),
         }
     });
     over.await.map_err(io::Error::other)?
+}
+
+/// The length of the next word on a line; none at its end.
+async fn next_word(line: &UnixStream) -> io::Result<usize> {
+    loop {
+        line.readable().await?;
+        match line.try_read(&mut [0; 16]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            word => return word,
+        }
+    }
 }
 
 /// A listener, and who it lets in.
@@ -312,43 +364,134 @@ pub(crate) async fn survive(error: io::Error) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
 
+    use rustix::net::Shutdown;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
     use crate::own::tests::gate_for;
 
-    #[test]
-    fn the_gateway_answers_while_the_proxy_is_full() {
+    /// A sidecar with a proxy and a gateway, the way to it, and what tells it to end.
+    struct Served {
+        proxy: SocketAddr,
+        gateway: SocketAddr,
+        stop: UnixStream,
+        thread: JoinHandle<()>,
+        audit: std::fs::File,
+    }
+
+    /// Serves what goes to one port of this machine.
+    fn served(port: u16) -> Served {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (forward, gateway) = (bind(at).unwrap(), bind(at).unwrap());
-        let [proxy, health] = [&forward, &gateway].map(|listener| bound(listener).unwrap());
-        let (stop, stopped) = UnixStream::pair().unwrap();
+        let [proxy_at, gateway_at] = [&forward, &gateway].map(|listener| bound(listener).unwrap());
+        let (stop, line) = UnixStream::pair().unwrap();
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let limit = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
-        let served = std::thread::spawn(move || {
+        let audit = tempfile::tempfile().unwrap();
+        let records = audit.try_clone().unwrap();
+        let thread = std::thread::spawn(move || {
+            let shut = forward.try_clone().unwrap();
+            let drain = move || rustix::net::shutdown(&shut, Shutdown::Both).unwrap();
             let listeners =
                 Listeners { forward: Some(forward), gateway: Some(gateway), ..Listeners::default() };
-            let gate = gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new());
+            let rule = format!("[egress]\nallow = [{{ url = \"http://127.0.0.1:{port}/*\" }}]\n");
+            let gate = gate_for(&rule, Vec::new(), Some(records));
             let ready = move || ready.send(()).map_err(io::Error::other);
-            serve(gate, listeners, stopped.into(), ready, || {}).unwrap();
+            serve(gate, listeners, Stop::after_what_is_under_way(line.into(), drain), ready, || {}).unwrap();
         });
         is_ready.recv().unwrap();
+        Served { proxy: proxy_at, gateway: gateway_at, stop, thread, audit }
+    }
+
+    impl Served {
+        fn connect(at: SocketAddr) -> TcpStream {
+            let asks = TcpStream::connect(at).unwrap();
+            asks.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            asks
+        }
+
+        /// The records of its requests, once it has ended.
+        fn records(mut self) -> Vec<serde_json::Value> {
+            use std::io::Seek;
+            self.thread.join().unwrap();
+            let mut text = String::new();
+            self.audit.rewind().unwrap();
+            self.audit.read_to_string(&mut text).unwrap();
+            let records = text.lines().map(|line| serde_json::from_str(line).unwrap());
+            records.filter(|record: &serde_json::Value| record["plane"] != "gate").collect()
+        }
+    }
+
+    /// What is asked of an upstream, at the proxy.
+    fn question(upstream: &TcpListener) -> String {
+        let at = upstream.local_addr().unwrap();
+        format!("GET http://{at}/slow HTTP/1.1\r\nHost: {at}\r\n\r\n")
+    }
+
+    #[test]
+    fn the_gateway_answers_while_the_proxy_is_full() {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+        let served = served(1);
         setrlimit(Resource::Nofile, limit).unwrap();
-        let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(proxy).unwrap()).collect();
+        let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(served.proxy).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(100));
         for _ in 0..3 {
-            let mut asks = TcpStream::connect(health).unwrap();
-            asks.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut asks = Served::connect(served.gateway);
             asks.write_all(b"GET /health HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n").unwrap();
             let mut answer = String::new();
             asks.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
-        drop((silent, stop));
-        served.join().unwrap();
+        drop((silent, served.stop));
+        served.thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_under_way_comes_to_its_end() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut served = served(upstream.local_addr().unwrap().port());
+        let _idle = Served::connect(served.proxy);
+        let mut asks = Served::connect(served.proxy);
+        asks.write_all(question(&upstream).as_bytes()).unwrap();
+        let (mut at_upstream, _) = upstream.accept().unwrap();
+        served.stop.write_all(b"drain").unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(TcpStream::connect(served.proxy).is_err(), "it takes no more connections");
+        assert!(!served.thread.is_finished());
+        at_upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate").unwrap();
+        let mut answer = String::new();
+        asks.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late"), "{answer}");
+        // Its line is open: it has ended by itself, and with it who had nothing under way.
+        let records = served.records();
+        assert_eq!(records.len(), 1, "{records:?}");
+        assert_eq!((&records[0]["outcome"], &records[0]["status"]), (&"allowed".into(), &200.into()));
+    }
+
+    #[test]
+    fn what_is_cut_has_failed() {
+        for drains in [false, true] {
+            let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let mut served = served(upstream.local_addr().unwrap().port());
+            let mut asks = Served::connect(served.proxy);
+            asks.write_all(question(&upstream).as_bytes()).unwrap();
+            let mut at_upstream = upstream.accept().unwrap().0;
+            // It has gone out.
+            assert!(at_upstream.read(&mut [0; 512]).unwrap() > 0);
+            if drains {
+                served.stop.write_all(b"drain").unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(!served.thread.is_finished());
+            }
+            served.stop.shutdown(std::net::Shutdown::Both).unwrap();
+            let records = served.records();
+            assert_eq!(records.len(), 1, "{records:?}");
+            assert_eq!(records[0]["outcome"], "failed");
+            assert_eq!(records[0]["reason"], "the sidecar ended while it was under way");
+        }
     }
 }

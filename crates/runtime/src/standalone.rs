@@ -1,6 +1,7 @@
 //! The sidecar alone, for those who bring their own sandbox: on addresses it is told, in a process of its own that is shut
 //! in. The process that started it stays, and answers it for credentials.
 
+mod ending;
 mod inside;
 mod outlet;
 
@@ -9,15 +10,17 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use credential::{Placeholder, Secret, Vault};
 use egress::{Listeners, PlatformAddress, RunToken, SocketName, Told};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use sandbox::{Caller, Sidecar, Signals};
 
+use self::ending::Ending;
 use self::inside::{Inside, Outlets};
 use self::outlet::Outlet;
 use crate::error::{Error, plumbing};
@@ -58,6 +61,8 @@ pub struct Standalone {
     pub audit: Option<AuditFile>,
     /// The name its records carry.
     pub run: RunId,
+    /// How long what is under way may take once it is told to end.
+    pub grace: Duration,
 }
 
 /// A file of records.
@@ -91,6 +96,8 @@ pub enum Heard<'a> {
     Listening(Places),
     /// A credential could not be given to it, and why.
     Fault(&'a str),
+    /// It was told to end, and what is under way has so long.
+    Ending(Duration),
 }
 
 /// Serves until it is told to end. What serves is a process of its own that is shut in, as that of a run is; this one answers
@@ -108,12 +115,13 @@ pub fn serve_standalone(
     let _ = sandbox::undumpable();
     let (listeners, places, name) = bind(&sidecar)?;
     let (purse, place, outlets, platform) = provide(&sidecar, caller)?;
+    let mut ending = Ending::with(sidecar.grace);
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let inside = Inside { sidecar, listeners, purse, place, outlets, bundle, link: link_inside };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let served = attend(&child, &link, stop, platform, places, &mut hear_of);
+    let served = attend(&child, &link, stop, platform, places, &mut ending, &mut hear_of);
     // While the sidecar still has the socket: nothing else can have what tells it from others.
     drop(name);
     drop(link);
@@ -124,18 +132,19 @@ pub fn serve_standalone(
 /// How long those whose parents have ended may wait to be taken away.
 const BURIAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Hears when the sidecar serves, and answers its questions until a signal says to end, or it is gone.
+/// Hears when the sidecar serves, and answers its questions until it has ended, or is to end at once.
 fn attend(
     child: &Sidecar,
     link: &OwnedFd,
     stop: &Signals,
     mut platform: Option<Platform>,
     places: Places,
+    ending: &mut Ending,
     hear_of: &mut dyn FnMut(Heard<'_>),
 ) -> Result<(), Error> {
     // In a container it may be the first process, to which come those whose parents have ended.
     let is_first = rustix::process::getpid() == Pid::INIT;
-    let patience = is_first.then_some(BURIAL);
+    let burial = is_first.then_some(BURIAL);
     loop {
         if is_first {
             child.bury_others();
@@ -148,6 +157,7 @@ fn attend(
         if let Some(platform) = &platform {
             fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
         }
+        let patience = [burial, ending.left()].into_iter().flatten().min_by_key(|it| (it.tv_sec, it.tv_nsec));
         match rustix::event::poll(&mut fds, patience.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
@@ -155,13 +165,17 @@ fn attend(
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        if ready[0] && is_to_end(stop)? {
+        if ready[0] && ending.is_at_once(stop, link)? || ending.is_due() {
             return Ok(());
+        }
+        if let Some(left) = ending.takes_a_while() {
+            hear_of(Heard::Ending(left));
         }
         if ready[1] || ready[2] {
             match hear(link) {
                 Word::Ready => hear_of(Heard::Listening(places)),
                 Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
+                Word::None if ending.has_begun() => return Ok(()),
                 Word::None => return Err(Error::SidecarLost),
             }
         }
@@ -176,18 +190,6 @@ fn attend(
             });
         }
     }
-}
-
-/// Whether one of the signals that came says to end; a window that changes its size does not.
-fn is_to_end(stop: &Signals) -> Result<bool, Error> {
-    let mut end = false;
-    while let Some(signal) = stop.next().map_err(plumbing("read signals"))? {
-        end |= matches!(
-            Signal::from_named_raw(signal),
-            Some(Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT)
-        );
-    }
-    Ok(end)
 }
 
 /// What the sidecar says once it serves; anything else it says is why it does not.

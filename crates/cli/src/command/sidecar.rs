@@ -198,11 +198,18 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         environment: arguments.env_file,
         audit,
         run,
+        grace: arguments.grace,
     };
     let signals = Signals::block_forwarded()?;
     let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
         let Places { forward, gateway, dns, transparent } = match heard {
             Heard::Fault(why) => return output::tell(&format!("note: {why}")),
+            Heard::Ending(left) => {
+                let left = left.as_secs() + 1;
+                return output::tell(&format!(
+                    "no more connections are taken; what is under way has {left} s, and a second signal ends it"
+                ));
+            }
             Heard::Listening(places) => places,
         };
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();

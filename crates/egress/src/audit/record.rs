@@ -16,6 +16,10 @@ const LONGEST_TARGET: usize = 2048;
 /// The longest reason, in characters: it may quote the agent.
 const LONGEST_REASON: usize = 512;
 
+/// Why a request has no answer that nobody said anything of.
+const CUT: &str = "the sidecar ended while it was under way";
+const GIVEN_UP: &str = "it was given up before it was answered";
+
 /// A record that is still being made.
 pub(crate) struct Record {
     gate: Rc<Gate>,
@@ -23,6 +27,8 @@ pub(crate) struct Record {
     began: Instant,
     /// In a place of its own: a record goes from stage to stage with its exchange.
     draft: Box<Draft>,
+    /// Whether an answer belongs to it.
+    is_request: bool,
     discarded: bool,
 }
 
@@ -34,8 +40,12 @@ impl Record {
             let cut = (0..=LONGEST_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
             target.truncate(cut);
         }
-        let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
-        Self { gate: Rc::clone(gate), plane, began: Instant::now(), draft, discarded: false }
+        let mut draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
+        // Until something says otherwise: it was let through and came to nothing.
+        draft.outcome = Outcome::Failed;
+        gate.ending().enter();
+        let (is_request, discarded) = (false, false);
+        Self { gate: Rc::clone(gate), plane, began: Instant::now(), draft, is_request, discarded }
     }
 
     /// Says what kind of exchange it turned out to be.
@@ -46,6 +56,11 @@ impl Record {
     /// Lets go of it unwritten: others stand for it.
     pub(crate) fn discard(mut self) {
         self.discarded = true;
+    }
+
+    /// Says that an answer belongs to it: without one it came to nothing.
+    pub(crate) fn awaits_answer(&mut self) {
+        self.is_request = true;
     }
 
     /// Notes the rule that decided.
@@ -138,8 +153,14 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        self.gate.ending().leave();
         if self.discarded {
             return;
+        }
+        if self.is_request && self.draft.status.is_none() && self.draft.reason.is_none() {
+            let is_over = self.gate.ending().is_over();
+            self.draft.outcome = Outcome::Failed;
+            self.draft.reason = Some(if is_over { CUT } else { GIVEN_UP }.into());
         }
         self.draft.us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.gate.audit().borrow_mut().append(&self.draft);

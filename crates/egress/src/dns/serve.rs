@@ -231,7 +231,7 @@ mod tests {
             socket.set_nonblocking(true).unwrap();
             let port = socket.local_addr().unwrap().port();
             let serve = serve_udp(
-                gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new()),
+                gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new(), None),
                 socket.into(),
             );
             let ask = async {

@@ -36,6 +36,11 @@ pub(crate) async fn serve_requests(
     let mut agent = Buffered { ahead, reader };
     loop {
         let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
+        // It is not answered, so that whoever sent it knows that it may be sent again elsewhere.
+        if gate.ending().has_begun() {
+            return Ok(());
+        }
+        let under_way = gate.ending().begin();
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {
@@ -79,7 +84,7 @@ pub(crate) async fn serve_requests(
         let body = Incoming::Version1 { reader: &mut agent, framing };
         // With room of its own: a connection that waits for its next request keeps none for it.
         match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {
-            After::KeepAlive => {}
+            After::KeepAlive => drop(under_way),
             After::Close => {
                 writer.shutdown().await?;
                 if head_body != BodyLength::None {

@@ -42,7 +42,8 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
             }
         };
         // A stream that the agent resets leaves the library's count and goes on here: both are bounded (CVE-2023-44487).
-        let place = share::place().filter(|_| Rc::strong_count(&going) <= version2::MOST_STREAMS as usize);
+        let has_room = Rc::strong_count(&going) <= version2::MOST_STREAMS as usize;
+        let place = share::place().filter(|_| has_room && !gate.ending().has_begun());
         let Some(place) = place else {
             let mut respond = respond;
             respond.send_reset(h2::Reason::REFUSED_STREAM);

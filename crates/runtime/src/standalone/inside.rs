@@ -4,9 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use egress::{
-    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey,
+    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Stop,
 };
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 
 use super::outlet::{self, Outlet};
 use super::{AuditFile, Place, READY, Standalone, unwritten};
@@ -92,7 +92,16 @@ impl Inside {
             })
         };
         let listeners = duplicate().map_err(plumbing("use the sockets"))?;
+        // Shut, and not closed: their copies here are open until this process ends.
+        let shut = duplicate().map_err(plumbing("use the sockets"))?;
+        let drain = move || {
+            let Listeners { transparent, forward, gateway, gateway_socket, dns_tcp, .. } = &shut;
+            for listener in [transparent, forward, gateway, gateway_socket, dns_tcp].into_iter().flatten() {
+                let _ = rustix::net::shutdown(listener, Shutdown::Both);
+            }
+        };
         let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
+        let stop = Stop::after_what_is_under_way(stop, drain);
         let authority = self.write()?;
         sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
         let gate = Gate::open(GateOptions {

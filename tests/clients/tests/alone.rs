@@ -1,0 +1,52 @@
+//! `lockgate sidecar`, for whoever looks after it. Told to end, it lets what is under way finish, unless that takes too long or it is told once more.
+
+use lockgate_clients::{Need, Site};
+
+/// `ends NAME GRACE SIGNAL…`: a sidecar of its own with a request under way gets the signals. The upstream answers after two seconds.
+const TOOLS: &str = r#"
+python3 -c '
+import http.server, time
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        open("asked", "w").close(); time.sleep(2)
+        try: self.send_response(204); self.end_headers()
+        except OSError: pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 9301), Slow).serve_forever()' 2>/dev/null & upstream=$!
+ends() {
+    name=$1; grace=$2; shift 2
+    "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8091 --grace "$grace" --audit "$OUT/$name.jsonl" 2>"$OUT/$name.err" & ends=$!
+    await 'grep -q "proxy at" "$OUT/$name.err"'
+    curl -s --noproxy "" --retry 5 --retry-connrefused -o /dev/null -w "$name-status=%{http_code}\n" -x http://127.0.0.1:8091 http://127.0.0.1:9301/ & asks=$!
+    await '[ -e asked ]'; rm asked; begun=$(date +%s%N)
+    for signal in "$@"; do kill -s $signal $ends; sleep 0.2; done
+    wait $ends; printf '%s\n' "$name-code=$?" "$name-ms=$(( ($(date +%s%N) - begun) / 1000000 ))"; wait $asks
+    printf '%s\n' "$name-outcome=$(grep -o '"outcome":"[a-z]*"' "$OUT/$name.jsonl" | sed -n '2s/.*:"\([a-z]*\)"/\1/p')"
+}
+"#;
+
+#[test]
+fn a_sidecar_that_is_told_to_end_lets_what_is_under_way_finish() {
+    let Some(site) = Site::for_test(&[Need::Program("curl"), Need::Program("python3")]) else { return };
+    let beside = site.beside("[egress]\nallow = [{ url = \"http://127.0.0.1:9301/*\" }]\n");
+    let left = beside.script(&format!(
+        "{TOOLS} ends drained 10s TERM; ends late 1s TERM; ends at-once 0 TERM; ends twice 10s TERM TERM; ends hung 10s HUP; kill $upstream"
+    ));
+    for (name, status, outcome) in [
+        ("drained", "204", "allowed"),
+        ("late", "000", "failed"),
+        ("at-once", "000", "failed"),
+        ("twice", "000", "failed"),
+        ("hung", "000", "failed"),
+    ] {
+        assert_eq!(left.said(&format!("{name}-code")), "0", "{name}: {}", left.ended);
+        assert_eq!(left.said(&format!("{name}-status")), status, "{name}: {}", left.ended);
+        assert_eq!(left.said(&format!("{name}-outcome")), outcome, "{name}: {}", left.ended);
+        let took: u64 = left.said(&format!("{name}-ms")).parse().expect("a number");
+        let (least, most) = match name {
+            "drained" => (1000, 6000),
+            "late" => (900, 1900),
+            _ => (0, 1000),
+        };
+        assert!((least..most).contains(&took), "{name}: {took} ms");
+    }
+}
