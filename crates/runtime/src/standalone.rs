@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Listeners, PlatformAddress, RunToken, SocketName, Told};
+use egress::{Listeners, Notice, PlatformAddress, RunToken, SocketName, Told};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
@@ -96,6 +96,8 @@ pub enum Heard<'a> {
     Listening(Places),
     /// A credential could not be given to it, and why.
     Fault(&'a str),
+    /// Something was denied, the first time for its target and guard.
+    Denied(&'a Notice),
     /// It was told to end, and what is under way has so long.
     Ending(Duration),
 }
@@ -118,13 +120,25 @@ pub fn serve_standalone(
     let mut ending = Ending::with(sidecar.grace);
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
-    let inside = Inside { sidecar, listeners, purse, place, outlets, bundle, link: link_inside };
+    let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let line = Line { link, notices };
+    let inside = Inside {
+        sidecar,
+        listeners,
+        purse,
+        place,
+        outlets,
+        bundle,
+        link: link_inside,
+        notices: notices_inside,
+    };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let served = attend(&child, &link, stop, platform, places, &mut ending, &mut hear_of);
+    let served = attend(&child, &line, stop, platform, places, &mut ending, &mut hear_of);
+    line.tell_denials(&mut hear_of);
     // While the sidecar still has the socket: nothing else can have what tells it from others.
     drop(name);
-    drop(link);
+    drop(line);
     child.end();
     served
 }
@@ -132,10 +146,30 @@ pub fn serve_standalone(
 /// How long those whose parents have ended may wait to be taken away.
 const BURIAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// What the process that serves is told over, and tells.
+struct Line {
+    link: OwnedFd,
+    notices: OwnedFd,
+}
+
+impl Line {
+    /// Tells what has been denied since.
+    fn tell_denials(&self, hear_of: &mut dyn FnMut(Heard<'_>)) {
+        let mut buffer = [0; LONGEST_WORD];
+        while let Ok((length @ 1.., _)) =
+            rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
+        {
+            if let Some(Told::Denied(notice)) = Told::parse(&buffer[..length]) {
+                hear_of(Heard::Denied(&notice));
+            }
+        }
+    }
+}
+
 /// Hears when the sidecar serves, and answers its questions until it has ended, or is to end at once.
 fn attend(
     child: &Sidecar,
-    link: &OwnedFd,
+    line: &Line,
     stop: &Signals,
     mut platform: Option<Platform>,
     places: Places,
@@ -151,8 +185,9 @@ fn attend(
         }
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
-            PollFd::new(link, PollFlags::IN),
+            PollFd::new(&line.link, PollFlags::IN),
             PollFd::from_borrowed_fd(child.gone(), PollFlags::IN),
+            PollFd::new(&line.notices, PollFlags::IN),
         ];
         if let Some(platform) = &platform {
             fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
@@ -165,14 +200,17 @@ fn attend(
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        if ready[0] && ending.is_at_once(stop, link)? || ending.is_due() {
+        if ready[0] && ending.is_at_once(stop, &line.link)? || ending.is_due() {
             return Ok(());
         }
         if let Some(left) = ending.takes_a_while() {
             hear_of(Heard::Ending(left));
         }
+        if ready[3] {
+            line.tell_denials(hear_of);
+        }
         if ready[1] || ready[2] {
-            match hear(link) {
+            match hear(&line.link) {
                 Word::Ready => hear_of(Heard::Listening(places)),
                 Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
                 Word::None if ending.has_begun() => return Ok(()),
@@ -180,7 +218,7 @@ fn attend(
             }
         }
         // A question that cannot be answered whole ends the answering: what is asked after it fails at once.
-        if ready.get(3) == Some(&true) {
+        if ready.get(4) == Some(&true) {
             platform = platform.and_then(|mut platform| {
                 let more = platform.answer();
                 while let Some(fault) = platform.next_fault() {

@@ -50,3 +50,23 @@ fn a_sidecar_that_is_told_to_end_lets_what_is_under_way_finish() {
         assert!((least..most).contains(&took), "{name}: {took} ms");
     }
 }
+
+#[test]
+fn whoever_looks_after_a_sidecar_hears_of_each_denial_once() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let beside = site.beside("[egress]\nallow = [{ host = \"allowed.example\" }]\n");
+    let left = beside.script(
+        r#"for host in one.example one.example two.example; do via -o /dev/null "http://$host/"; done
+        "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8092 --quiet 2>"$OUT/quiet.err" & quiet=$!
+        await 'grep -q "proxy at" "$OUT/quiet.err"'
+        curl -s -o /dev/null -x http://127.0.0.1:8092 http://one.example/; kill $quiet; wait $quiet
+        echo "quiet=$(grep -c denied "$OUT/quiet.err")""#,
+    );
+    let words = left.words();
+    for host in ["one", "two"] {
+        let told = format!("denied http://{host}.example/ (host_not_allowed)");
+        assert_eq!(words.matches(&told).count(), 1, "{words}");
+    }
+    assert!(words.contains("lockgate policy allow --policy "), "{words}");
+    assert_eq!(left.said("quiet"), "0");
+}

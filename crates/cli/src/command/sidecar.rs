@@ -1,15 +1,18 @@
 //! `lockgate sidecar`: the sidecar alone.
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-use policy::{Layers, RunConfig, RunId, RunSpec};
+use egress::Notice;
+use policy::{Guard, Layers, RunConfig, RunId, RunSpec};
 use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sandbox::{Caller, Signals};
 
-use crate::arguments::Sidecar;
+use super::hint;
+use crate::arguments::{Sidecar, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;
 
@@ -144,6 +147,33 @@ fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditF
     Ok(AuditFile { path, file, key })
 }
 
+/// More denials than the process that serves tells.
+const MOST_TOLD: usize = 1000;
+
+/// Tells what is denied as it happens, for who looks after the sidecar.
+struct Denials {
+    told: usize,
+    /// Why credentials were not to be had: a platform that is down is one fault, whatever was asked for.
+    faults: HashSet<String>,
+}
+
+impl Denials {
+    fn tell(&mut self, notice: &Notice) {
+        let is_fault = notice.guard == Guard::Credential.code();
+        if is_fault && !self.faults.insert(notice.reason.clone()) {
+            return;
+        }
+        // It names the file of `--policy` already.
+        let hint = notice.hint.as_deref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
+        let Notice { target, guard, reason, .. } = notice;
+        output::tell(&format!("denied {target} ({guard}): {reason}{}", hint.unwrap_or_default()));
+        self.told += 1;
+        if self.told == MOST_TOLD {
+            output::tell("further denials are not shown here; the file of --audit has them all");
+        }
+    }
+}
+
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
@@ -200,10 +230,13 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         run,
         grace: arguments.grace,
     };
+    let mut denials = Denials { told: 0, faults: HashSet::new() };
     let signals = Signals::block_forwarded()?;
     let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
         let Places { forward, gateway, dns, transparent } = match heard {
+            Heard::Fault(_) | Heard::Denied(_) if arguments.quiet => return,
             Heard::Fault(why) => return output::tell(&format!("note: {why}")),
+            Heard::Denied(notice) => return denials.tell(notice),
             Heard::Ending(left) => {
                 let left = left.as_secs() + 1;
                 return output::tell(&format!(

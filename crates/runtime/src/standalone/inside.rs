@@ -23,6 +23,8 @@ pub(super) struct Inside {
     pub(super) bundle: Option<String>,
     /// Where it tells how it is, and whose end is its own.
     pub(super) link: OwnedFd,
+    /// Where it tells denials.
+    pub(super) notices: OwnedFd,
 }
 
 /// What it writes before it serves.
@@ -42,7 +44,7 @@ impl Inside {
             .flatten()
             .map(AsFd::as_fd)
             .collect();
-        all.push(self.link.as_fd());
+        all.extend([self.link.as_fd(), self.notices.as_fd()]);
         let Outlets { environment, authority } = &self.outlets;
         let outlets = environment.iter().map(|(outlet, _)| outlet).chain(authority);
         all.extend(outlets.filter_map(Outlet::descriptor));
@@ -92,6 +94,7 @@ impl Inside {
             })
         };
         let listeners = duplicate().map_err(plumbing("use the sockets"))?;
+        let notices = self.notices.try_clone().map_err(plumbing("open the notices"))?;
         // Shut, and not closed: their copies here are open until this process ends.
         let shut = duplicate().map_err(plumbing("use the sockets"))?;
         let drain = move || {
@@ -112,7 +115,7 @@ impl Inside {
             files,
             answers: None,
             audit,
-            notices: None,
+            notices: Some(notices),
             authority,
             wallet,
             companions: egress::Companions::default(),
