@@ -5,6 +5,7 @@
 //! an inlet that hands sockets out while the run goes on.
 
 mod apart;
+mod being;
 mod born;
 mod caller;
 mod changes;

@@ -9,13 +9,14 @@ mod hold;
 mod links;
 mod placeholder;
 mod planted;
+mod repository;
 mod stock;
 mod tree;
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use policy::MountMode;
 use rustix::fs::{AtFlags, FileType};
@@ -28,6 +29,7 @@ use self::links::refuse_links;
 use self::placeholder::is_placeholder;
 use self::planted::refuse_links_within;
 pub(crate) use self::planted::take_away as take_planted_links;
+pub(crate) use self::repository::{Layout, OpenRepository, Repository};
 pub(crate) use self::stock::Stock;
 use crate::error::Error;
 use crate::source;
@@ -196,13 +198,25 @@ pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
     Ok(())
 }
 
+/// The repositories of a workspace, opened, none of which has a link; one that has is refused.
+fn repositories_without_links(
+    workspace: &Path,
+    root: &Arc<OwnedFd>,
+    open: &[PathBuf],
+) -> Result<Vec<OpenRepository>, Error> {
+    let all = OpenRepository::all(workspace, root, open)
+        .map_err(|error| planted::refused(Layout::Whole, error.to_string()))?;
+    refuse_links_within(&all)?;
+    Ok(all)
+}
+
 /// Every protected path of a workspace that is there, and whether it is read-only, for an engine that is to show it so.
 pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf, MountMode)>, Error> {
-    let root = source::open(workspace)?;
+    let root = Arc::new(source::open(workspace)?);
     let mut found = Vec::new();
     refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
-    refuse_links_within(root.as_fd(), open)?;
+    repositories_without_links(workspace, &root, open)?;
     let mut pinned = Vec::new();
     for row in rows_there(root.as_fd(), open) {
         for folder in folders_to_pin(row.path, &mut pinned) {

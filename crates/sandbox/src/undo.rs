@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
+use crate::being::Being;
 use crate::born::Born;
-use crate::protect::{HeldName, Stock};
+use crate::protect::{HeldName, Layout, OpenRepository, Repository, Stock};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Undo {
     /// Take away an empty directory that held a protected name.
     Placeholder(PathBuf),
     /// Take away the links in a repository, which had none.
-    PlantedLinks(PathBuf),
+    PlantedLinks(Repository),
     /// Remove what was written over an image.
     Written(PathBuf),
     /// Remove the files by which programs trust a run's authority.
@@ -43,12 +44,23 @@ impl Undo {
             Self::Process(born) => format!("process {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
-            Self::PlantedLinks(path) => format!("links {}\n", written(path)),
+            Self::PlantedLinks(Repository { path, being, layout }) => {
+                let kind = if *layout == Layout::Bare { "bare-links" } else { "links" };
+                format!("{kind} {} {}\n", being.written(), written(path))
+            }
             Self::Written(path) => format!("written {}\n", written(path)),
             Self::Trusted(path) => format!("trusted {}\n", written(path)),
             Self::Wall(run) => format!("wall {run}\n"),
             Self::Link(run) => format!("link {run}\n"),
             Self::Engine(socket, run) => format!("engine {run} {}\n", written(socket)),
+        }
+    }
+
+    /// The same for people.
+    pub(crate) fn named(&self) -> String {
+        match self {
+            Self::PlantedLinks(repository) => format!("links {}", written(&repository.path)),
+            other => other.line().trim_end().to_owned(),
         }
     }
 
@@ -58,7 +70,8 @@ impl Undo {
             "process" => Born::read(rest).map(Self::Process),
             "group" => read(rest).map(Self::Group),
             "placeholder" => read(rest).map(Self::Placeholder),
-            "links" => read(rest).map(Self::PlantedLinks),
+            "links" => read_repository(rest, Layout::Whole).map(Self::PlantedLinks),
+            "bare-links" => read_repository(rest, Layout::Bare).map(Self::PlantedLinks),
             "written" => read(rest).map(Self::Written),
             "trusted" => read(rest).map(Self::Trusted),
             "wall" => rest.parse().ok().map(Self::Wall),
@@ -70,6 +83,12 @@ impl Undo {
             _ => None,
         }
     }
+}
+
+/// Reads a repository with what it was: at its path there may be another by now.
+fn read_repository(text: &str, layout: Layout) -> Option<Repository> {
+    let (being, path) = text.split_once(' ')?;
+    Some(Repository { path: read(path)?, being: Being::read(being)?, layout })
 }
 
 /// A path as a log has it: whatever is in its name, it is one line and no other. A repository names its folders.
@@ -139,6 +158,8 @@ pub struct UndoLog {
     pub(crate) stock: Stock,
     /// Those that this run holds, and locks.
     pub(crate) held: Vec<HeldName>,
+    /// The repositories that the command may write into, open since before it ran.
+    pub(crate) repositories: Vec<OpenRepository>,
     /// What the person should know of what was given back.
     pub(crate) told: Vec<String>,
 }
@@ -292,7 +313,7 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((process|group|placeholder|links|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|group|placeholder|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
@@ -300,7 +321,7 @@ mod tests {
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)
-                    | Undo::PlantedLinks(path)
+                    | Undo::PlantedLinks(Repository { path, .. })
                     | Undo::Written(path)
                     | Undo::Trusted(path) => prop_assert!(path.is_absolute(), "{path:?}"),
                 }
@@ -316,9 +337,12 @@ mod tests {
         let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
         let run = || "abcdefghjkmn".parse().unwrap();
         let link = [Undo::Wall(run()), Undo::Link(run())];
-        let links = Undo::PlantedLinks(placeholder.clone());
+        let being = Being::read("5:-1:2:254:0").unwrap();
+        let repository = Repository { path: placeholder.clone(), being, layout: Layout::Whole };
+        let bare = Undo::PlantedLinks(Repository { layout: Layout::Bare, ..repository.clone() });
+        let links = Undo::PlantedLinks(repository);
         let others =
-            [Undo::Group(group), Undo::Placeholder(placeholder), links, Undo::Written(written), engine];
+            [Undo::Group(group), Undo::Placeholder(placeholder), links, bare, Undo::Written(written), engine];
         for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }

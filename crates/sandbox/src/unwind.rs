@@ -59,7 +59,7 @@ impl UndoLog {
                 continue;
             }
             if let Err(error) = self.perform(&undo) {
-                problems.push(format!("{}: {error}", undo.line().trim_end()));
+                problems.push(format!("{}: {error}", undo.named()));
                 if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
                     // The command may still run there: what was acquired before it keeps holding it.
                     self.entries.push(undo);
@@ -81,7 +81,11 @@ impl UndoLog {
                 let held = held.map(|at| self.held.swap_remove(at));
                 protect::release(path, held, &mut self.stock)
             }
-            Undo::PlantedLinks(path) => protect::take_planted_links(path, &mut self.told),
+            Undo::PlantedLinks(repository) => {
+                let held = self.repositories.iter().position(|it| it.repository == *repository);
+                let held = held.map(|at| self.repositories.swap_remove(at));
+                protect::take_planted_links(repository, held.as_ref(), &mut self.told)
+            }
             Undo::Written(path) => match Changes::discard(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,

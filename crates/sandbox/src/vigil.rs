@@ -9,10 +9,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sys::notify;
 use sys::signal::Signals;
+
+use crate::being::Being;
 
 /// The names of one workspace that are covered, and what each of them was.
 #[derive(Debug)]
@@ -30,14 +32,6 @@ struct Name {
     name: OsString,
     path: PathBuf,
     was: Being,
-}
-
-/// What tells one file from another: also from one that was made later and got its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Being {
-    device: (u32, u32),
-    inode: u64,
-    born: (i64, u32),
 }
 
 impl Vigil {
@@ -104,17 +98,15 @@ impl AsFd for Vigil {
     }
 }
 
-/// What a name is; nothing where it is not there.
+/// What a name is; nothing where it is not there. Whoever shuts its directory, which the command may, hides nothing by it.
 fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Being>> {
-    let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted) {
-        Ok(stat) => Ok(Some(Being {
-            device: (stat.stx_dev_major, stat.stx_dev_minor),
-            inode: stat.stx_ino,
-            born: (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
-        })),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(errno.into()),
+    match Being::at(directory, name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777);
+            rustix::fs::fchmod(directory, mode | Mode::RWXU)?;
+            Being::at(directory, name)
+        }
+        being => being,
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::held::{self, HeldName};
 use super::links::refuse_links;
 use super::placeholder::{self, Kind, Place, is_placeholder};
-use super::{Row, WhenAbsent, refuse_links_within, refuse_repository_inside, rows_in, rows_there};
+use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows_in, rows_there};
 use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};
@@ -31,15 +31,12 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let root = Arc::new(source::open(workspace)?);
     refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
-    refuse_links_within(root.as_fd(), open)?;
+    let repositories = repositories_without_links(workspace, &root, open)?;
     let free = absent(root.as_fd(), open);
-    let git = Path::new(".git");
-    let has_git = !open.iter().any(|path| path == git) && !is_free(root.as_fd(), git);
-    let links = has_git.then(|| Undo::PlantedLinks(workspace.join(git)));
-    // Before any of them is made.
-    undo.push_all(
-        links.into_iter().chain(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path)))),
-    );
+    let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
+    // Before any of them is made. Links go first in the end: a repository that was shut is opened for that.
+    undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path))).chain(links));
+    undo.repositories.extend(repositories);
     let owner = placeholder::owner_to_be(&root);
     undo.stock.of(&root);
     for row in free {

@@ -82,7 +82,7 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(entry.folder, entry.name, Vec::new())?;
                 let target = Path::new(OsStr::from_bytes(target.to_bytes()));
-                let place = path.join(entry.path.parent().unwrap_or(Path::new("")));
+                let place = path.join(entry.within);
                 leads_to_writable(&root, path, &place, target).then_some(LEADS)
             }
             _ => match rustix::fs::statat(entry.folder, entry.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -92,7 +92,7 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
             },
         };
         let Some(how) = how else { return Ok(ControlFlow::Continue(())) };
-        other = Some(Other { path: path.join(&entry.path), how });
+        other = Some(Other { path: path.join(entry.path()), how });
         Ok(ControlFlow::Break(()))
     })?;
     Ok(other)

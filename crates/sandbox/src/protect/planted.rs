@@ -2,183 +2,418 @@
 //! words into a file of the person's. A repository that has one is not shown for writing, so whatever is there at the end of a run was made
 //! by it, and is taken away. Folders that are read-only inside are not looked at.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::is_directory;
-use super::tree::{Found, Shut, Walk};
+use super::repository::{Layout, OpenRepository, Repository};
+use super::tree::{Found, Shut, Walk, let_owner_in};
 use crate::error::Error;
-use crate::source;
 
-/// How many files and folders are looked at.
-const MOST: usize = 1_000_000;
+/// How many files and folders are looked at before a run. After it there is no such bound: what is not looked at could be a link.
+const MOST: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
+
+/// How many links are told of by name, and how much of a name, in characters.
+const MOST_TOLD: usize = 32;
+const LONGEST_TOLD: usize = 256;
 
 /// What is read-only inside.
 const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
 
-/// Objects are written beside where they are to be and moved there, so of those a link of their own leads nobody.
+/// Where the objects are. In the folders of single ones, two digits each, they are written beside where they are to be and moved there,
+/// so a link leads nobody. Elsewhere among them it does: the lock of a commit graph is made where its name leads.
 const OBJECTS: &str = "objects";
 
 /// Refuses a workspace whose repository has a link.
-pub(super) fn refuse_links_within(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
-    if open.iter().any(|path| path == Path::new(".git")) {
-        return Ok(());
+pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
+    for OpenRepository { repository, opened } in repositories {
+        let refused = |why| refused(repository.layout, why);
+        let mut found = None;
+        walk(opened.as_fd(), repository.layout, Shut::Refuse, &mut |link, _| {
+            found = Some(link.path());
+            Ok(ControlFlow::Break(()))
+        })
+        .map_err(|error| refused(format!("it cannot be looked through: {error}")))?;
+        if let Some(path) = found {
+            let path = match repository.layout {
+                Layout::Whole => Path::new(".git").join(path),
+                Layout::Bare => path,
+            };
+            let path = path.display().to_string();
+            return Err(refused(format!(
+                "`{}` is a symbolic link, which git would write through",
+                path.escape_debug()
+            )));
+        }
     }
-    let refused = |why: String| {
-        Error::Refused {
-        what: format!("the repository in `.git` cannot be protected: {why}"),
+    Ok(())
+}
+
+/// That a repository cannot be protected.
+pub(super) fn refused(layout: Layout, why: String) -> Error {
+    let what = match layout {
+        Layout::Whole => "the repository in `.git`",
+        Layout::Bare => "the workspace, a bare repository,",
+    };
+    Error::Refused {
+        what: format!("{what} cannot be protected: {why}"),
         remedy: Some(
             "put a file or folder of its own in its place, use --workspace-mode overlay, or leave the repository to \
              the command as it is: --open .git"
                 .into(),
         ),
     }
-    };
-    let Some(git) = repository(root).map_err(|errno| refused(io::Error::from(errno).to_string()))? else {
-        return Ok(());
-    };
-    let mut found = None;
-    walk(git.as_fd(), Shut::Refuse, &mut |link| {
-        found = Some(link.path.clone());
-        Ok(ControlFlow::Break(()))
-    })
-    .map_err(|error| refused(format!("it cannot be looked through: {error}")))?;
-    match found {
-        None => Ok(()),
-        Some(path) => {
-            let path = Path::new(".git").join(path).display().to_string();
-            Err(refused(format!(
-                "`{}` is a symbolic link, which git would write through",
-                path.escape_debug()
-            )))
-        }
-    }
 }
 
 /// Takes the links of a repository away, and tells of each where it led. One that stays keeps no other, and is the error.
-pub(crate) fn take_away(git: &Path, told: &mut Vec<String>) -> io::Result<()> {
-    let opened = match source::open_if_there(git).map_err(io::Error::other)? {
-        Some(opened) if is_directory(opened.as_fd()) => opened,
-        _ => return Ok(()),
+pub(crate) fn take_away(
+    repository: &Repository,
+    held: Option<&OpenRepository>,
+    told: &mut Vec<String>,
+) -> io::Result<()> {
+    let stays = |error| {
+        let path = repository.path.display().to_string();
+        let path = path.escape_debug();
+        let what = "so there may still be links through which git would write";
+        let remedy = "look at them before you use git here";
+        io::Error::other(format!("{error}; {what}: {remedy} (`find '{path}' -type l`)"))
     };
-    let mut stays = Ok(());
-    walk(opened.as_fd(), Shut::Open, &mut |link| {
-        match take(link) {
-            Ok(None) => {}
-            Ok(Some(target)) => told.push(format!(
+    let found;
+    let opened = match held {
+        Some(held) => held.opened.as_fd(),
+        None => {
+            found = repository.find().map_err(stays)?;
+            match &found {
+                Some(found) => found.as_fd(),
+                None => return Ok(()),
+            }
+        }
+    };
+    let mut taken = 0_usize;
+    let done = walk(opened, repository.layout, Shut::Open, &mut |link, target| {
+        if !take(link)? {
+            return Ok(ControlFlow::Continue(()));
+        }
+        taken += 1;
+        if taken <= MOST_TOLD {
+            told.push(format!(
                 "took away `{}`, a link to `{}` that was made meanwhile: git here would have written there",
-                git.join(&link.path).display().to_string().escape_debug(),
-                target.display().to_string().escape_debug(),
-            )),
-            Err(errno) => stays = Err(errno.into()),
+                shown(repository.path.join(link.path()).as_os_str()),
+                shown(target),
+            ));
         }
         Ok(ControlFlow::Continue(()))
-    })?;
-    stays
+    });
+    if let Some(more) = taken.checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        told.push(format!("took away {more} more links in `{}`", shown(repository.path.as_os_str())));
+    }
+    done.map_err(stays)
 }
 
-/// Takes one link away, and gives where it led; nothing where it is gone.
-fn take(link: &Found<'_>) -> rustix::io::Result<Option<OsString>> {
-    let Found { folder, name, .. } = link;
-    let target = match rustix::fs::readlinkat(folder, *name, Vec::new()) {
-        Err(Errno::NOENT) => return Ok(None),
-        target => OsString::from_vec(target?.into_bytes()),
-    };
-    match rustix::fs::unlinkat(folder, *name, AtFlags::empty()) {
+/// A name for people, as much of it as is told.
+fn shown(name: &OsStr) -> String {
+    let name = name.display().to_string();
+    match name.char_indices().nth(LONGEST_TOLD) {
+        Some((at, _)) => format!("{}…", name[..at].escape_debug()),
+        None => name.escape_debug().to_string(),
+    }
+}
+
+/// Takes one link away: whether it was still there.
+fn take(link: &Found<'_>) -> io::Result<bool> {
+    let unlink = || rustix::fs::unlinkat(link.folder, link.name, AtFlags::empty());
+    let taken = match unlink() {
         // Its owner closed the folder behind it.
-        Err(Errno::ACCESS) => {
-            rustix::fs::fchmod(folder, Mode::RWXU)?;
-            rustix::fs::unlinkat(folder, *name, AtFlags::empty())?;
+        Err(Errno::ACCESS) => let_owner_in(link.folder).and_then(|()| unlink()),
+        taken => taken,
+    };
+    match taken {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => {
+            let name = link.name.display().to_string();
+            Err(io::Error::other(format!("`{}` stays: {}", name.escape_debug(), io::Error::from(errno))))
         }
-        Err(Errno::NOENT) => return Ok(None),
-        done => done?,
-    }
-    Ok(Some(target))
-}
-
-/// The workspace's own repository, if it has one.
-fn repository(root: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat2(root, ".git", flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
-        Ok(opened) => Ok(Some(opened)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(errno) => Err(errno),
     }
 }
 
-/// Visits every link.
+/// Visits every link through which git would write, with where it leads.
 fn walk(
     git: BorrowedFd<'_>,
+    layout: Layout,
     shut: Shut,
-    visit: &mut dyn FnMut(&Found<'_>) -> io::Result<ControlFlow<()>>,
+    visit: &mut dyn FnMut(&Found<'_>, &OsStr) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<()> {
-    let leaves = |path: &Path| {
-        COVERED.iter().any(|covered| path == Path::new(covered)) || path.parent() == Some(Path::new(OBJECTS))
-    };
-    Walk { most: MOST, leaves: &leaves, shut }.visit(git, &mut |found| match found.kind {
-        FileType::Symlink => visit(found),
-        _ => Ok(ControlFlow::Continue(())),
+    let leaves = |path: &Path| is_left(path, layout);
+    let most = if shut == Shut::Refuse { MOST } else { usize::MAX };
+    Walk { most, leaves: &leaves, shut }.visit(git, &mut |found| {
+        if found.kind != FileType::Symlink {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let target = match rustix::fs::readlinkat(found.folder, found.name, Vec::new()) {
+            Ok(target) => OsString::from_vec(target.into_bytes()),
+            // It is gone, or something else by now.
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(ControlFlow::Continue(())),
+            Err(errno) => return Err(errno.into()),
+        };
+        match is_harmless(&found.path(), &target) {
+            true => Ok(ControlFlow::Continue(())),
+            false => visit(found, &target),
+        }
     })
+}
+
+/// Whether a folder is not looked into.
+fn is_left(path: &Path, layout: Layout) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => {
+            COVERED.iter().any(|covered| name == *covered) || !layout.has(name)
+        }
+        Some(parent) => {
+            parent == Path::new(OBJECTS)
+                && name.len() == 2
+                && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
+        }
+        None => false,
+    }
+}
+
+/// Whether a link leads git nowhere else: a symbolic reference as git wrote it once, which stays below where it is, or an editor's lock,
+/// whose name git gives nothing.
+fn is_harmless(path: &Path, target: &OsStr) -> bool {
+    let is_reference = path == Path::new("HEAD") || path.starts_with("refs") && path != Path::new("refs");
+    let leads_to_reference = || {
+        let is_plain = |part: &[u8]| !part.is_empty() && !part.starts_with(b".");
+        Path::new(target).components().all(|part| matches!(part, Component::Normal(_)))
+            && target
+                .as_bytes()
+                .strip_prefix(b"refs/")
+                .is_some_and(|rest| rest.split(|o| *o == b'/').all(is_plain))
+    };
+    let is_lock = || {
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".#"))
+            && !target.as_bytes().contains(&b'/')
+    };
+    is_reference && leads_to_reference() || is_lock()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::source;
+
+    const VICTIM: &str = "/home/somebody/.bashrc";
+
+    /// A workspace with a repository, and what is done with it.
+    struct Bench {
+        _folder: tempfile::TempDir,
+        workspace: PathBuf,
+        git: PathBuf,
+    }
+
+    impl Bench {
+        fn of(folders: &[&str]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let workspace = folder.path().canonicalize().unwrap();
+            let git = workspace.join(".git");
+            folders.iter().for_each(|made| fs::create_dir_all(workspace.join(made)).unwrap());
+            Self { _folder: folder, workspace, git }
+        }
+
+        fn repositories(&self, open: &[PathBuf]) -> Vec<OpenRepository> {
+            let root: Arc<OwnedFd> = source::open(&self.workspace).unwrap().into();
+            OpenRepository::all(&self.workspace, &root, open).unwrap()
+        }
+
+        fn refused(&self) -> Option<String> {
+            refuse_links_within(&self.repositories(&[])).err().map(|error| error.to_string())
+        }
+
+        /// As one is found again that was killed.
+        fn taken(&self) -> Vec<String> {
+            let mut told = Vec::new();
+            for it in self.repositories(&[]) {
+                take_away(&it.repository, None, &mut told).unwrap();
+            }
+            told
+        }
+
+        fn link(&self, path: &str) {
+            symlink(VICTIM, self.workspace.join(path)).unwrap();
+        }
+
+        fn shut(&self, path: &str, mode: u32) {
+            fs::set_permissions(self.workspace.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
 
     #[test]
     fn a_link_in_a_repository_is_refused_and_taken_away_wherever_git_would_write() {
-        let folder = tempfile::tempdir().unwrap();
-        let workspace = folder.path().canonicalize().unwrap();
-        let git = workspace.join(".git");
-        for made in ["logs/refs/heads", "refs/heads", "objects/ab", "hooks", "modules"] {
-            fs::create_dir_all(git.join(made)).unwrap();
-        }
-        let taken = |git: &Path| {
-            let mut told = Vec::new();
-            take_away(git, &mut told).unwrap();
-            told
-        };
-        let mode = |name: &str| fs::metadata(git.join(name)).unwrap().permissions().mode() & 0o777;
-        let refused = |open: &[PathBuf]| {
-            let root = source::open(&workspace).unwrap();
-            refuse_links_within(root.as_fd(), open).err().map(|error| error.to_string())
-        };
-        assert_eq!(refused(&[]), None);
+        let bench = Bench::of(&[
+            ".git/logs/refs/heads",
+            ".git/refs/heads",
+            ".git/objects/ab",
+            ".git/objects/info/commit-graphs",
+            ".git/objects/pack",
+            ".git/objects/xy",
+            ".git/hooks",
+            ".git/modules",
+        ]);
+        assert_eq!(bench.refused(), None);
         // These are covered, or lead nobody.
         for harmless in ["hooks/x", "modules/x", "objects/ab/cd"] {
-            symlink("/etc/passwd", git.join(harmless)).unwrap();
+            bench.link(&format!(".git/{harmless}"));
         }
-        assert_eq!((refused(&[]), taken(&git)), (None, Vec::new()));
-        for planted in ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/main", "refs/heads/x", "objects/cd"] {
-            symlink("/home/somebody/.bashrc", git.join(planted)).unwrap();
-            let why = refused(&[]).unwrap();
+        assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
+        for planted in [
+            "COMMIT_EDITMSG",
+            "logs/HEAD",
+            "logs/refs/heads/main",
+            "refs/heads/x",
+            "objects/cd",
+            "objects/info/commit-graph",
+            "objects/info/commit-graphs/commit-graph-chain",
+            "objects/pack/multi-pack-index",
+            "objects/xy/z",
+        ] {
+            bench.link(&format!(".git/{planted}"));
+            let why = bench.refused().unwrap();
             assert!(why.contains(&format!("`.git/{planted}` is a symbolic link")), "{why}");
-            assert_eq!(refused(&[".git".into()]), None);
-            let told = taken(&git);
+            assert!(refuse_links_within(&bench.repositories(&[".git".into()])).is_ok());
+            let told = bench.taken();
             assert!(told.len() == 1 && told[0].contains(planted) && told[0].contains(".bashrc"), "{told:?}");
-            assert_eq!((refused(&[]), taken(&git)), (None, Vec::new()));
+            assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
         }
-        // A folder that is itself one, and one that was closed behind it.
-        fs::remove_dir_all(git.join("logs")).unwrap();
-        symlink("/home/somebody", git.join("logs")).unwrap();
-        fs::create_dir(git.join("closed")).unwrap();
-        symlink("/etc/passwd", git.join("closed/link")).unwrap();
-        fs::set_permissions(git.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
-        assert!(refused(&[]).is_some() && mode("closed") == 0);
-        assert_eq!(taken(&git).len(), 2);
-        assert!(
-            git.join("closed").is_dir() && git.join("hooks/x").is_symlink() && !git.join("logs").is_symlink()
-        );
-        assert_eq!(taken(&workspace.join("none")), Vec::<String>::new());
+        // A folder that is itself one.
+        fs::remove_dir_all(bench.git.join("logs")).unwrap();
+        bench.link(".git/logs");
+        assert!(bench.refused().is_some() && bench.taken().len() == 1);
+        assert!(bench.git.join("hooks/x").is_symlink() && !bench.git.join("logs").is_symlink());
+    }
+
+    #[test]
+    fn a_symbolic_reference_and_an_editors_lock_stay_and_what_looks_like_one_does_not() {
+        let bench = Bench::of(&[".git/refs/heads", ".git/logs"]);
+        for (path, target, stays) in [
+            ("HEAD", "refs/heads/main", true),
+            ("refs/heads/x", "refs/heads/main", true),
+            (".#COMMIT_EDITMSG", "me@host.example.org.123:1700000000", true),
+            ("HEAD", "refs/../../../.bashrc", false),
+            ("HEAD", "refs/./heads/main", false),
+            ("HEAD", "refs//heads", false),
+            ("HEAD", "refs/", false),
+            ("HEAD", "/refs/heads/main", false),
+            ("HEAD", VICTIM, false),
+            ("FETCH_HEAD", "refs/heads/main", false),
+            ("logs/HEAD", "refs/heads/main", false),
+            (".#COMMIT_EDITMSG", VICTIM, false),
+            ("logs/.#x", "../../x", false),
+        ] {
+            let link = bench.git.join(path);
+            symlink(target, &link).unwrap();
+            assert_eq!(bench.refused().is_none(), stays, "{path} {target}");
+            assert_eq!(bench.taken().is_empty(), stays, "{path} {target}");
+            assert_eq!(link.is_symlink(), stays, "{path} {target}");
+            let _ = fs::remove_file(link);
+        }
+        fs::remove_dir_all(bench.git.join("refs")).unwrap();
+        symlink("refs/x", bench.git.join("refs")).unwrap();
+        assert_eq!(bench.taken().len(), 1);
+    }
+
+    #[test]
+    fn whatever_is_shut_is_opened_for_its_owner_and_none_of_it_ends_the_search() {
+        let bench = Bench::of(&[".git/logs", ".git/closed", ".git/kept"]);
+        bench.link(".git/logs/HEAD");
+        bench.link(".git/closed/link");
+        for number in 0..40 {
+            fs::create_dir_all(bench.git.join(format!("d{number}/sub"))).unwrap();
+            bench.link(&format!(".git/d{number}/sub/link"));
+            bench.shut(&format!(".git/d{number}"), if number % 2 == 0 { 0o600 } else { 0o100 });
+        }
+        bench.shut(".git/closed", 0);
+        bench.shut(".git/kept", 0o555);
+        let repositories = bench.repositories(&[]);
+        let mut told = Vec::new();
+        bench.shut(".git", 0);
+        bench.shut("", 0);
+        take_away(&repositories[0].repository, repositories.first(), &mut told).unwrap();
+        bench.shut("", 0o700);
+        let mode = |name: &str| fs::metadata(bench.git.join(name)).unwrap().permissions().mode() & 0o777;
+        // What can be gone through keeps its mode.
+        assert_eq!(mode("kept"), 0o555);
+        // Told by name as many as can be read, and the others in one.
+        assert_eq!(told.len(), MOST_TOLD + 1);
+        assert!(told[MOST_TOLD].starts_with(&format!("took away {} more links in `", 42 - MOST_TOLD)));
+        assert_eq!(bench.taken(), Vec::<String>::new());
+        assert!((0..40).all(|number| !bench.git.join(format!("d{number}/sub/link")).is_symlink()));
+    }
+
+    #[test]
+    fn there_may_be_more_names_after_a_run_than_before_one() {
+        let bench = Bench::of(&[".git/logs"]);
+        (0..=MOST).for_each(|number| fs::write(bench.git.join(number.to_string()), "").unwrap());
+        assert!(bench.refused().is_some_and(|why| why.contains("there are more than")));
+        bench.link(".git/logs/HEAD");
+        assert_eq!(bench.taken().len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_done_to_another_repository_that_is_in_its_place() {
+        let bench = Bench::of(&[".git"]);
+        let noted = bench.repositories(&[]).remove(0).repository;
+        fs::rename(&bench.git, bench.workspace.join("old")).unwrap();
+        fs::create_dir(&bench.git).unwrap();
+        bench.link(".git/objects");
+        let mut told = Vec::new();
+        take_away(&noted, None, &mut told).unwrap();
+        assert!(told.is_empty() && bench.git.join("objects").is_symlink());
+        // The control.
+        fs::remove_dir_all(&bench.git).unwrap();
+        fs::rename(bench.workspace.join("old"), &bench.git).unwrap();
+        bench.link(".git/objects");
+        take_away(&noted, None, &mut told).unwrap();
+        assert!(told.len() == 1 && !bench.git.join("objects").is_symlink());
+    }
+
+    #[test]
+    fn a_workspace_that_is_a_bare_repository_is_gone_through_where_git_writes() {
+        let bench = Bench::of(&["objects/ab", "refs", "logs", "main/bin"]);
+        fs::write(bench.workspace.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        bench.link("objects/ab/cd");
+        // A working tree that lies in it is somebody's own.
+        bench.link("main/bin/tool");
+        assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
+        for planted in ["FETCH_HEAD", "logs/HEAD", "objects/info"] {
+            bench.link(planted);
+            let why = bench.refused().unwrap();
+            assert!(why.contains("a bare repository") && why.contains(&format!("`{planted}` is a")), "{why}");
+            assert_eq!(bench.taken().len(), 1);
+            assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_through_is_told_with_what_to_do() {
+        let bench = Bench::of(&[".git"]);
+        let mut noted = bench.repositories(&[]).remove(0).repository;
+        // The way there is a link by now.
+        symlink(".", bench.workspace.join("way")).unwrap();
+        noted.path = bench.workspace.join("way/.git");
+        let why = take_away(&noted, None, &mut Vec::new()).unwrap_err().to_string();
+        assert!(why.contains("links through which git would write") && why.contains("-type l`"), "{why}");
     }
 }

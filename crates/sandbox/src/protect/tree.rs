@@ -1,13 +1,15 @@
-//! Everything below a folder, each name once and no link followed.
+//! Everything below a folder, each name once and no link followed. It goes depth first, from descriptor to descriptor, so that what is kept
+//! of the way is bounded whatever is there: the folders of one read of each level, and a fixed number of descriptors.
 
 use std::ffi::OsStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
 /// How a folder is gone through.
@@ -19,76 +21,291 @@ pub(super) struct Walk<'a> {
     pub(super) shut: Shut,
 }
 
-/// What is done about a folder that its mode shuts.
+/// What is done about a folder that cannot be gone through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shut {
+    /// The walk ends with why.
     Refuse,
-    /// It is one's own, and gets a mode by which its owner may use it.
+    /// One that its mode shuts is one's own, and gets a mode by which its owner may go through it. What still cannot be done is
+    /// remembered, and the walk goes on.
     Open,
 }
 
 /// A name that was found.
 pub(super) struct Found<'a> {
-    pub(super) folder: &'a OwnedFd,
+    pub(super) folder: BorrowedFd<'a>,
     pub(super) name: &'a OsStr,
-    /// Its path from the top.
-    pub(super) path: PathBuf,
+    /// The path of its folder from the top.
+    pub(super) within: &'a Path,
     pub(super) kind: FileType,
 }
 
+impl Found<'_> {
+    /// Its path from the top.
+    pub(super) fn path(&self) -> PathBuf {
+        self.within.join(self.name)
+    }
+}
+
+/// What is done with each name.
+type Visit<'a> = dyn FnMut(&Found<'_>) -> io::Result<ControlFlow<()>> + 'a;
+
+/// What of a folder is read at once, in octets.
+const READ: usize = 8 * 1024;
+/// The levels whose folders stay open while the walk is further down. From one below them it comes back by `..`.
+const KEPT: usize = 64;
+/// The longest path that a program can name (`PATH_MAX`, limits.h): what is deeper nobody comes to from the top.
+const LONGEST: usize = 4095;
+
 impl Walk<'_> {
     /// Visits every name below a folder, until a visit breaks it off.
-    pub(super) fn visit(
-        &self,
-        top: BorrowedFd<'_>,
-        visit: &mut dyn FnMut(&Found<'_>) -> io::Result<ControlFlow<()>>,
-    ) -> io::Result<()> {
-        let mut looked_at = 0;
-        // Names and not descriptors: there may be more folders beside each other than a process may have open.
-        let mut waiting = vec![PathBuf::new()];
-        while let Some(within) = waiting.pop() {
-            let Some(folder) = self.open(top, &within)? else { continue };
-            for entry in Dir::read_from(&folder)? {
-                let entry = entry?;
-                let name = OsStr::from_bytes(entry.file_name().to_bytes());
-                if name == "." || name == ".." {
-                    continue;
+    pub(super) fn visit(&self, top: BorrowedFd<'_>, visit: &mut Visit<'_>) -> io::Result<()> {
+        let mut going = Going { walk: self, visit, path: Vec::new(), looked_at: 0, troubles: 0, first: None };
+        let mut levels = vec![Level::of(self.open_top(top)?, 0)];
+        while let Some(level) = levels.last_mut() {
+            going.path.truncate(level.end);
+            if let Some(child) = going.child(level)? {
+                if levels.len() >= KEPT
+                    && let Some(level) = levels.last_mut()
+                {
+                    level.leave()?;
                 }
-                looked_at += 1;
-                if looked_at > self.most {
-                    return Err(io::Error::other(format!("there are more than {} files in it", self.most)));
-                }
-                let Some(kind) = kind(&folder, name, entry.file_type())? else { continue };
-                let found = Found { folder: &folder, name, path: within.join(name), kind };
-                if visit(&found)?.is_break() {
+                levels.push(child);
+            } else if level.has_more {
+                if going.read(level)?.is_break() {
                     return Ok(());
                 }
-                if kind == FileType::Directory && !(self.leaves)(&found.path) {
-                    waiting.push(found.path);
-                }
+            } else if let Some(below) = levels.pop()
+                && let Some(level) = levels.last_mut()
+                && let Err(error) = level.come_back(&below)
+            {
+                going.path.truncate(level.end);
+                going.trouble(error)?;
+                // What is above them is open still.
+                levels.truncate(KEPT - 1);
             }
+        }
+        match going.first {
+            None => Ok(()),
+            Some(first) if going.troubles == 1 => Err(first),
+            Some(first) => {
+                Err(io::Error::new(first.kind(), format!("{first}, and {} more", going.troubles - 1)))
+            }
+        }
+    }
+
+    /// The top, to be read: by descriptor, whatever its mode.
+    fn open_top(&self, top: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let itself = format!("/proc/self/fd/{}", top.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(&itself, flags, Mode::empty()) {
+            Err(Errno::ACCESS) if self.shut == Shut::Open => {
+                let_owner_in(top)?;
+                rustix::fs::open(&itself, flags, Mode::empty())
+            }
+            opened => opened,
+        }?;
+        self.let_in(&opened);
+        Ok(opened)
+    }
+
+    /// A folder, to be read; nothing where it is gone.
+    fn open(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+        let open = |how: OFlags| {
+            let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(folder, name, flags, Mode::empty())
+        };
+        let opened = match open(OFlags::RDONLY) {
+            Err(Errno::ACCESS) if self.shut == Shut::Open => open(OFlags::PATH)
+                .and_then(|shut| let_owner_in(shut.as_fd()))
+                .and_then(|()| open(OFlags::RDONLY)),
+            opened => opened,
+        };
+        match opened {
+            Ok(opened) => {
+                self.let_in(&opened);
+                Ok(Some(opened))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What may be read may still not be gone through. Where that cannot be changed, whatever is below tells.
+    fn let_in(&self, opened: &OwnedFd) {
+        if self.shut == Shut::Open
+            && rustix::fs::fstat(opened).is_ok_and(|stat| stat.st_mode & ENTERED != ENTERED)
+        {
+            let _ = let_owner_in(opened.as_fd());
+        }
+    }
+}
+
+/// What the owner of a folder needs to go through it.
+const ENTERED: u32 = 0o500;
+
+/// Gives the owner of a folder every right to it: by what it is and not by its name, at which something else might stand.
+pub(super) fn let_owner_in(folder: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(folder)?.st_mode & 0o7777) | Mode::RWXU;
+    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode)
+}
+
+/// A walk that is under way.
+struct Going<'a, 'v> {
+    walk: &'a Walk<'a>,
+    visit: &'a mut Visit<'v>,
+    /// Where it is.
+    path: Vec<u8>,
+    looked_at: usize,
+    /// How much could not be done, and the first of it.
+    troubles: usize,
+    first: Option<io::Error>,
+}
+
+impl Going<'_, '_> {
+    /// The next folder that was found in another and can be entered.
+    fn child(&mut self, level: &mut Level) -> io::Result<Option<Level>> {
+        while let Some(name) = level.next() {
+            self.path.truncate(level.end);
+            if !self.path.is_empty() {
+                self.path.push(b'/');
+            }
+            self.path.extend(&name);
+            let Some(folder) = &level.folder else { break };
+            if self.path.len() > LONGEST {
+                continue;
+            }
+            match self.walk.open(folder, OsStr::from_bytes(&name)) {
+                Ok(Some(opened)) => return Ok(Some(Level::of(opened, self.path.len()))),
+                Ok(None) => {}
+                Err(error) => self.trouble(error)?,
+            }
+        }
+        self.path.truncate(level.end);
+        Ok(None)
+    }
+
+    /// Reads some more of a folder and visits it; what is a folder in it waits.
+    fn read(&mut self, level: &mut Level) -> io::Result<ControlFlow<()>> {
+        let Level { folder: Some(folder), waiting, has_more, .. } = level else {
+            level.has_more = false;
+            return Ok(ControlFlow::Continue(()));
+        };
+        let mut buffer = [MaybeUninit::uninit(); READ];
+        let mut entries = RawDir::new(&*folder, &mut buffer);
+        loop {
+            let (name, told) = match entries.next() {
+                Some(Ok(ref entry)) if matches!(entry.file_name().to_bytes(), b"." | b"..") => continue,
+                Some(Ok(entry)) => (entry.file_name().to_bytes().to_vec(), entry.file_type()),
+                None | Some(Err(Errno::NOENT)) => {
+                    *has_more = false;
+                    break;
+                }
+                Some(Err(errno)) => {
+                    *has_more = false;
+                    self.trouble(errno.into())?;
+                    break;
+                }
+            };
+            match self.found(folder, OsStr::from_bytes(&name), told)? {
+                ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+                ControlFlow::Continue(true) => waiting.extend([&name[..], b"\0"].concat()),
+                ControlFlow::Continue(false) => {}
+            }
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Visits one name: whether it is to be entered.
+    fn found(&mut self, folder: &OwnedFd, name: &OsStr, told: FileType) -> io::Result<ControlFlow<(), bool>> {
+        self.looked_at += 1;
+        if self.looked_at > self.walk.most {
+            return Err(io::Error::other(format!("there are more than {} files in it", self.walk.most)));
+        }
+        let kind = match kind(folder, name, told) {
+            Ok(Some(kind)) => kind,
+            Ok(None) => return Ok(ControlFlow::Continue(false)),
+            Err(error) => return self.trouble(error).map(|()| ControlFlow::Continue(false)),
+        };
+        let within = Path::new(OsStr::from_bytes(&self.path));
+        let found = Found { folder: folder.as_fd(), name, within, kind };
+        match (self.visit)(&found) {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return Ok(ControlFlow::Break(())),
+            Err(error) => return self.trouble(error).map(|()| ControlFlow::Continue(false)),
+        }
+        Ok(ControlFlow::Continue(kind == FileType::Directory && !(self.walk.leaves)(&found.path())))
+    }
+
+    /// Something cannot be done where the walk is.
+    fn trouble(&mut self, error: io::Error) -> io::Result<()> {
+        let path = OsStr::from_bytes(&self.path).display().to_string();
+        let error = match path.is_empty() {
+            true => error,
+            false => io::Error::new(error.kind(), format!("`{}`: {error}", path.escape_debug())),
+        };
+        match self.walk.shut {
+            Shut::Refuse => Err(error),
+            Shut::Open => {
+                self.troubles += 1;
+                self.first.get_or_insert(error);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A folder that the walk is in, or has come through.
+struct Level {
+    /// Not there where it was left open no longer.
+    folder: Option<OwnedFd>,
+    /// Which one it was, and up to where it was read.
+    left: (u64, u64, u64),
+    /// The folders in it that were found and not entered yet, each with a zero behind it.
+    waiting: Vec<u8>,
+    /// Whether there may be more to read.
+    has_more: bool,
+    /// Where its path ends.
+    end: usize,
+}
+
+impl Level {
+    fn of(folder: OwnedFd, end: usize) -> Self {
+        Self { folder: Some(folder), left: (0, 0, 0), waiting: Vec::new(), has_more: true, end }
+    }
+
+    /// The name of the next folder to enter.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.waiting.pop()?;
+        let start = self.waiting.iter().rposition(|octet| *octet == 0).map_or(0, |zero| zero + 1);
+        Some(self.waiting.split_off(start))
+    }
+
+    /// Closes it for as long as the walk is below.
+    fn leave(&mut self) -> io::Result<()> {
+        if let Some(folder) = self.folder.take() {
+            let stat = rustix::fs::fstat(&folder)?;
+            self.left = (stat.st_dev, stat.st_ino, rustix::fs::tell(&folder)?);
         }
         Ok(())
     }
 
-    /// A folder, to be read; nothing where it is gone, or so deep that nobody comes there by its path.
-    fn open(&self, top: BorrowedFd<'_>, within: &Path) -> io::Result<Option<OwnedFd>> {
-        let here = if within.as_os_str().is_empty() { Path::new(".") } else { within };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let open = |flags: OFlags| openat2(top, here, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
-        let opened = match open(OFlags::RDONLY | OFlags::DIRECTORY) {
-            Err(Errno::ACCESS) if self.shut == Shut::Open => {
-                let shut = open(OFlags::PATH)?;
-                rustix::fs::chmod(format!("/proc/self/fd/{}", shut.as_raw_fd()), Mode::RWXU)?;
-                open(OFlags::RDONLY | OFlags::DIRECTORY)
-            }
-            other => other,
-        };
-        match opened {
-            Ok(opened) => Ok(Some(opened)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
-            Err(errno) => Err(errno.into()),
+    /// Opens it again, from one that was in it: if that is still so.
+    fn come_back(&mut self, below: &Self) -> io::Result<()> {
+        let (None, Some(below)) = (&self.folder, &below.folder) else { return Ok(()) };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(below, c"..", flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&folder)?;
+        let (device, inode, position) = self.left;
+        if (stat.st_dev, stat.st_ino) != (device, inode) {
+            return Err(io::Error::other("what is in it was moved meanwhile"));
         }
+        rustix::fs::seek(&folder, SeekFrom::Start(position))?;
+        self.folder = Some(folder);
+        Ok(())
     }
 }
 
@@ -101,5 +318,98 @@ fn kind(folder: &OwnedFd, name: &OsStr, told: FileType) -> io::Result<Option<Fil
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    /// The links that a walk comes to, and how it ends.
+    fn links(top: &Path, shut: Shut, mut at: impl FnMut(&Path)) -> (BTreeSet<PathBuf>, io::Result<()>) {
+        let mut links = BTreeSet::new();
+        let top = fs::File::open(top).unwrap();
+        let done = Walk { most: usize::MAX, leaves: &|_| false, shut }.visit(top.as_fd(), &mut |found| {
+            if found.kind == FileType::Symlink {
+                assert!(links.insert(found.path()), "twice: {}", found.path().display());
+                at(&found.path());
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        (links, done)
+    }
+
+    /// A folder with folders in each other, in some of which others are, with a link in each.
+    fn nested(depth: usize) -> (tempfile::TempDir, BTreeSet<PathBuf>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut at = fs::File::open(folder.path()).unwrap();
+        let mut within = PathBuf::new();
+        let mut made = BTreeSet::new();
+        let make = |at: &fs::File, name: &str| -> fs::File {
+            rustix::fs::mkdirat(at, name, Mode::RWXU).unwrap();
+            rustix::fs::openat(at, name, OFlags::RDONLY, Mode::empty()).unwrap().into()
+        };
+        for level in 0..depth {
+            at = make(&at, "d");
+            within.push("d");
+            // More than are read at once, and more than may be open.
+            let beside = if level == 100 { 1_200 } else { usize::from(level % 50 == 49) };
+            for number in 0..beside {
+                let name = format!("{number:03}");
+                rustix::fs::symlinkat("x", make(&at, &name), "l").unwrap();
+                made.insert(within.join(name).join("l"));
+            }
+        }
+        (folder, made)
+    }
+
+    #[test]
+    fn however_deep_every_name_that_has_a_path_is_visited_once_and_few_folders_are_open() {
+        let (folder, made) = nested(1_800);
+        let mut most = 0;
+        let (found, done) = links(folder.path(), Shut::Refuse, |path| {
+            if path.components().count() > 1_700 && most == 0 {
+                most = fs::read_dir("/proc/self/fd").unwrap().count();
+            }
+        });
+        done.unwrap();
+        assert_eq!(found, made);
+        assert!((1..4 * KEPT).contains(&most), "{most} are open");
+        // Deeper than any path leads there is nobody.
+        let mut at = fs::File::open(folder.path().join("d/".repeat(1_800))).unwrap();
+        for _ in 0..300 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, "d", OFlags::RDONLY, Mode::empty()).unwrap().into();
+        }
+        rustix::fs::symlinkat("x", &at, "l").unwrap();
+        assert_eq!(links(folder.path(), Shut::Open, |_| ()).0, made);
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_meanwhile_keeps_nobody_from_the_others() {
+        let (folder, made) = nested(150);
+        let (from, to) = (folder.path().join("d/".repeat(120)), folder.path().join("moved"));
+        let mut is_moved = false;
+        let (found, done) = links(folder.path(), Shut::Open, |path| {
+            if path.components().count() > 130 && !is_moved {
+                fs::rename(&from, &to).unwrap();
+                is_moved = true;
+            }
+        });
+        let why = done.unwrap_err().to_string();
+        assert!(is_moved && why.contains("was moved meanwhile"), "{why}");
+        // Those above are all there; and it is refused before a run.
+        let is_above = |path: &&PathBuf| path.components().count() < KEPT;
+        assert!(made.iter().filter(is_above).all(|path| found.contains(path)));
+        fs::rename(&to, &from).unwrap();
+        let done = links(folder.path(), Shut::Refuse, |path| {
+            if path.components().count() > 130 && from.exists() {
+                fs::rename(&from, &to).unwrap();
+            }
+        });
+        assert!(done.1.is_err());
     }
 }

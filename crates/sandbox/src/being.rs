@@ -1,0 +1,92 @@
+//! What a file is, whatever its name: what tells it from another, also from one that was made later and got its number.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+/// The numbers by which a file system knows a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Being {
+    inode: u64,
+    /// Zeros where the file system does not tell.
+    born: (i64, u32),
+    device: (u32, u32),
+}
+
+const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
+
+impl Being {
+    /// What a name is; nothing where it is not there.
+    pub(crate) fn at(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Self>> {
+        match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, WANTED) {
+            Ok(stat) => Ok(Some(Self::told(&stat))),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What a descriptor is of.
+    pub(crate) fn of(opened: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self::told(&rustix::fs::statx(opened, c"", AtFlags::EMPTY_PATH, WANTED)?))
+    }
+
+    fn told(stat: &Statx) -> Self {
+        Self {
+            inode: stat.stx_ino,
+            born: (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+        }
+    }
+
+    /// Whether this is the file that was noted, also once the machine was started again: then devices may have other numbers.
+    pub(crate) fn is_still(self, noted: Self) -> bool {
+        let is_known_by_birth = self.born != (0, 0);
+        (self.inode, self.born) == (noted.inode, noted.born)
+            && (is_known_by_birth || self.device == noted.device)
+    }
+
+    /// As a log has it: one word.
+    pub(crate) fn written(self) -> String {
+        let Self { inode, born: (seconds, nanoseconds), device: (major, minor) } = self;
+        format!("{inode}:{seconds}:{nanoseconds}:{major}:{minor}")
+    }
+
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let mut numbers = text.split(':');
+        let inode = numbers.next()?.parse().ok()?;
+        let born = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let device = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        numbers.next().is_none().then_some(Self { inode, born, device })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_itself_by_any_name_and_not_another_by_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = std::fs::File::open(folder.path()).unwrap();
+        let at = |name: &str| Being::at(top.as_fd(), OsStr::new(name)).unwrap();
+        std::fs::create_dir(folder.path().join("one")).unwrap();
+        let one = at("one").unwrap();
+        let opened = std::fs::File::open(folder.path().join("one")).unwrap();
+        assert!(one == Being::of(opened.as_fd()).unwrap() && Being::read(&one.written()) == Some(one));
+        std::fs::rename(folder.path().join("one"), folder.path().join("other")).unwrap();
+        std::fs::create_dir(folder.path().join("one")).unwrap();
+        assert!(at("other").unwrap().is_still(one) && !at("one").unwrap().is_still(one));
+        let elsewhere = Being { device: (one.device.0 + 1, 0), ..one };
+        assert_eq!(one.is_still(elsewhere), one.born != (0, 0));
+        assert!(!Being { born: (0, 0), ..one }.is_still(Being { born: (0, 0), ..elsewhere }));
+        assert!(at("none").is_none());
+        for text in ["", "1", "1:2:3:4", "1:2:3:4:5:6", "1:2:3:4:x", "1:2:3:4:5%"] {
+            assert_eq!(Being::read(text), None, "{text}");
+        }
+    }
+}
