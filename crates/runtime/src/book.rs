@@ -9,7 +9,7 @@ use sandbox::{Born, Caller, Ended, Plan, Taken, UndoLog};
 
 use crate::ending::{Ending, Shortage};
 use crate::error::Error;
-use crate::live::{Alive, are_dead, reap_dead};
+use crate::live::{Alive, Reaped, all, are_dead, reap_dead, tell_left};
 use crate::missing::Looked;
 use crate::permission::permissions;
 use crate::record::{Outcome, RunRecord, RunState, SetUpRecord, failure, now};
@@ -29,6 +29,8 @@ pub(crate) struct Book {
     pub(crate) undo: UndoLog,
     /// What could not be given back so far.
     problems: Vec<String>,
+    /// Runs whose process was killed, that this one looked after.
+    reaped: Vec<Reaped>,
     alive: Alive,
     /// Where its command is looked for.
     looked: Looked,
@@ -91,6 +93,7 @@ impl Book {
                 record,
                 undo,
                 problems: Vec::new(),
+                reaped: Vec::new(),
                 alive,
                 looked: Looked {
                     path: caller.variable("PATH").map(str::to_owned),
@@ -127,19 +130,25 @@ impl Book {
     /// its processes may go on for a while: they are seen to first.
     pub(crate) fn give_back_names(&mut self) {
         if self.undo.holds_names() && are_dead(&self.state) {
-            let _ = reap_dead(&self.state);
+            self.reaped.extend(reap_dead(&self.state));
         }
         self.problems.extend(self.undo.unwind_names());
     }
 
-    /// Tells what came to light when things were given back, and adds it to the record.
-    fn note_told(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+    /// Tells what came to light when things were given back, and what could not be, and adds it to the record.
+    fn note(&mut self, problems: &[String], report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let told = self.undo.told();
-        if told.is_empty() {
+        told.iter().for_each(|told| report(Report::Notice(told)));
+        for problem in problems {
+            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+        }
+        if told.is_empty() && problems.is_empty() {
             return Ok(());
         }
-        told.iter().for_each(|told| report(Report::Notice(told)));
         self.record.notices.extend(told);
+        if let Some(why) = all(problems) {
+            tell_left(&mut self.record.notices, &why, problems);
+        }
         self.record.write(&self.state, &self.run)
     }
 
@@ -181,11 +190,8 @@ impl Book {
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         // Told also where the record could not be written.
-        let noted = self.note_told(report);
+        let noted = self.note(&problems, report);
         let written = written.and(noted);
-        for problem in &problems {
-            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
-        }
         // It holds the mark as well.
         drop(self.undo);
         match &lived {
@@ -195,7 +201,16 @@ impl Book {
             _ => self.alive.over(),
         }
         if self.are_dead != Some(false) {
-            let _ = reap_dead(&self.state);
+            self.reaped.extend(reap_dead(&self.state));
+        }
+        for reaped in &self.reaped {
+            reaped.sentences().for_each(|sentence| report(Report::Notice(&sentence)));
+            for problem in &reaped.problems {
+                let of = &reaped.run;
+                report(Report::Notice(&format!(
+                    "could not take back {problem} (of run {of}); the next run tries again"
+                )));
+            }
         }
         lived?;
         written?;

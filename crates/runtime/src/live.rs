@@ -83,6 +83,15 @@ pub struct Reaped {
     pub run: RunId,
     /// What could not be taken away.
     pub problems: Vec<String>,
+    /// What the person should know of what was.
+    pub told: Vec<String>,
+}
+
+impl Reaped {
+    /// What the person should know of what was taken away behind it, each with the run it is of.
+    pub fn sentences(&self) -> impl Iterator<Item = String> {
+        self.told.iter().map(|told| format!("of run {}, whose process was killed: {told}", self.run))
+    }
 }
 
 /// Finds runs whose process was killed, takes away what they left, and says so in their records. One process looks at a time:
@@ -132,7 +141,7 @@ fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
     // A log that cannot be read now says nothing of what is to be taken back: another looks again.
     let Unwound { problems, told, why_left } = match sandbox::reap(&file) {
         Ok(unwound) => unwound,
-        Err(error) => return Some(Reaped { run, problems: vec![error.to_string()] }),
+        Err(error) => return Some(Reaped { run, problems: vec![error.to_string()], told: Vec::new() }),
     };
     if let Ok(mut record) = RunRecord::read(directory, &run) {
         let was = record.clone();
@@ -140,13 +149,13 @@ fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
             record.state = RunState::Lost;
             record.ended = Some(now());
         }
-        record.notices.extend(told);
-        if let Some(why) = why_left {
+        record.notices.extend(told.iter().cloned());
+        if let Some(why) = why_left.or_else(|| left_before(&record.notices)).or_else(|| all(&problems)) {
             tell_left(&mut record.notices, &why, &problems);
         }
         if record != was && record.write(directory, &run).is_err() {
             // The disk is full, say: another looks again.
-            return Some(Reaped { run, problems });
+            return Some(Reaped { run, problems, told });
         }
     } else if std::fs::metadata(directory.record(&run)).is_ok_and(|record| record.len() == 0) {
         // It was killed before it wrote a word.
@@ -156,15 +165,29 @@ fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
     if problems.is_empty() {
         let _ = std::fs::remove_file(marker);
     }
-    Some(Reaped { run, problems })
+    Some(Reaped { run, problems, told })
 }
 
+/// How it is told that something was still there after the run, and how that ends.
+const LEFT: &str = "after its end something of it could not be taken away: ";
+const GONE: &str = "; it is gone now";
+const STAYS: &str = "; the next run tries again";
+
 /// Tells of what was still there after the run, once: how it stands now.
-fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
-    let begins = "after its end something of it could not be taken away";
-    notices.retain(|notice| !notice.starts_with(begins));
-    let now = if problems.is_empty() { "it is gone now" } else { "the next run tries again" };
-    notices.push(format!("{begins}: {why}; {now}"));
+pub(crate) fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
+    notices.retain(|notice| !notice.starts_with(LEFT));
+    let now = if problems.is_empty() { GONE } else { STAYS };
+    notices.push(format!("{LEFT}{why}{now}"));
+}
+
+/// What was told before of what is there still.
+fn left_before(notices: &[String]) -> Option<String> {
+    notices.iter().find_map(|notice| notice.strip_prefix(LEFT)?.strip_suffix(STAYS)).map(str::to_owned)
+}
+
+/// All problems in one, where there are any.
+pub(crate) fn all(problems: &[String]) -> Option<String> {
+    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 #[cfg(test)]
@@ -241,6 +264,22 @@ mod tests {
         });
         assert!(reap_dead(&directory).is_empty());
         assert!(std::fs::read_dir(directory.live()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn what_is_left_of_a_run_is_told_once_and_as_it_stands_now() {
+        let mut notices = vec!["other".to_owned()];
+        let problems = ["links /w/.git: shut".to_owned()];
+        for _ in 0..2 {
+            let why = left_before(&notices).or_else(|| all(&problems)).unwrap();
+            tell_left(&mut notices, &why, &problems);
+            assert_eq!(notices.len(), 2);
+            assert!(notices[1].ends_with("links /w/.git: shut; the next run tries again"), "{notices:?}");
+        }
+        let why = left_before(&notices).unwrap();
+        tell_left(&mut notices, &why, &[]);
+        assert!(notices.len() == 2 && notices[1].ends_with("links /w/.git: shut; it is gone now"));
+        assert_eq!(left_before(&notices), None);
     }
 
     #[test]

@@ -197,3 +197,56 @@ fn what_is_protected_is_not_shown_for_writing_by_another_name() {
     assert_eq!(ended.stdout, "0\n0\n0\n0\nmade\n", "{ended}");
     assert_eq!(ended.stderr.matches("cannot be shown for writing").count(), 4, "{ended}");
 }
+
+#[test]
+fn no_link_stays_in_a_repository_however_it_was_hidden() {
+    for site in Site::for_everyone(&[Need::Program("git")]) {
+        let ended = shell(
+            &site,
+            r#"git() { command git -c user.name=a -c user.email=a@example.org -c core.logAllRefUpdates=true "$@"; }
+        git init -q -b main . && git commit -q --allow-empty -m first && echo mine > ../bashrc && chmod 644 ../bashrc
+        lockgate run -- sh -c 'ln -s "$1" .git/objects/info/commit-graph; rm .git/logs/HEAD; ln -s "$1" .git/logs/HEAD
+            for i in $(seq 40); do mkdir -p .git/d$i/sub; ln -s "$1" .git/d$i/sub/x; chmod 600 .git/d$i; done; chmod 0 .git' sh "$HERE/../bashrc"
+        echo "ended=$?"; find .git -type l; lockgate runs show latest | grep -c 'took away'
+        git commit -q --allow-empty -m second; git gc -q; cat ../bashrc
+        git init -q --bare bare.git; cd bare.git; lockgate run -- sh -c 'ln -s "$1" FETCH_HEAD; mkdir logs; ln -s "$1" logs/HEAD' sh "$HERE/../bashrc"
+        echo "bare=$?"; find . -type l; ln -s x FETCH_HEAD; lockgate run -- true; echo "refused=$?""#,
+        );
+        assert_eq!(ended.stdout, "ended=0\n33\nmine\nbare=0\nrefused=125\n", "{ended}");
+        assert!(ended.stderr.contains("took away 10 more links in `"), "{ended}");
+        for wrong in ["was replaced", "could not take back"] {
+            assert!(!ended.stderr.contains(wrong), "{wrong}: {ended}");
+        }
+    }
+}
+
+#[test]
+fn a_reference_that_is_a_link_and_an_editors_lock_are_left_as_they_are() {
+    let Some(site) = Site::for_test(&[Need::Program("git")]) else { return };
+    let ended = shell(
+        &site,
+        r#"git() { command git -c user.name=a -c user.email=a@example.org "$@"; }
+        git init -q -b main . && git commit -q --allow-empty -m first; ln -s me@host.123:99 .git/.#COMMIT_EDITMSG
+        lockgate run -- git -c core.preferSymlinkRefs=true checkout -q -b x; echo "ended=$?"
+        find .git -type l | sort; git symbolic-ref HEAD; lockgate run -- true; echo "ended=$?""#,
+    );
+    assert_eq!(ended.stdout, "ended=0\n.git/.#COMMIT_EDITMSG\n.git/HEAD\nrefs/heads/x\nended=0\n", "{ended}");
+}
+
+#[test]
+fn of_a_killed_run_links_go_from_the_repository_it_had_and_from_no_other() {
+    let Some(site) = Site::for_test(&[Need::Program("git")]) else { return };
+    let ended = shell(
+        &site,
+        r#"mkdir elsewhere
+        kill_one() { "$PRODUCT" run -- sh -c 'ln -s /etc/passwd .git/FETCH_HEAD; touch made; sleep 60' & P=$!
+            for i in $(seq 200); do [ -e made ] && break; sleep 0.05; done; kill -9 $P; wait $P 2> /dev/null; rm made; }
+        for name in same other; do
+            git init -q $name; cd $name; kill_one
+            [ $name = other ] && rm -rf .git && mkdir .git && ln -s ../../store/objects .git/objects
+            cd ../elsewhere; lockgate run -- true 2> told; grep -c "^lockgate: note: of run .*took away .*$name/.git/FETCH_HEAD" told; cd ..
+            find $name/.git -type l
+        done"#,
+    );
+    assert_eq!(ended.stdout, "1\n0\nother/.git/objects\n", "{ended}");
+}

@@ -40,7 +40,7 @@ pub(crate) fn audit(command: Audit) -> Done {
         Audit::Follow { run, json } => {
             let run = find(&state, &run)?;
             while let Some(why) = never_asked(&state, &run) {
-                let _ = runtime::reap_dead(&state);
+                super::look_after_dead(&state);
                 if RunRecord::read(&state, &run)?.state != RunState::Running {
                     output::tell(&format!("run {run} {why}"));
                     return Ok(0);
@@ -150,7 +150,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
                 return Ok(0);
             }
             // Asked before it is read again: what it still wrote is shown. A sidecar by itself has no record of a run.
-            let _ = runtime::reap_dead(state);
+            super::look_after_dead(state);
             over = RunRecord::read(state, run).ok().map(|it| it.state).filter(|it| *it != RunState::Running);
             reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
             std::thread::sleep(PAUSE);

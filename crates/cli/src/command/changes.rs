@@ -117,7 +117,7 @@ pub(crate) fn discard(run: Option<&str>) -> Done {
 /// The records, after runs that were killed have been looked after: what those wrote is to be decided on as well.
 fn state() -> Result<StateDirectory, anyhow::Error> {
     let state = StateDirectory::of(&super::caller()?)?;
-    let _ = runtime::reap_dead(&state);
+    super::look_after_dead(&state);
     Ok(state)
 }
 

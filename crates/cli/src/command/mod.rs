@@ -25,9 +25,19 @@ mod spec;
 mod url;
 pub(crate) mod version;
 
+use runtime::{Reaped, StateDirectory};
 use sandbox::Caller;
 
 use crate::exit::Usage;
+use crate::output;
+
+/// Looks after runs whose process was killed, and tells what the person should know of it.
+fn look_after_dead(state: &StateDirectory) {
+    runtime::reap_dead(state)
+        .iter()
+        .flat_map(Reaped::sentences)
+        .for_each(|told| output::tell(&format!("note: {told}")));
+}
 
 /// Who started this program, and from where.
 fn caller() -> Result<Caller, anyhow::Error> {

@@ -61,7 +61,7 @@ impl PolicyText {
         };
         if path.is_dir() {
             // What a killed run left in its place goes with whoever comes next.
-            let _ = runtime::reap_dead(&StateDirectory::of(&caller)?);
+            super::look_after_dead(&StateDirectory::of(&caller)?);
         }
         if path.is_dir() {
             let holds_a_place = std::fs::metadata(&path).is_ok_and(|it| it.mode() & 0o777 == HOLDING_MODE);

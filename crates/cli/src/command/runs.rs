@@ -14,7 +14,7 @@ const LONGEST: usize = 120;
 
 pub(crate) fn runs(command: Runs) -> Done {
     let state = StateDirectory::of(&super::caller()?)?;
-    let _ = runtime::reap_dead(&state);
+    super::look_after_dead(&state);
     match command {
         Runs::Ls { json, quiet, labels, number } => {
             ls(&state, Form::of(json), quiet, &labels, number.unwrap_or(usize::MAX))
