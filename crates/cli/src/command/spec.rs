@@ -98,9 +98,21 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     Ok(config)
 }
 
-/// Refuses several names in one: nothing that is named has a comma.
+/// Refuses several names in one: nothing that is named has a comma, but for what a URL has behind its host.
 fn one_name(flag: &str, name: &str) -> Result<(), anyhow::Error> {
-    if !name.contains(',') {
+    let up_to_host = match name.split_once("://") {
+        Some((_, rest)) => rest.split(['/', '?', '#']).next().unwrap_or_default(),
+        None => name,
+    };
+    // What begins like another URL behind a comma is one.
+    let is_scheme = |text: &str| text.trim().chars().all(|c| c.is_ascii_alphabetic());
+    let is_another = |rest: &str| {
+        let before = rest.split_once("://").and_then(|(before, _)| before.rsplit_once(','));
+        before.is_some_and(|(_, scheme)| is_scheme(scheme))
+    };
+    let names_several = up_to_host.contains(',')
+        || name.split_once("://").is_some_and(|(scheme, rest)| scheme.contains(',') || is_another(rest));
+    if !names_several {
         return Ok(());
     }
     let each: Vec<String> = name.split(',').map(|name| format!("{flag} {}", name.trim())).collect();
@@ -137,4 +149,24 @@ fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
         }
     };
     Ok(MountConfig { source: source.into(), target: Some(target.into()), mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_names_in_one_are_refused_and_a_comma_in_a_path_is_not() {
+        for (name, expected) in [
+            ("github", true),
+            ("https://example.com/a,b", true),
+            ("https://example.com/?a,b=http://x", true),
+            ("github,pypi", false),
+            ("a.example,https://example.com/a", false),
+            ("https://a.example,b.example/x", false),
+            ("https://a.example/x,https://b.example/y", false),
+        ] {
+            assert_eq!(one_name("--allow", name).is_ok(), expected, "{name}");
+        }
+    }
 }
