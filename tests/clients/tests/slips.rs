@@ -190,6 +190,18 @@ fn a_run_is_ended_from_elsewhere() {
 }
 
 #[test]
+fn of_several_that_are_to_be_ended_one_that_is_over_keeps_no_other() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = "$L run -- true; over=$($L runs ls -q | head -n 1)
+        $L run -- sh -c 'touch began; sleep 50' & run=$!
+        for i in $(seq 100); do [ -e began ] && break; sleep 0.1; done
+        $L runs stop $over latest; echo \"stop=$?\"; wait $run; echo \"run=$?\"";
+    let ended = shell(&site, script);
+    assert!(ended.took < Duration::from_secs(30), "{ended}");
+    assert!(ended.stdout.ends_with("stop=1\nrun=143\n") && ended.stderr.contains("has ended"), "{ended}");
+}
+
+#[test]
 fn a_program_of_the_home_is_brought_by_the_line_that_is_told() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let script = "home=$(cd .. && pwd)/outside/home; mkdir -p $home/bin $home/app; export HOME=$home PATH=$home/bin:$PATH

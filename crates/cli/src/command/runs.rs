@@ -51,11 +51,19 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
 
 fn stop(state: &StateDirectory, names: &[String]) -> Done {
     let runs: Vec<RunId> = names.iter().map(|name| find(state, name)).collect::<Result<_, _>>()?;
+    let mut failed = None;
     for run in runs {
-        runtime::stop(state, &run)?;
-        output::tell(&format!("run {run} has ended"));
+        match runtime::stop(state, &run) {
+            Ok(()) => output::tell(&format!("run {run} has ended")),
+            // The others are to be stopped all the same. The last that could not be is told as the end of it.
+            Err(error) => {
+                if let Some(before) = failed.replace(anyhow::Error::from(error)) {
+                    output::error(&before, None);
+                }
+            }
+        }
     }
-    Ok(0)
+    failed.map_or(Ok(0), Err)
 }
 
 /// Removes what nobody asks for any more, and says what. S3.18
