@@ -23,7 +23,7 @@ pub(super) struct JsonFile {
 }
 
 impl JsonFile {
-    /// Looks at its place, before anything is run.
+    /// Looks at its place, before anything is run, and takes out what an earlier run wrote there.
     pub(super) fn at(path: &Path) -> Result<Self, anyhow::Error> {
         let refused = |why: &str| Usage::error(format!("--json-file {}: {why}", path.display()), REMEDY);
         let name = path.file_name().ok_or_else(|| refused("it is no file"))?.to_owned();
@@ -39,7 +39,22 @@ impl JsonFile {
             }
             Ok(_) => return Err(refused("something else is there than a file")),
         }
-        Ok(Self { folder, name, path: path.to_owned() })
+        let it = Self { folder, name, path: path.to_owned() };
+        it.empty().map_err(|error| refused(&error.to_string()))?;
+        Ok(it)
+    }
+
+    /// Takes out what an earlier run wrote, if there is a file: whoever reads it while this one lasts, or once it was killed, finds none.
+    fn empty(&self) -> std::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
+            Ok(file) if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() => {
+                Ok(rustix::fs::ftruncate(&file, 0)?)
+            }
+            Ok(_) => Err(std::io::Error::other("something else is there than a file")),
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Writes it, for its owner alone.
@@ -82,6 +97,11 @@ mod tests {
             assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "{\"exit_code\":0}\n");
             assert_eq!(std::fs::metadata(at(name)).unwrap().mode() & 0o777, 0o600);
         }
+        // What an earlier run told is nobody's any more once another begins.
+        drop(JsonFile::at(&at("longer")).unwrap());
+        assert_eq!(std::fs::read(at("longer")).unwrap(), b"");
+        drop(JsonFile::at(&at("none")).unwrap());
+        assert!(!at("none").exists());
         symlink(at("new"), at("link")).unwrap();
         symlink(at("none"), at("dangling")).unwrap();
         std::fs::create_dir(at("folder")).unwrap();
