@@ -77,6 +77,15 @@ fn read_rows() -> Vec<Row> {
     DATA.lines().filter_map(row).collect()
 }
 
+/// Whether a path of a workspace is what is protected there, lies in it, or holds it. A repository holds such; the workspace's own that is
+/// left to the command is that, but for what else is protected in it.
+pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
+    let is_left = |at: &Path| at == Path::new(".git") && open.iter().any(|path| path == at);
+    let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
+    repositories(within).any(|(at, _)| !is_left(&at))
+        || rows_but(open).filter(counts).any(|row| lies_in(within, row.path) || row.path.starts_with(within))
+}
+
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 pub(crate) fn is_protected(path: &Path) -> bool {
     // A repository as a whole is not: what matters of it has rows of its own.
@@ -292,6 +301,24 @@ mod tests {
             ("head", false),
         ] {
             assert_eq!(is_protected(Path::new(path)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_the_command_may_be_shown_once_more_and_the_rest_may_not() {
+        let git = [PathBuf::from(".git")];
+        for (path, open, expected) in [
+            (".git/annex", &[][..], true),
+            (".git/annex", &git[..], false),
+            (".git", &git, true),
+            (".git/hooks/x", &git, true),
+            (".git/modules/sub/.git", &git, true),
+            ("sub/.git/annex", &git, true),
+            ("src", &git, false),
+            (".jj", &[], true),
+            (".envrc", &[".envrc".into()], false),
+        ] {
+            assert_eq!(shows_protected(Path::new(path), open), expected, "{path}");
         }
     }
 

@@ -85,9 +85,8 @@ pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
     };
     for path in plan.steps.iter().filter_map(shown) {
         let within = path.strip_prefix(&plan.workspace).ok();
-        let is_protected =
-            |within: &Path| protect::is_protected(within) || protect::repositories(within).next().is_some();
-        if plan.workspace.starts_with(&path) || within.is_some_and(is_protected) {
+        let shows_protected = |within: &Path| protect::shows_protected(within, &plan.open);
+        if plan.workspace.starts_with(&path) || within.is_some_and(shows_protected) {
             return Err(Error::Refused {
                 what: format!(
                     "`{}` cannot be shown for writing: what is protected in the workspace {} could be written there",
