@@ -1,7 +1,7 @@
 //! Opening what of the host enters the sandbox: once, without following a link, and from then on by descriptor.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -47,14 +47,22 @@ pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Opt
     match openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(refused(path, errno)),
+        Err(errno) => {
+            let itself = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            Err(refused_at(path, &Path::new(&itself).join(path), errno))
+        }
     }
 }
 
 fn refused(path: &Path, errno: Errno) -> Error {
+    refused_at(path, path, errno)
+}
+
+/// The same of a path that is not seen from where this process is, but found at another.
+fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
     let why = match errno {
         Errno::LOOP => {
-            let real = path.canonicalize().ok().filter(|real| real != path);
+            let real = found.canonicalize().ok().filter(|real| real != path);
             let named = real.map(|real| format!(": {}", real.display())).unwrap_or_default();
             format!("it is, or leads through, a symbolic link; name the place the link leads to{named}")
         }
@@ -161,7 +169,6 @@ fn copy_children(
 
 /// Opens for reading what a path descriptor names, and only if it still is a regular file.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
@@ -186,6 +193,11 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("real"), folder.join("link")).unwrap();
         let why = open(&folder.join("link/below")).unwrap_err().to_string();
         assert!(why.ends_with(&format!("leads to: {}", folder.join("real/below").display())), "{why}");
+        // Below a directory, wherever this process is: this name is there as well.
+        std::os::unix::fs::symlink("real", folder.join("src")).unwrap();
+        let beneath = open_beneath(open(&folder).unwrap().as_fd(), Path::new("src"));
+        let why = beneath.unwrap_err().to_string();
+        assert!(why.ends_with(&format!("leads to: {}", folder.join("real").display())), "{why}");
         std::os::unix::fs::symlink("nowhere", folder.join("loose")).unwrap();
         assert!(open(&folder.join("loose")).unwrap_err().to_string().ends_with("the link leads to"));
     }
