@@ -407,10 +407,11 @@ mod tests {
     }
 
     impl Served {
-        fn connect(at: SocketAddr) -> TcpStream {
-            let asks = TcpStream::connect(at).unwrap();
-            asks.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            asks
+        #[expect(clippy::disallowed_methods, reason = "the agent's side, at a door of the sidecar's")]
+        fn connect(at: SocketAddr) -> io::Result<TcpStream> {
+            let asks = TcpStream::connect(at)?;
+            asks.set_read_timeout(Some(Duration::from_secs(5)))?;
+            Ok(asks)
         }
 
         /// The records of its requests, once it has ended.
@@ -437,10 +438,10 @@ mod tests {
         setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
         let served = served(1);
         setrlimit(Resource::Nofile, limit).unwrap();
-        let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(served.proxy).unwrap()).collect();
+        let silent: Vec<TcpStream> = (0..40).map(|_| Served::connect(served.proxy).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(100));
         for _ in 0..3 {
-            let mut asks = Served::connect(served.gateway);
+            let mut asks = Served::connect(served.gateway).unwrap();
             asks.write_all(b"GET /health HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n").unwrap();
             let mut answer = String::new();
             asks.read_to_string(&mut answer).unwrap();
@@ -454,13 +455,13 @@ mod tests {
     fn what_is_under_way_comes_to_its_end() {
         let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut served = served(upstream.local_addr().unwrap().port());
-        let _idle = Served::connect(served.proxy);
-        let mut asks = Served::connect(served.proxy);
+        let _idle = Served::connect(served.proxy).unwrap();
+        let mut asks = Served::connect(served.proxy).unwrap();
         asks.write_all(question(&upstream).as_bytes()).unwrap();
         let (mut at_upstream, _) = upstream.accept().unwrap();
         served.stop.write_all(b"drain").unwrap();
         std::thread::sleep(Duration::from_millis(200));
-        assert!(TcpStream::connect(served.proxy).is_err(), "it takes no more connections");
+        assert!(Served::connect(served.proxy).is_err(), "it takes no more connections");
         assert!(!served.thread.is_finished());
         at_upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate").unwrap();
         let mut answer = String::new();
@@ -477,7 +478,7 @@ mod tests {
         for drains in [false, true] {
             let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let mut served = served(upstream.local_addr().unwrap().port());
-            let mut asks = Served::connect(served.proxy);
+            let mut asks = Served::connect(served.proxy).unwrap();
             asks.write_all(question(&upstream).as_bytes()).unwrap();
             let mut at_upstream = upstream.accept().unwrap().0;
             // It has gone out.

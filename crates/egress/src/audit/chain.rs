@@ -61,10 +61,7 @@ impl Audit {
         };
         let open = audit.of_gate(GateAction::Open, String::new());
         audit.append(&open);
-        let full = audit.sink.as_mut().filter(|(sheet, _)| sheet.is_full()).map(|(sheet, _)| {
-            sheet.give_up();
-            io::ErrorKind::StorageFull.into()
-        });
+        let full = audit.sink.as_mut().and_then(|(sheet, _)| sheet.give_up());
         match audit.broken.take().or(full) {
             Some(error) => Err(error),
             None => Ok(audit),
@@ -257,7 +254,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let (key, _) = SigningKey::generate().unwrap();
         let error = Audit::begin(Some((full, key)), &RunId::from_random([1; 12])).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.raw_os_error(), Some(28), "the kernel's own words: {error}");
     }
 
     #[tokio::test(flavor = "current_thread")]

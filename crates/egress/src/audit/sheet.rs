@@ -22,13 +22,13 @@ pub(super) struct Sheet {
     writer: Option<Rc<Notify>>,
     /// Whether what was written last may be half a line.
     is_cut: bool,
-    /// Whether there was no room for what waits. It goes on with the octet at which that was found, so that no line is lost.
-    is_full: bool,
+    /// That there was no room for what waits. It goes on with the octet at which that was found, so that no line is lost.
+    full: Option<io::Error>,
 }
 
 impl Sheet {
     pub(super) fn of(file: File) -> Self {
-        Self { file, waiting: Vec::new(), writer: None, is_cut: false, is_full: false }
+        Self { file, waiting: Vec::new(), writer: None, is_cut: false, full: None }
     }
 
     /// Has lines wait for whoever is notified.
@@ -54,13 +54,14 @@ impl Sheet {
 
     /// Whether lines wait for room.
     pub(super) fn is_full(&self) -> bool {
-        self.is_full
+        self.full.is_some()
     }
 
-    /// Gives up what waits.
-    pub(super) fn give_up(&mut self) {
+    /// Gives up what waits for room, and says why it does.
+    pub(super) fn give_up(&mut self) -> Option<io::Error> {
+        let why = self.full.take()?;
         self.waiting.clear();
-        self.is_full = false;
+        Some(why)
     }
 
     /// Writes what waits. Where there is no room it goes on waiting, which is no error; what an error loses is lost for good.
@@ -73,11 +74,11 @@ impl Sheet {
         let mut done = 0;
         let written = ended.and_then(|()| self.write_from(&mut done));
         self.is_cut = false;
-        self.is_full = false;
+        self.full = None;
         if let Err(error) = written {
             self.waiting.drain(..done);
             if is_about_room(&error) && self.waiting.len() <= MOST_KEPT {
-                self.is_full = true;
+                self.full = Some(error);
                 return Ok(());
             }
             self.is_cut = true;
