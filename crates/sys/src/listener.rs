@@ -143,6 +143,7 @@ mod tests {
         assert!(done, "{}", io::Error::last_os_error());
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the other side of a listener")]
     #[test]
     fn a_kernel_without_ipv6_has_listeners_for_all_there_is() {
         std::thread::spawn(|| {
