@@ -11,12 +11,14 @@ class Slow(http.server.BaseHTTPRequestHandler):
         open("asked", "w").close(); time.sleep(2)
         try: self.send_response(204); self.end_headers()
         except OSError: pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 9301), Slow).serve_forever()' 2>/dev/null & upstream=$!
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 9301), Slow)
+open("listens", "w").close(); server.serve_forever()' 2>/dev/null & upstream=$!
+await '[ -e listens ]'
 ends() {
     name=$1; grace=$2; shift 2
     "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8091 --grace "$grace" --audit "$OUT/$name.jsonl" 2>"$OUT/$name.err" & ends=$!
     await 'grep -q "proxy at" "$OUT/$name.err"'
-    curl -s --noproxy "" --retry 5 --retry-connrefused -o /dev/null -w "$name-status=%{http_code}\n" -x http://127.0.0.1:8091 http://127.0.0.1:9301/ & asks=$!
+    curl -s --noproxy "" -o /dev/null -w "$name-status=%{http_code}\n" -x http://127.0.0.1:8091 http://127.0.0.1:9301/ & asks=$!
     await '[ -e asked ]'; rm asked; begun=$(date +%s%N)
     for signal in "$@"; do kill -s $signal $ends; sleep 0.2; done
     wait $ends; printf '%s\n' "$name-code=$?" "$name-ms=$(( ($(date +%s%N) - begun) / 1000000 ))"; wait $asks
