@@ -288,102 +288,11 @@ impl Error {
             error => format!("failed to {error}"),
         }
     }
-
-    /// What the person can do about it, where we know.
-    #[must_use]
-    pub fn remedy(&self) -> Option<String> {
-        match self {
-            Self::Settings(error) => error.hint.clone(),
-            // Our own refusals of what lies there; what the kernel says has a kind.
-            Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::Other => Some(
-                "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
-            ),
-            Self::Authorities(_) => Some(
-                "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
-            ),
-            Self::Image(error) => error.remedy(),
-            Self::Sandbox(error) => error.remedy(),
-            Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
-            Self::Unprotected { .. } => Some(
-                "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
-            ),
-            Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
-            Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
-            Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
-            Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
-            Self::NoCredential { provider, organisation } => {
-                let whose = OrganisationName::flag(organisation.as_ref());
-                let mut remedy = format!("lockgate creds set {provider}{whose}");
-                if let Ok(searches) = policy::web_searches()
-                    && searches.contains(provider)
-                {
-                    let others: Vec<&str> =
-                        searches.iter().filter(|it| *it != provider).map(String::as_str).collect();
-                    remedy += &format!("; with --web-search, one of {} will do as well", others.join(", "));
-                }
-                Some(remedy)
-            }
-            Self::VaultKey { .. } => Some(
-                "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
-                    .into(),
-            ),
-            Self::KeyFile { .. } => Some(
-                "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
-                    .into(),
-            ),
-            Self::KeyOfOthers { path, .. } => Some(format!(
-                "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
-                path.display()
-            )),
-            Self::KeyShared { path, .. } => Some(format!(
-                "chmod 600 {}; where somebody may have read or changed it, set a new key and run `lockgate keys rotate`",
-                path.display()
-            )),
-            Self::VaultKeyGone { vault, .. } => Some(format!(
-                "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \
-                 values are lost: move {} away, with those of organisations, and set them again",
-                vault.display()
-            )),
-            Self::OrganisationBesidePlatform { platform, .. } => {
-                Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
-            }
-            Self::HalfPlatform { set, lacks } => {
-                Some(format!("set {lacks} as well, or unset {set} to use a vault of this machine"))
-            }
-            Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
-            Self::NothingKept { .. } => {
-                Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
-            }
-            Self::Expose { remedy, .. } | Self::StateOfOthers { remedy, .. } => Some(remedy.clone()),
-            // Not a word of the kernel's: there is no place at all.
-            Self::State { source, .. } if source.kind() == std::io::ErrorKind::Other => {
-                Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
-            }
-            Self::State { source, .. } if is_about_room(source) => Some(
-                "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
-            ),
-            Self::Write { source, .. } if is_about_room(source) => {
-                Some("free some space, or name a file elsewhere".into())
-            }
-            Self::Write { .. } => Some("name a file in a folder that you may write to".into()),
-            Self::State { .. } => Some(
-                "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
-                    .into(),
-            ),
-            _ => None,
-        }
-    }
 }
 
 /// What is behind an error, and not in its own words.
 fn causes(error: &dyn std::error::Error) -> String {
     std::iter::successors(error.source(), |cause| cause.source()).map(|cause| format!(": {cause}")).collect()
-}
-
-/// Whether what failed is that there is no room.
-fn is_about_room(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 fn of(organisation: Option<&OrganisationName>) -> String {

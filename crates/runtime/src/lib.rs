@@ -34,6 +34,7 @@ mod policy_file;
 mod proxy_url;
 mod record;
 mod relay;
+mod remedy;
 mod removal;
 mod report;
 mod run;

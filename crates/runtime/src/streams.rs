@@ -122,7 +122,11 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 fn null(direction: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open("/dev/null", direction | OFlags::CLOEXEC, Mode::empty())?)
+    let named = |errno: rustix::io::Errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("/dev/null: {error}"))
+    };
+    rustix::fs::open("/dev/null", direction | OFlags::CLOEXEC, Mode::empty()).map_err(named)
 }
 
 fn is_null(stat: &Stat) -> bool {

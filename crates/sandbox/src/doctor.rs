@@ -3,6 +3,7 @@
 use sys::probe::{Feature, try_feature};
 
 use crate::caller::Caller;
+use crate::error::{ENOSYS, NONE_INSIDE};
 use crate::failure::Need;
 use crate::host::Host;
 use crate::linux::within_subordinate_ids;
@@ -71,7 +72,10 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
             }
             Err(error) => {
                 all_work = false;
-                let remedy = need(feature).remedy();
+                let remedy = match error.raw_os_error() {
+                    Some(ENOSYS) => NONE_INSIDE.to_owned(),
+                    _ => need(feature).remedy(),
+                };
                 Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
             }
         });

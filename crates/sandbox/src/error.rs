@@ -80,11 +80,11 @@ impl Error {
             Self::Refused { remedy, .. } => remedy.as_deref(),
             Self::Step(Failure { need, .. }) => return need.map(Need::remedy),
             Self::Unknown { remedy, .. } => Some(remedy.as_str()),
+            Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("a run needs the process file system: `mount -t proc proc /proc`")
+            }
             Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
-                ENOSYS => Some(
-                    "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it is shut in \
-                     there already; or run this outside",
-                ),
+                ENOSYS => Some(NONE_INSIDE),
                 EPERM | EACCES => Some(
                     "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 \
                      kernel.apparmor_restrict_unprivileged_userns=0`; `lockgate doctor` tells what is missing",
@@ -104,8 +104,12 @@ impl Error {
 /// What could not be started where it was a sandbox's init.
 pub(crate) const THE_SANDBOX: &str = "the sandbox";
 
+/// What helps where a filter knows no namespaces.
+pub(crate) const NONE_INSIDE: &str = "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it \
+                                      is shut in there already; or run this outside";
+
 /// Why a kernel makes no process in namespaces of its own, clone(2): a filter forbids it, so do its settings, or there are too many.
-const ENOSYS: i32 = 38;
+pub(crate) const ENOSYS: i32 = 38;
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;

@@ -219,7 +219,9 @@ pub(crate) fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
 
 /// `/proc/self/task` has one link for itself, one for its parent and one for each thread.
 pub(crate) fn refuse_threads() -> io::Result<()> {
-    let links = rustix::fs::stat("/proc/self/task")?.st_nlink;
+    const THREADS: &str = "/proc/self/task";
+    let stat = rustix::fs::stat(THREADS).map_err(io::Error::from);
+    let links = stat.map_err(|error| io::Error::new(error.kind(), format!("{THREADS}: {error}")))?.st_nlink;
     if links > 3 {
         return Err(io::Error::other("a process with several threads cannot be copied"));
     }

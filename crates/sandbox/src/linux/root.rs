@@ -338,7 +338,9 @@ impl Root {
         let devices = self.open(Path::new("/dev"))?;
         for device in DEVICES {
             rustix::fs::mknodat(&devices, device, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
-            let tree = mount::clone_tree(CWD, &source::c_path(&Path::new("/dev").join(device)), Depth::One)?;
+            let path = Path::new("/dev").join(device);
+            let tree = mount::clone_tree(CWD, &source::c_path(&path), Depth::One)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
             mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
             mount::attach(tree.as_fd(), devices.as_fd(), &source::c_path(Path::new(device)))?;
         }

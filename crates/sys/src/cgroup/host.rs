@@ -52,6 +52,7 @@ impl Host {
         });
         match parents.collect::<Option<Vec<_>>>() {
             Some(parents) => Ok(Self { version: Version::V1, parents }),
+            None if is_read_only(&Path::new(ROOT).join(CONTROLLERS[0])) => Err(read_only()),
             None if Path::new(ROOT).join(CONTROLLERS[0]).exists() => Err(Unavailable {
                 why: "this host has control groups of version 1, where only root can make one".into(),
                 remedy: "run as root, or boot with `systemd.unified_cgroup_hierarchy=1`".into(),
@@ -81,7 +82,8 @@ impl Host {
                 }
             }
             if directory == Path::new(ROOT) || !directory.pop() {
-                return Err(unavailable);
+                // To anybody but root it is not given in the first place.
+                return Err(if is_read_only(Path::new(ROOT)) { read_only() } else { unavailable });
             }
         }
     }
@@ -145,6 +147,18 @@ fn lacking(directory: &Path, file: &str) -> Vec<&'static str> {
 /// since the common ancestor's `cgroup.procs` is asked as well (cgroups(7), "Delegation").
 fn is_given(directory: &Path) -> bool {
     is_writable(directory) && rustix::fs::access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
+}
+
+/// Whether nothing but the mount keeps the caller from writing, as in most containers: faccessat(2) asks the modes first.
+fn is_read_only(directory: &Path) -> bool {
+    rustix::fs::access(directory, Access::WRITE_OK) == Err(rustix::io::Errno::ROFS)
+}
+
+fn read_only() -> Unavailable {
+    Unavailable {
+        why: format!("the control groups at {ROOT} are mounted read-only"),
+        remedy: "mount them writable, as by starting the container that this is in with them so".into(),
+    }
 }
 
 fn is_writable(directory: &Path) -> bool {
