@@ -100,9 +100,9 @@ fn where_no_file_may_grow_that_is_said() {
         let ended = shell(&site, r#"{ (ulimit -f 0; "$PRODUCT" run -- true; echo "code=$?") 2>&1; } | cat"#);
         assert!(ended.stdout.contains("File too large") && ended.stdout.ends_with("code=125\n"), "{ended}");
         // The command has that signal as it is everywhere.
-        let script = r#"exec "$PRODUCT" run -- sh -c 'grep SigIgn /proc/self/status; ulimit -f 0; exec dd if=/dev/zero of=file count=1'"#;
+        let script = r#"exec "$PRODUCT" run -- sh -c 'ulimit -f 0; exec dd if=/dev/zero of=file count=1'"#;
         let ended = shell(&site, script);
-        assert!(ended.code == 153 && ended.stdout.contains("0000000000000000"), "{ended}");
+        assert!(ended.code == 153, "{ended}");
     }
 }
 
@@ -165,7 +165,7 @@ fn what_is_not_there_is_named() {
         r#"mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec "$PRODUCT" run -- true </dev/null"#,
     );
     assert!(nodes.code == 125 && nodes.stderr.contains("/dev/zero: No such file"), "{nodes}");
-    let without_proc = ended(r#"umount --lazy /proc; exec "$PRODUCT" run -- true"#);
+    let without_proc = ended(r#"mount -t tmpfs none /proc; exec "$PRODUCT" run -- true"#);
     assert!(
         without_proc.code == 125 && without_proc.stderr.contains("/proc/self/task: No such file"),
         "{without_proc}"
