@@ -1,8 +1,9 @@
 //! `lockgate sidecar`: the sidecar alone.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use egress::Notice;
 use policy::{Guard, Layers, RunConfig, RunId, RunSpec};
@@ -109,6 +110,24 @@ fn tell_other_layers(layers: &Layers, file: &str) {
     }
 }
 
+/// How long the process that served may go on after the one that started it was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has gone.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Locks the file of records for as long as a process has it open: whether no other sidecar has. Where the file system knows no
+/// locks, whoever names the file sees to it.
+fn lock(file: &File) -> bool {
+    let began = Instant::now();
+    while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if began.elapsed() > LEFT_BEHIND {
+            return false;
+        }
+        std::thread::sleep(AGAIN);
+    }
+    true
+}
+
 /// Opens the file of records: the one that was named, or a new one in the directory that was named.
 fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
     let key = runtime::audit_key(state)?;
@@ -133,8 +152,7 @@ fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditF
         let what = format!("failed to open the audit {}: {error}", path.display());
         Usage::error(what, "name a file in a folder that you may write to")
     })?;
-    // It is locked for as long as a process has it open. Where the file system knows no locks, whoever names the file sees to it.
-    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+    if !lock(&file) {
         let what = format!("another sidecar writes {}", path.display());
         return Err(Usage::error(what, "give each a file of its own, or name a directory"));
     }
