@@ -11,6 +11,8 @@ use crate::resolve::Answers;
 
 /// The largest bundle of authorities that is read.
 pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
+/// How much of it is looked at first, for an authority.
+const BEGINNING: u64 = 32 << 10;
 
 /// Files a sidecar reads, opened or read before it is shut in.
 #[derive(Debug, Default)]
@@ -105,9 +107,12 @@ impl Files {
 fn named(path: &str) -> io::Result<File> {
     let mut file = File::open(path)?;
     let mut pem = Vec::new();
-    (&file).take(LARGEST_BUNDLE).read_to_end(&mut pem)?;
-    // One is enough to know: to take them all costs a millisecond, and a start does not need them.
-    if !certificates_in(&pem).any(|it| RootCertStore::empty().add(it).is_ok()) {
+    // One is enough to know, and most bundles begin with one: to take them all costs a start a millisecond.
+    let mut has_one = |most: u64| -> io::Result<bool> {
+        (&file).take(most - pem.len() as u64).read_to_end(&mut pem)?;
+        Ok(certificates_in(&pem).any(|it| RootCertStore::empty().add(it).is_ok()))
+    };
+    if !has_one(BEGINNING)? && !has_one(LARGEST_BUNDLE)? {
         return Err(io::Error::other("there is no certificate in it"));
     }
     file.rewind()?;
@@ -148,6 +153,9 @@ mod tests {
 
         let authority = crate::tls::RunAuthority::make().unwrap();
         std::fs::write(path("one"), format!("an authority\n{}", authority.certificate_pem())).unwrap();
+        let far = format!("{}{}", "# of no use\n".repeat(5000), authority.certificate_pem());
+        std::fs::write(path("far"), far).unwrap();
+        assert!(Files::open(Some(&path("far"))).is_ok(), "it may begin with prose");
         let mut whole = String::new();
         let bundle = Files::open(Some(&path("one"))).unwrap().into_bundle();
         bundle.unwrap().read_to_string(&mut whole).unwrap();
