@@ -107,7 +107,7 @@ pub(crate) fn launch(
             let _ = tell.send(());
             Ok(())
         };
-        let served = egress::serve(gate, listeners, stop.into(), ready, || ());
+        let served = egress::serve(gate, listeners, OwnedFd::from(stop), ready, || ());
         panic!("the sidecar ended: {served:?}");
     });
     told.recv_timeout(PATIENCE).expect("the sidecar serves");
