@@ -44,10 +44,10 @@ async fn judge(gate: &Rc<Gate>, method: &Method, text: &str) -> Result<(String, 
 
 #[cfg(test)]
 mod tests {
-    use policy::{Guard, Layers, Origin, RunId};
+    use policy::Guard;
 
     use super::*;
-    use crate::{Answers, Companions, Files, GateOptions, NameRange, Wallet};
+    use crate::own::tests::gate_for;
 
     const POLICY: &str = r#"
         [egress]
@@ -59,30 +59,9 @@ mod tests {
         env = "BOUND_TOKEN"
     "#;
 
-    fn gate() -> Rc<Gate> {
-        let mut layers = Layers::default();
-        layers.push(Origin::Named("test".into()), toml::from_str(POLICY).unwrap());
-        let spec = layers.compile().unwrap();
-        let options = GateOptions {
-            policy: spec.policy,
-            spending: spec.spending,
-            names: NameRange::default(),
-            run: RunId::from_random([0; 12]),
-            files: Files::default(),
-            answers: Some(Answers::Given(vec!["93.184.216.34".parse().unwrap()])),
-            audit: None,
-            notices: None,
-            authority: None,
-            wallet: Wallet::default(),
-            companions: Companions::default(),
-            machine: Vec::new(),
-        };
-        Gate::open(options).unwrap()
-    }
-
     #[test]
     fn what_is_not_sent_with_a_credential_is_denied_here_too() {
-        let gate = gate();
+        let gate = gate_for(POLICY, vec!["93.184.216.34".parse().unwrap()], None);
         let outcome = |method: &str, target: &str| {
             let verdict = check(&gate, &Method::parse(method).unwrap(), target).unwrap();
             verdict.outcome.map(|(rule, _)| rule).map_err(|denial| (denial.guard, denial.rule))

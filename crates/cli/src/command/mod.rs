@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod audit;
+mod audit_file;
 pub(crate) mod changes;
 pub(crate) mod completion;
 pub(crate) mod config;

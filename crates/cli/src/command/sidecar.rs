@@ -1,18 +1,14 @@
 //! `lockgate sidecar`: the sidecar alone.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use egress::Notice;
-use policy::{Guard, Layers, RunConfig, RunId, RunSpec};
-use runtime::{AuditFile, Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use policy::{Guard, Layers, RunConfig, RunSpec};
+use runtime::{Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
-use super::hint;
+use super::{audit_file, hint};
 use crate::arguments::{Sidecar, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;
@@ -110,61 +106,6 @@ fn tell_other_layers(layers: &Layers, file: &str) {
     }
 }
 
-/// How long the process that served may go on after the one that started it was killed.
-const LEFT_BEHIND: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has gone.
-const AGAIN: Duration = Duration::from_millis(20);
-
-/// Locks the file of records for as long as a process has it open: whether no other sidecar has. Where the file system knows no
-/// locks, whoever names the file sees to it.
-fn lock(file: &File) -> bool {
-    let began = Instant::now();
-    while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        if began.elapsed() > LEFT_BEHIND {
-            return false;
-        }
-        std::thread::sleep(AGAIN);
-    }
-    true
-}
-
-/// Opens the file of records: the one that was named, or a new one in the directory that was named.
-fn open_audit(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
-    let key = runtime::audit_key(state)?;
-    let mut options = OpenOptions::new();
-    options.append(true);
-    let path = match path.is_dir() {
-        true => {
-            options.create_new(true);
-            path.join(format!("{run}.jsonl"))
-        }
-        false => {
-            options.create(true);
-            path.to_path_buf()
-        }
-    };
-    // A pipe or a device would hold up all traffic wherever nobody reads it, or keep nothing.
-    if path.metadata().is_ok_and(|it| !it.is_file()) {
-        let what = format!("the audit {} is no regular file", path.display());
-        return Err(Usage::error(what, "name a file or a directory; `tail -F` shows a file as it grows"));
-    }
-    let file = options.open(&path).map_err(|error| {
-        let what = format!("failed to open the audit {}: {error}", path.display());
-        Usage::error(what, "name a file in a folder that you may write to")
-    })?;
-    if !lock(&file) {
-        let what = format!("another sidecar writes {}", path.display());
-        return Err(Usage::error(what, "give each a file of its own, or name a directory"));
-    }
-    if file.metadata()?.len() > 0 {
-        let what =
-            format!("{} holds records already, and a new chain cannot follow an old one", path.display());
-        let hint = "name a new file, or move that one away; in a directory each start has a file of its own";
-        return Err(Usage::error(what, hint));
-    }
-    Ok(AuditFile { path, file, key })
-}
-
 /// More denials than the process that serves tells.
 const MOST_TOLD: usize = 1000;
 
@@ -187,7 +128,7 @@ impl Denials {
         output::tell(&format!("denied {target} ({guard}): {reason}{}", hint.unwrap_or_default()));
         self.told += 1;
         if self.told == MOST_TOLD {
-            output::tell("further denials are not shown here; the file of --audit has them all");
+            output::tell("further denials are not shown here; --audit keeps them all");
         }
     }
 }
@@ -214,7 +155,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
     let audit = match &arguments.audit {
-        Some(path) => Some(open_audit(path, &run, &state?)?),
+        Some(path) => Some(audit_file::open(path, &run, &state?)?),
         None => None,
     };
     // Where each start has a file of its own, those that came to nothing leave none.

@@ -40,9 +40,7 @@ impl Record {
             let cut = (0..=LONGEST_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
             target.truncate(cut);
         }
-        let mut draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
-        // Until something says otherwise: it was let through and came to nothing.
-        draft.outcome = Outcome::Failed;
+        let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
         gate.ending().enter();
         let (is_request, discarded) = (false, false);
         Self { gate: Rc::clone(gate), plane, began: Instant::now(), draft, is_request, discarded }

@@ -1,0 +1,67 @@
+//! The file of a sidecar's records, `lockgate sidecar --audit`: new or empty, regular, and no other sidecar's.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use policy::RunId;
+use runtime::{AuditFile, StateDirectory};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::exit::Usage;
+
+/// How long the process that served may go on after the one that started it was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has gone.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Locks the file of records for as long as a process has it open: whether no other sidecar has. Where the file system knows no
+/// locks, whoever names the file sees to it.
+fn lock(file: &File) -> bool {
+    let began = Instant::now();
+    while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if began.elapsed() > LEFT_BEHIND {
+            return false;
+        }
+        std::thread::sleep(AGAIN);
+    }
+    true
+}
+
+/// Opens the file of records: the one that was named, or a new one in the directory that was named.
+pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
+    let key = runtime::audit_key(state)?;
+    let mut options = OpenOptions::new();
+    options.append(true);
+    let path = match path.is_dir() {
+        true => {
+            options.create_new(true);
+            path.join(format!("{run}.jsonl"))
+        }
+        false => {
+            options.create(true);
+            path.to_path_buf()
+        }
+    };
+    // A pipe or a device would hold up all traffic wherever nobody reads it, or keep nothing.
+    if path.metadata().is_ok_and(|it| !it.is_file()) {
+        let what = format!("the audit {} is no regular file", path.display());
+        return Err(Usage::error(what, "name a file or a directory; `tail -F` shows a file as it grows"));
+    }
+    let file = options.open(&path).map_err(|error| {
+        let what = format!("failed to open the audit {}: {error}", path.display());
+        Usage::error(what, "name a file in a folder that you may write to")
+    })?;
+    if !lock(&file) {
+        let what = format!("another sidecar writes {}", path.display());
+        return Err(Usage::error(what, "give each a file of its own, or name a directory"));
+    }
+    if file.metadata()?.len() > 0 {
+        let what =
+            format!("{} holds records already, and a new chain cannot follow an old one", path.display());
+        let hint = "name a new file, or move that one away; in a directory each start has a file of its own";
+        return Err(Usage::error(what, hint));
+    }
+    Ok(AuditFile { path, file, key })
+}
