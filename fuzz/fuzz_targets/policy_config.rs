@@ -130,7 +130,7 @@ fn assert_rules_not_wider(narrow: &Policy, wide: &Policy, who: &str) {
         let Ok(most) = wide.decide(probe) else { panic!("{who}: {probe:?} by {by}") };
         let carries = |grant: &Grant| match grant.carriage() {
             Carriage::Request => 0,
-            Carriage::Opened => 1,
+            Carriage::Terminated => 1,
             Carriage::Tls => 2,
             Carriage::Any => 3,
         };

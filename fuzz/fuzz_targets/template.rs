@@ -3,10 +3,10 @@
 
 #![no_main]
 
-use credential::{Credential, Place, RenderError, Secret, Template, Value, substitute};
+use credential::{Credential, Position, RenderError, Secret, Template, Value, substitute};
 use libfuzzer_sys::fuzz_target;
 
-const PLACES: [Place; 6] = [Place::Header, Place::Path, Place::Query, Place::Json, Place::Form, Place::Text];
+const PLACES: [Position; 6] = [Position::Header, Position::Path, Position::Query, Position::Json, Position::Form, Position::Text];
 
 fuzz_target!(|input: &[u8]| {
     let end = input.windows(2).position(|pair| pair == b"\n\n").unwrap_or(input.len());
@@ -60,7 +60,7 @@ fn pieces(text: &[u8]) -> Vec<(&[u8], Option<&str>)> {
     out
 }
 
-fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential, place: Place) {
+fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential, place: Position) {
     let mut missing: Vec<&str> = Vec::new();
     let mut expected = Some(Vec::new());
     for (literal, name) in pieces {
@@ -98,7 +98,7 @@ fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential,
 }
 
 /// A value as it may stand in a place, in words of its own; nothing if it may not.
-fn written(value: &[u8], place: Place) -> Option<Vec<u8>> {
+fn written(value: &[u8], place: Position) -> Option<Vec<u8>> {
     let controls = value.iter().any(u8::is_ascii_control);
     let percent = || {
         let kept = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
@@ -109,17 +109,17 @@ fn written(value: &[u8], place: Place) -> Option<Vec<u8>> {
     };
     let percent = || -> String { percent() };
     match place {
-        Place::Header => (!controls).then(|| value.to_vec()),
-        Place::Path => {
+        Position::Header => (!controls).then(|| value.to_vec()),
+        Position::Path => {
             let leads = value.iter().any(|b| b"/\\?#%".contains(b)) || value == b"." || has_dots(value);
             (!controls && !leads).then(|| percent().into_bytes())
         }
-        Place::Query | Place::Form => Some(percent().into_bytes()),
-        Place::Json => {
+        Position::Query | Position::Form => Some(percent().into_bytes()),
+        Position::Json => {
             let text = serde_json::to_string(std::str::from_utf8(value).ok()?).ok()?;
             Some(text[1..text.len() - 1].as_bytes().to_vec())
         }
-        Place::Text => Some(value.to_vec()),
+        Position::Text => Some(value.to_vec()),
     }
 }
 

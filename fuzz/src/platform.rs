@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use credential::Secret;
 use data_encoding::{BASE64_NOPAD, HEXLOWER};
-use egress::{PlatformPlace, SigningKey, Wallet};
+use egress::{PlatformPlace, SigningKey, CredentialConfig};
 
 use crate::agent::contains;
 use crate::strict::{Reading, end_of_request};
@@ -35,14 +35,14 @@ impl Platform {
     }
 
     /// What a sidecar is given to ask it, and the placeholders of its two credentials.
-    pub(crate) fn wallet(&self) -> Wallet {
+    pub(crate) fn credential_config(&self) -> CredentialConfig {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let secret = self.secret.clone();
         std::thread::spawn(move || answer(ours, &secret));
         let placeholder = |text: &str, provider: &str| {
             (text.parse().expect("a placeholder"), provider.parse().expect("a provider's name"))
         };
-        Wallet {
+        CredentialConfig {
             platform: Some(PlatformPlace::Inherited(theirs, Secret::from_text("token".into()))),
             own: None,
             generation: egress::Generation::default(),

@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::sync::mpsc;
 
-use egress::{Answers, Files, Gate, GateOptions, Listeners, SigningKey, Wallet};
+use egress::{Answers, Files, Gate, GateOptions, Listeners, SigningKey, CredentialConfig};
 use policy::{Layers, Origin, RunId};
 
 use crate::agent::{PATIENCE, survive_broken_pipes};
@@ -84,8 +84,8 @@ pub fn start_gateway(platform: &Platform) -> String {
     let address = LocalAddr::from_abstract_name(&name).expect("a short name");
     let socket = UnixListener::bind_addr(&address).expect("the name is this process's own");
     let listeners = Listeners { gateway_socket: Some(socket.into()), ..Listeners::default() };
-    let wallet = platform.wallet();
-    launch(rules_of_gateway(), listeners, |options| options.wallet = wallet);
+    let credential_config = platform.credential_config();
+    launch(rules_of_gateway(), listeners, |options| options.credential_config = credential_config);
     name
 }
 
@@ -129,7 +129,7 @@ fn options(rules: &str) -> GateOptions {
         audit: Some((audit, key)),
         notices: None,
         authority: None,
-        wallet: Wallet::default(),
+        credential_config: CredentialConfig::default(),
         companions: egress::Companions::default(),
         machine: Vec::new(),
     }

@@ -38,9 +38,9 @@ impl Socket {
         });
         let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let proxy = local_tcp(&forward);
-        let wallet = platform.wallet();
+        let credential_config = platform.credential_config();
         let listeners = Listeners { forward: Some(forward), ..Listeners::default() };
-        launch(rules_of_gateway(), listeners, |options| options.wallet = wallet);
+        launch(rules_of_gateway(), listeners, |options| options.credential_config = credential_config);
         Self { proxy, stream }
     }
 

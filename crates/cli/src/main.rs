@@ -12,14 +12,14 @@ use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
     // Before any child is made: whoever started this may have ignored that signal.
-    sandbox::hear_of_children();
+    sandbox::reset_sigchld();
     sandbox::ignore_sigxfsz();
     // The dearest part of a sandbox is made while the rest is still read.
     let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
     let done = match arguments.command {
-        Command::EngineAgent => return exit::status(sandbox::live_inside()),
-        Command::EngineSidecar => return exit::status(runtime::live_engine_sidecar()),
+        Command::EngineAgent => return exit::status(sandbox::run_engine_agent()),
+        Command::EngineSidecar => return exit::status(runtime::run_engine_sidecar()),
         Command::EngineAccepts { address, ports } => {
             return exit::status(sandbox::accepts(address, &ports));
         }

@@ -17,7 +17,7 @@ mod vault;
 
 pub use envelope::{EnvelopeError, Keyring, Rewrapped, Sealed};
 pub use fields::{Credential, FieldName, FieldNameError};
-pub use place::{Place, Unfit};
+pub use place::{Position, Unfit};
 pub use placeholder::{Placeholder, PlaceholderError};
 pub use scrub::{Needles, Scrubber};
 pub use secret::Secret;

@@ -9,7 +9,7 @@ use crate::secret::Secret;
 
 /// A position in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Position {
     /// The value of a header: as it is, without controls (RFC 9110 §5.5).
     Header,
     /// A segment of the path: percent-encoded; what could change the path is refused.
@@ -50,7 +50,7 @@ pub enum Unfit {
     NotText,
 }
 
-impl Place {
+impl Position {
     /// Writes a value for this place.
     ///
     /// A path is stricter than its encoding needs: `%2F` and `%2E%2E` are decoded again by too many servers behind a proxy.
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Header => "a header",
@@ -112,35 +112,35 @@ mod tests {
 
     use super::*;
 
-    fn write(place: Place, octets: &[u8]) -> Result<Vec<u8>, Unfit> {
+    fn write(place: Position, octets: &[u8]) -> Result<Vec<u8>, Unfit> {
         place.write(&Secret::new(octets.to_vec())).map(|written| written.to_vec())
     }
 
     #[test]
     fn a_header_takes_no_control() {
-        assert_eq!(write(Place::Header, b"Bearer a\xffb%").unwrap(), b"Bearer a\xffb%");
-        assert_eq!(write(Place::Header, b"a\r\nb"), Err(Unfit::CarriageReturn));
-        assert_eq!(write(Place::Header, b"a\nb"), Err(Unfit::LineFeed));
-        assert_eq!(write(Place::Header, b"a\0"), Err(Unfit::Nul));
-        assert_eq!(write(Place::Header, b"a\tb"), Err(Unfit::Control));
-        assert_eq!(write(Place::Header, b"a\x7f"), Err(Unfit::Control));
+        assert_eq!(write(Position::Header, b"Bearer a\xffb%").unwrap(), b"Bearer a\xffb%");
+        assert_eq!(write(Position::Header, b"a\r\nb"), Err(Unfit::CarriageReturn));
+        assert_eq!(write(Position::Header, b"a\nb"), Err(Unfit::LineFeed));
+        assert_eq!(write(Position::Header, b"a\0"), Err(Unfit::Nul));
+        assert_eq!(write(Position::Header, b"a\tb"), Err(Unfit::Control));
+        assert_eq!(write(Position::Header, b"a\x7f"), Err(Unfit::Control));
     }
 
     #[test]
     fn a_path_takes_nothing_that_changes_it() {
         for octet in *br"/\?#%" {
-            assert_eq!(write(Place::Path, &[b'a', octet]), Err(Unfit::Delimiter(char::from(octet))));
+            assert_eq!(write(Position::Path, &[b'a', octet]), Err(Unfit::Delimiter(char::from(octet))));
         }
         for dots in ["..", ".", "a..b", "..a", "a.."] {
-            assert_eq!(write(Place::Path, dots.as_bytes()), Err(Unfit::Dots), "{dots}");
+            assert_eq!(write(Position::Path, dots.as_bytes()), Err(Unfit::Dots), "{dots}");
         }
-        assert_eq!(write(Place::Path, b"\r"), Err(Unfit::CarriageReturn));
-        assert_eq!(write(Place::Path, b"123:a.b;c d@").unwrap(), b"123%3Aa.b%3Bc%20d%40");
+        assert_eq!(write(Position::Path, b"\r"), Err(Unfit::CarriageReturn));
+        assert_eq!(write(Position::Path, b"123:a.b;c d@").unwrap(), b"123%3Aa.b%3Bc%20d%40");
     }
 
     #[test]
     fn queries_and_forms_are_percent_encoded() {
-        for place in [Place::Query, Place::Form] {
+        for place in [Position::Query, Position::Form] {
             assert_eq!(write(place, b"a+b &=c~\n").unwrap(), b"a%2Bb%20%26%3Dc~%0A");
         }
     }
@@ -148,24 +148,24 @@ mod tests {
     #[test]
     fn json_is_escaped_or_refused() {
         assert_eq!(
-            write(Place::Json, "a\"\\/\n\u{1}é".as_bytes()).unwrap(),
+            write(Position::Json, "a\"\\/\n\u{1}é".as_bytes()).unwrap(),
             "a\\\"\\\\/\\n\\u0001é".as_bytes()
         );
-        assert_eq!(write(Place::Json, b"\xff"), Err(Unfit::NotText));
+        assert_eq!(write(Position::Json, b"\xff"), Err(Unfit::NotText));
     }
 
     proptest! {
         #[test]
         fn nothing_leaves_its_place(octets in proptest::collection::vec(any::<u8>(), 1..40)) {
-            if let Ok(path) = write(Place::Path, &octets) {
+            if let Ok(path) = write(Position::Path, &octets) {
                 prop_assert!(path.iter().all(|o| is_unreserved(*o) || *o == b'%'));
                 prop_assert!(path != b"." && path != b"..");
             }
-            prop_assert!(write(Place::Query, &octets).unwrap().iter().all(|o| is_unreserved(*o) || *o == b'%'));
-            if let Ok(header) = write(Place::Header, &octets) {
+            prop_assert!(write(Position::Query, &octets).unwrap().iter().all(|o| is_unreserved(*o) || *o == b'%'));
+            if let Ok(header) = write(Position::Header, &octets) {
                 prop_assert!(!header.iter().any(u8::is_ascii_control));
             }
-            prop_assert_eq!(write(Place::Text, &octets).unwrap(), octets);
+            prop_assert_eq!(write(Position::Text, &octets).unwrap(), octets);
         }
     }
 }

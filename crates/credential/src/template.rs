@@ -12,7 +12,7 @@ use memchr::memmem::Finder;
 use zeroize::Zeroizing;
 
 use crate::fields::{Credential, is_word};
-use crate::place::{Place, Unfit};
+use crate::place::{Position, Unfit};
 use crate::secret::Secret;
 
 /// The longest name a placeholder may have: that of a field.
@@ -58,7 +58,7 @@ pub enum RenderError {
         /// The field.
         field: String,
         /// Where it should stand.
-        place: Place,
+        place: Position,
         /// Why it cannot.
         source: Unfit,
     },
@@ -108,7 +108,7 @@ impl Template {
     ///
     /// # Errors
     /// When the credential lacks a field, a value cannot stand in that place, or the text would be too long.
-    pub fn render(&self, credential: &Credential, place: Place) -> Result<Secret, RenderError> {
+    pub fn render(&self, credential: &Credential, place: Position) -> Result<Secret, RenderError> {
         fill(self.text.as_bytes(), &self.placeholders, credential, place).map(Secret::wiped)
     }
 }
@@ -121,7 +121,7 @@ impl Template {
 pub fn substitute(
     body: &[u8],
     credential: &Credential,
-    place: Place,
+    place: Position,
 ) -> Result<Zeroizing<Vec<u8>>, RenderError> {
     let placeholders: Vec<_> = placeholders(body).collect();
     fill(body, &placeholders, credential, place)
@@ -161,7 +161,7 @@ fn fill(
     text: &[u8],
     placeholders: &[Range<usize>],
     credential: &Credential,
-    place: Place,
+    place: Position,
 ) -> Result<Zeroizing<Vec<u8>>, RenderError> {
     let values = written(text, placeholders, credential, place)?;
     let value =
@@ -188,7 +188,7 @@ fn written<'a>(
     text: &'a [u8],
     placeholders: &[Range<usize>],
     credential: &Credential,
-    place: Place,
+    place: Position,
 ) -> Result<BTreeMap<&'a str, Zeroizing<Vec<u8>>>, RenderError> {
     let mut secrets = BTreeMap::new();
     let mut unresolved = Vec::new();
@@ -230,7 +230,7 @@ mod tests {
         credential
     }
 
-    fn render(text: &str, fields: &[(&str, &str)], place: Place) -> Result<String, RenderError> {
+    fn render(text: &str, fields: &[(&str, &str)], place: Position) -> Result<String, RenderError> {
         let rendered = Template::parse(text).unwrap().render(&credential(fields), place);
         rendered.map(|secret| String::from_utf8(secret.expose().to_vec()).unwrap())
     }
@@ -263,21 +263,21 @@ mod tests {
     #[test]
     fn values_are_put_in_once() {
         let fields = [("a", "{{b}}"), ("b", "two")];
-        assert_eq!(render("<{{a}}{{b}}{{a}}>", &fields, Place::Text).unwrap(), "<{{b}}two{{b}}>");
+        assert_eq!(render("<{{a}}{{b}}{{a}}>", &fields, Position::Text).unwrap(), "<{{b}}two{{b}}>");
         // Nor does a placeholder arise where a value meets the text around it.
-        assert_eq!(render("{{{a}}}", &[("a", "{b}"), ("b", "two")], Place::Text).unwrap(), "{{b}}");
+        assert_eq!(render("{{{a}}}", &[("a", "{b}"), ("b", "two")], Position::Text).unwrap(), "{{b}}");
     }
 
     #[test]
     fn all_that_is_missing_is_named() {
-        let error = render("{{x}}{{a}}{{y}}{{x}}", &[("a", "\t")], Place::Header).unwrap_err();
+        let error = render("{{x}}{{a}}{{y}}{{x}}", &[("a", "\t")], Position::Header).unwrap_err();
         assert_eq!(error, RenderError::Unresolved(vec!["x".into(), "y".into()]));
         assert_eq!(error.to_string(), "unresolved placeholders: {{x}}, {{y}}");
     }
 
     #[test]
     fn a_value_that_does_not_fit_names_its_field_only() {
-        let error = render("/{{a}}", &[("a", "s3cret/..")], Place::Path).unwrap_err();
+        let error = render("/{{a}}", &[("a", "s3cret/..")], Position::Path).unwrap_err();
         assert_eq!(error.to_string(), "the value of `a` cannot stand in a path");
         assert!(!format!("{error:?}").contains("s3cret"));
     }
@@ -286,12 +286,12 @@ mod tests {
     fn each_place_has_its_own_writing() {
         let fields = [("a", "x\" &")];
         for (place, written) in [
-            (Place::Header, "<x\" &>"),
-            (Place::Path, "<x%22%20%26>"),
-            (Place::Query, "<x%22%20%26>"),
-            (Place::Json, "<x\\\" &>"),
-            (Place::Form, "<x%22%20%26>"),
-            (Place::Text, "<x\" &>"),
+            (Position::Header, "<x\" &>"),
+            (Position::Path, "<x%22%20%26>"),
+            (Position::Query, "<x%22%20%26>"),
+            (Position::Json, "<x\\\" &>"),
+            (Position::Form, "<x%22%20%26>"),
+            (Position::Text, "<x\" &>"),
         ] {
             assert_eq!(render("<{{a}}>", &fields, place).unwrap(), written);
         }
@@ -302,7 +302,7 @@ mod tests {
         let long = format!("ab{{{{{}}}}}", "x".repeat(65));
         assert_eq!(Template::parse(&long), Err(TemplateError::LongName { at: 2, length: 65 }));
         assert!(matches!(
-            substitute(long.as_bytes(), &Credential::default(), Place::Text),
+            substitute(long.as_bytes(), &Credential::default(), Position::Text),
             Err(RenderError::Unresolved(_))
         ));
     }
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn bodies_are_octets() {
         let body = b"\xff{{a}}\0{{ a }}\xfe";
-        let filled = substitute(body, &credential(&[("a", "v")]), Place::Text).unwrap();
+        let filled = substitute(body, &credential(&[("a", "v")]), Position::Text).unwrap();
         assert_eq!(filled.as_slice(), b"\xffv\0{{ a }}\xfe");
     }
 
@@ -318,9 +318,9 @@ mod tests {
     fn a_short_body_cannot_buy_much_memory() {
         let long = "v".repeat(64 << 10);
         let fields = credential(&[("a", &long)]);
-        assert!(substitute("{{a}}".repeat(256).as_bytes(), &fields, Place::Text).is_ok());
+        assert!(substitute("{{a}}".repeat(256).as_bytes(), &fields, Position::Text).is_ok());
         assert_eq!(
-            substitute("{{a}}".repeat(257).as_bytes(), &fields, Place::Text),
+            substitute("{{a}}".repeat(257).as_bytes(), &fields, Position::Text),
             Err(RenderError::TooLong)
         );
     }
@@ -329,7 +329,7 @@ mod tests {
         #[test]
         fn text_without_placeholders_stays(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             if placeholders(&body).next().is_none() {
-                let filled = substitute(&body, &Credential::default(), Place::Json).unwrap();
+                let filled = substitute(&body, &Credential::default(), Position::Json).unwrap();
                 prop_assert_eq!(filled.as_slice(), body);
             }
         }
@@ -353,7 +353,7 @@ mod tests {
                 expected.push_str(&rest[..1]);
                 rest = &rest[1..];
             }
-            match render(&text, &fields, Place::Text) {
+            match render(&text, &fields, Position::Text) {
                 Ok(filled) => prop_assert_eq!(filled, expected),
                 Err(RenderError::Unresolved(_)) => prop_assert!(!whole),
                 Err(error) => prop_assert!(false, "{error}"),

@@ -47,7 +47,7 @@ mod tests {
     use policy::Guard;
 
     use super::*;
-    use crate::own::tests::gate_for;
+    use crate::local_addresses::tests::gate_for;
 
     const POLICY: &str = r#"
         [egress]

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use credential::{Credential, Needles, Place, Placeholder, RenderError, Secret, Template};
+use credential::{Credential, Needles, Placeholder, Position, RenderError, Secret, Template};
 use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
+use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
 use crate::platform::{FetchError, Platform};
-use crate::wallet::{Generation, PlatformPlace, Wallet};
 
 /// How many values are looked for at once, where that leaves room for those in use.
 const MOST_LOOKED_FOR: usize = 64;
@@ -18,7 +18,7 @@ pub(crate) struct FetchedCredential {
     provider: ProviderId,
     credential: Credential,
     /// What the policy's templates come to with it.
-    rendered: RefCell<Vec<(String, Place, Rc<Secret>)>>,
+    rendered: RefCell<Vec<(String, Position, Rc<Secret>)>>,
 }
 
 impl FetchedCredential {
@@ -31,8 +31,8 @@ impl FetchedCredential {
     }
 
     /// A template of the policy's with the credential put in, made once.
-    pub(crate) fn render(&self, template: &str, place: Place) -> Result<Rc<Secret>, Denial> {
-        let made = |(of, at, _): &&(String, Place, Rc<Secret>)| of == template && *at == place;
+    pub(crate) fn render(&self, template: &str, place: Position) -> Result<Rc<Secret>, Denial> {
+        let made = |(of, at, _): &&(String, Position, Rc<Secret>)| of == template && *at == place;
         if let Some((_, _, secret)) = self.rendered.borrow().iter().find(made) {
             return Ok(Rc::clone(secret));
         }
@@ -85,9 +85,16 @@ enum Once {
 }
 
 impl Credentials {
-    pub(crate) fn new(wallet: Wallet) -> Self {
-        let Wallet { platform, own, generation, placeholders, exposed, organisation, configure_once } =
-            wallet;
+    pub(crate) fn new(credential_config: CredentialConfig) -> Self {
+        let CredentialConfig {
+            platform,
+            own,
+            generation,
+            placeholders,
+            exposed,
+            organisation,
+            configure_once,
+        } = credential_config;
         let platform = match platform {
             None => None,
             Some(PlatformPlace::Inherited(socket, token)) => Some(Platform::inherited(socket, token)),
@@ -317,7 +324,8 @@ mod tests {
     #[test]
     fn what_is_exposed_is_masked_in_small_letters_too() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("AbCdEf0123456789".into()));
-        let credentials = Credentials::new(Wallet { exposed: vec![exposed], ..Wallet::default() });
+        let credentials =
+            Credentials::new(CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() });
         for text in ["http://abcdef0123456789.example.com/", "http://example.com/AbCdEf0123456789"] {
             let veiled = credentials.veiled(text.into());
             assert!(
@@ -330,8 +338,8 @@ mod tests {
     #[test]
     fn none_that_is_in_use_is_let_go_for_others() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("exposed-value".into()));
-        let wallet = Wallet { exposed: vec![exposed], ..Wallet::default() };
-        let credentials = Credentials::new(wallet);
+        let credential_config = CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() };
+        let credentials = Credentials::new(credential_config);
         let is_found = |text: &str| credentials.needles().scrub_text(text.as_bytes()).is_some();
         let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
         // One of more fields than are kept of what was rotated away.

@@ -12,19 +12,19 @@ use policy::{Policy, RunId, Scrub, Spending};
 use rustix::io::Errno;
 
 use crate::audit::{Audit, CompanionChain, SigningKey};
+use crate::credential_config::CredentialConfig;
 use crate::credentials::Credentials;
 use crate::dns::{NameRange, Names};
 use crate::ending::Ending;
 use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
+use crate::local_addresses::is_own;
 use crate::notice::{Notices, Summary};
-use crate::own::is_own;
 use crate::rate::Rates;
 use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
 use crate::upstream::{Companions, Pool, Trust};
-use crate::wallet::Wallet;
 
 /// What a sidecar is made of.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct GateOptions {
     /// The run's own authority; without it no TLS is opened, and what needs it is denied.
     pub authority: Option<RunAuthority>,
     /// Where credentials come from.
-    pub wallet: Wallet,
+    pub credential_config: CredentialConfig,
     /// The services beside the command.
     pub companions: Companions,
     /// Addresses of the machine whose kernel is not asked here: that of an engine's containers knows their own alone.
@@ -129,7 +129,7 @@ impl Gate {
             audit,
             notices,
             authority,
-            wallet,
+            credential_config,
             companions,
             machine,
         } = options;
@@ -142,7 +142,7 @@ impl Gate {
             trust: Trust::from_bundle(bundle),
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
-            credentials: Credentials::new(wallet),
+            credentials: Credentials::new(credential_config),
             ledger: Rc::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),

@@ -13,6 +13,8 @@
 
 mod audit;
 mod check;
+mod connection_slots;
+mod credential_config;
 mod credentials;
 mod destination;
 mod dns;
@@ -22,12 +24,11 @@ mod exchange;
 mod files;
 mod gate;
 mod http;
+mod idle;
 mod inject;
 mod llm;
-mod lull;
+mod local_addresses;
 mod notice;
-mod own;
-mod places;
 mod platform;
 mod rate;
 mod resolve;
@@ -36,26 +37,25 @@ mod socket_name;
 mod tls;
 mod tunnel;
 mod upstream;
-mod wallet;
 
 pub use audit::{
     CompanionChain, Digest, Entry, EntryPlane, GateAction, Outcome, SigningKey, VerifyError, VerifyReport,
     Word, digest, first_hash, named_companions, verify,
 };
 pub use check::{Verdict, check};
+pub use credential_config::{CredentialConfig, Generation, PlatformAddress, PlatformPlace, RunToken};
 pub use dns::NameRange;
 pub use files::{BundleError, Files};
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};
-pub use notice::{Notice, Summary, Told, tell_authority, tell_failure};
-pub use own::own_addresses;
+pub use local_addresses::own_addresses;
+pub use notice::{Notice, SidecarMessage, Summary, send_authority, send_failure};
 pub use resolve::Answers;
 pub use serve::{
-    Doorkeeper, InboundPorts, Listeners, Stop, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
+    InboundPorts, Listeners, PeerFilter, Stop, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
 };
 pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};
-pub use wallet::{Generation, PlatformAddress, PlatformPlace, RunToken, Wallet};

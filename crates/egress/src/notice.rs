@@ -49,7 +49,7 @@ pub struct Summary {
 /// What a sidecar tells whoever watches it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum SidecarMessage {
     /// The first word, where TLS is opened: the certificate of the run's authority, in PEM.
     Authority(String),
     /// A denial, as it happens.
@@ -65,7 +65,7 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl SidecarMessage {
     /// Reads a message.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
@@ -77,15 +77,15 @@ impl Told {
 ///
 /// # Errors
 /// When nobody listens any more.
-pub fn tell_authority(socket: BorrowedFd<'_>, authority: &RunAuthority) -> io::Result<()> {
-    let message = serde_json::to_vec(&Told::Authority(authority.certificate_pem().to_owned()))?;
+pub fn send_authority(socket: BorrowedFd<'_>, authority: &RunAuthority) -> io::Result<()> {
+    let message = serde_json::to_vec(&SidecarMessage::Authority(authority.certificate_pem().to_owned()))?;
     rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
 /// Tells why a sidecar ends that was not told to. Nobody else hears it.
-pub fn tell_failure(socket: BorrowedFd<'_>, why: &str, remedy: Option<&str>) {
-    let told = Told::Failed { why: clipped(why), remedy: remedy.map(clipped) };
+pub fn send_failure(socket: BorrowedFd<'_>, why: &str, remedy: Option<&str>) {
+    let told = SidecarMessage::Failed { why: clipped(why), remedy: remedy.map(clipped) };
     send(socket, &told, SendFlags::DONTWAIT);
 }
 
@@ -115,18 +115,18 @@ impl Notices {
             reason: clipped(&denial.reason),
             hint: denial.hint.as_deref().map(clipped),
         };
-        send(socket, &Told::Denied(notice), SendFlags::DONTWAIT);
+        send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT);
     }
 
     /// Tells what it all came to.
     pub(crate) fn close(&mut self, summary: Summary) {
         if let Some(socket) = self.socket.take() {
-            send(&socket, &Told::Summary(summary), SendFlags::empty());
+            send(&socket, &SidecarMessage::Summary(summary), SendFlags::empty());
         }
     }
 }
 
-fn send(socket: impl AsFd, told: &Told, flags: SendFlags) {
+fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) {
     if let Ok(message) = serde_json::to_vec(told) {
         // Nobody may be listening any more; what was asked for is in the audit all the same.
         let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);

@@ -17,8 +17,8 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+use crate::credential_config::{PlatformAddress, RunToken};
 use crate::upstream;
-use crate::wallet::{PlatformAddress, RunToken};
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use policy::Inbound;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::LocalSet;
 
+use crate::connection_slots::{ConnectionPermit, ConnectionSlots};
 use crate::gate::{Gate, GateError};
-use crate::places::{ConnectionPermit, Places};
 use crate::upstream::Entrance;
-use crate::{audit, dns, http, lull, tunnel};
+use crate::{audit, dns, http, idle, tunnel};
 
 /// Sockets to serve; each is bound already.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub struct Listeners {
     /// Ports of the command's that may be reached from outside, and the way to them.
     pub inbound: Option<InboundPorts>,
     /// Who may connect to the proxy and the gateway, where others than the run could; everybody without it.
-    pub doorkeeper: Option<Doorkeeper>,
+    pub peer_filter: Option<PeerFilter>,
 }
 
 /// Declared ports of this machine that lead inside, and the way there.
@@ -57,7 +57,7 @@ pub enum WhoConnects {
     /// By the connection; this machine's own to a port on its loopback come from this address, where an engine passes them on.
     SeenBehind(IpAddr),
     /// By whoever hands it on and knows this secret: what others say is nothing.
-    Told(Secret),
+    SidecarMessage(Secret),
 }
 
 impl InboundPorts {
@@ -78,18 +78,18 @@ impl InboundPorts {
 }
 
 /// Says whether a connection may come in, by its other end and its own.
-pub struct Doorkeeper(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
+pub struct PeerFilter(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
 
-impl Doorkeeper {
+impl PeerFilter {
     /// Lets in what `admits` says.
     pub fn new(admits: impl Fn(SocketAddr, SocketAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
     }
 }
 
-impl std::fmt::Debug for Doorkeeper {
+impl std::fmt::Debug for PeerFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Doorkeeper")
+        f.write_str("PeerFilter")
     }
 }
 
@@ -210,7 +210,7 @@ async fn run(
     ready: impl FnOnce() -> io::Result<()>,
     lull: fn(),
 ) -> io::Result<()> {
-    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, doorkeeper } =
+    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, peer_filter } =
         listeners;
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     let drained = Rc::clone(&gate);
@@ -221,15 +221,15 @@ async fn run(
         });
     };
     if let Some(fd) = transparent {
-        start(Box::pin(tunnel::serve_transparent(Rc::clone(&gate), Door::open(fd, None)?)));
+        start(Box::pin(tunnel::serve_transparent(Rc::clone(&gate), Acceptor::open(fd, None)?)));
     }
     if let Some(fd) = forward {
-        start(Box::pin(http::serve_forward(Rc::clone(&gate), Door::open(fd, doorkeeper.as_ref())?)));
+        start(Box::pin(http::serve_forward(Rc::clone(&gate), Acceptor::open(fd, peer_filter.as_ref())?)));
     }
     if let Some(fd) = gateway {
         start(Box::pin(http::serve_gateway(
             Rc::clone(&gate),
-            Door::of_the_gateway(fd, doorkeeper.as_ref())?,
+            Acceptor::of_the_gateway(fd, peer_filter.as_ref())?,
         )));
     }
     if let Some(fd) = gateway_socket {
@@ -241,16 +241,16 @@ async fn run(
         start(Box::pin(dns::serve_udp(Rc::clone(&gate), fd)));
     }
     if let Some(fd) = dns_tcp {
-        start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Door::open(fd, None)?)));
+        start(Box::pin(dns::serve_tcp(Rc::clone(&gate), Acceptor::open(fd, None)?)));
     }
     if let Some(InboundPorts { ports, entrance, who }) = inbound {
         let way = Rc::new((entrance, who));
         for (fd, inbound) in ports {
             let (gate, way) = (Rc::clone(&gate), Rc::clone(&way));
-            start(Box::pin(tunnel::serve_inbound(gate, Door::from_outside(fd)?, inbound, way)));
+            start(Box::pin(tunnel::serve_inbound(gate, Acceptor::from_outside(fd)?, inbound, way)));
         }
     }
-    tokio::task::spawn_local(lull::in_each(lull));
+    tokio::task::spawn_local(idle::in_each(lull));
     tokio::task::spawn_local(async move { audit::write_in_turns(gate.audit()).await });
     let Stop { line, drain } = stop;
     let line = std::os::unix::net::UnixStream::from(line);
@@ -289,26 +289,30 @@ async fn next_word(line: &UnixStream) -> io::Result<usize> {
 }
 
 /// A listener, and who it lets in.
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     listener: TcpListener,
-    places: Places,
+    places: ConnectionSlots,
     keeper: Option<Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>>,
 }
 
-impl Door {
-    fn open(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
+impl Acceptor {
+    fn open(fd: OwnedFd, keeper: Option<&PeerFilter>) -> io::Result<Self> {
         let listener = TcpListener::from_std(StdListener::from(fd))?;
-        Ok(Self { listener, places: Places::common(), keeper: keeper.map(|keeper| Arc::clone(&keeper.0)) })
+        Ok(Self {
+            listener,
+            places: ConnectionSlots::common(),
+            keeper: keeper.map(|keeper| Arc::clone(&keeper.0)),
+        })
     }
 
     /// One of the gateway, which is to answer also while the others are full.
-    fn of_the_gateway(fd: OwnedFd, keeper: Option<&Doorkeeper>) -> io::Result<Self> {
-        Ok(Self { places: Places::of_the_gateway(), ..Self::open(fd, keeper)? })
+    fn of_the_gateway(fd: OwnedFd, keeper: Option<&PeerFilter>) -> io::Result<Self> {
+        Ok(Self { places: ConnectionSlots::of_the_gateway(), ..Self::open(fd, keeper)? })
     }
 
     /// One for connections from outside to one port.
     pub(crate) fn from_outside(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { places: Places::from_outside(), ..Self::open(fd, None)? })
+        Ok(Self { places: ConnectionSlots::from_outside(), ..Self::open(fd, None)? })
     }
 
     /// Accepts a connection. One that failed on its way, or is not let in, is skipped; exhaustion waits instead of spinning.
@@ -317,7 +321,7 @@ impl Door {
         loop {
             match self.listener.accept().await {
                 Ok((stream, theirs)) if self.admits(&stream, theirs) => {
-                    lull::stir();
+                    idle::touch();
                     return Ok((stream, permit));
                 }
                 Ok((stream, _)) => {
@@ -336,11 +340,11 @@ impl Door {
 
 /// Accepts a connection on a Unix socket, whose permissions say who may connect.
 pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, ConnectionPermit)> {
-    let permit = Places::of_the_gateway().take().await;
+    let permit = ConnectionSlots::of_the_gateway().take().await;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                lull::stir();
+                idle::touch();
                 return Ok((stream, permit));
             }
             Err(error) => survive(error).await?,
@@ -372,7 +376,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
-    use crate::own::tests::gate_for;
+    use crate::local_addresses::tests::gate_for;
 
     /// A sidecar with a proxy and a gateway, the way to it, and what tells it to end.
     struct Served {

@@ -164,7 +164,7 @@ impl Policy {
         let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
         let denied_in_part = |rule: &DenyRule| rule.reach.is_at(&asked.host, asked.port);
         if unseen && self.deny.iter().any(denied_in_part) {
-            grant.carriage = Carriage::Opened;
+            grant.carriage = Carriage::Terminated;
         }
         grant.barred = Barred::of(asked, &self.deny);
         let Some(ceiling) = &self.ceiling else { return Ok(grant) };
@@ -184,7 +184,7 @@ impl Policy {
             most.vet(addresses).map_err(managed)?;
         }
         grant.carriage = match (most.carriage, grant.carriage) {
-            (Carriage::Opened, Carriage::Any | Carriage::Tls) => Carriage::Opened,
+            (Carriage::Terminated, Carriage::Any | Carriage::Tls) => Carriage::Terminated,
             (Carriage::Tls, Carriage::Any) => Carriage::Tls,
             (_, own) => own,
         };
@@ -231,7 +231,7 @@ impl Policy {
                     Fit::Full(Carriage::Request) => {
                         return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
                     }
-                    Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Opened, None)),
+                    Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Terminated, None)),
                     Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
                     Fit::None => {}
                 }
@@ -241,7 +241,7 @@ impl Policy {
         for rule in &self.allow {
             match rule.reach.fit(asked) {
                 // Another rule may let the connection pass as it is.
-                Fit::Full(Carriage::Opened) => opened = opened.or(Some(rule)),
+                Fit::Full(Carriage::Terminated) => opened = opened.or(Some(rule)),
                 Fit::Full(carriage) => return Ok(self.grant(asked, rule, carriage, None)),
                 Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
                 Fit::None => {}
@@ -258,7 +258,7 @@ impl Policy {
             return Ok(Grant { addresses: None, ..self.grant_by(asked, name, carriage) });
         }
         match opened {
-            Some(rule) => Ok(self.grant(asked, rule, Carriage::Opened, None)),
+            Some(rule) => Ok(self.grant(asked, rule, Carriage::Terminated, None)),
             None => Err(nearest.or(unasked).unwrap_or_else(|| not_allowed(asked))),
         }
     }

@@ -10,10 +10,10 @@ mod asked;
 mod at;
 mod backend;
 mod barred;
-mod beside;
 mod choice;
 mod claim;
 mod companion;
+mod companion_ports;
 mod compile;
 mod decide;
 mod denial;
@@ -74,7 +74,7 @@ pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{
     Preset, preset_for, preset_names, provider_for, provider_names, provider_variables, web_searches,
 };
-pub use provider::{Injection, Place, Provider, Rate};
+pub use provider::{Injection, InjectionSite, Provider, Rate};
 pub use provider_id::ProviderId;
 pub use proxy::{Proxies, Proxy, ProxyScheme};
 pub use quantity::{ByteSize, CpuCount, Span};

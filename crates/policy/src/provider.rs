@@ -23,7 +23,7 @@ pub struct Rate {
 
 /// Where in a request a credential is put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum InjectionSite {
     /// A header, by its name in lower case.
     Header(String),
     /// A query parameter.
@@ -35,7 +35,7 @@ pub enum Place {
 /// How a credential is put into a request.
 #[derive(Clone, Debug)]
 pub struct Injection {
-    place: Place,
+    place: InjectionSite,
     value: String,
     at: Option<Reach>,
 }
@@ -43,7 +43,7 @@ pub struct Injection {
 impl Injection {
     /// Where it goes.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &InjectionSite {
         &self.place
     }
 
@@ -206,15 +206,15 @@ fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
 fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
     let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
     let (place, value) = match (&config.header, &config.query, &config.basic) {
-        (Some(header), None, None) => (Place::Header(header_name(at, header)?), &config.value),
+        (Some(header), None, None) => (InjectionSite::Header(header_name(at, header)?), &config.value),
         (None, Some(query), None) => {
             if query.is_empty() || !query.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b)) {
                 return Err(bad("query", "a parameter is named in letters, digits and `-._~`"));
             }
-            (Place::Query(query.clone()), &config.value)
+            (InjectionSite::Query(query.clone()), &config.value)
         }
         (None, None, Some(basic)) if basic.contains(':') && config.value.is_none() => {
-            (Place::Basic, &config.basic)
+            (InjectionSite::Basic, &config.basic)
         }
         (None, None, Some(_)) => return Err(bad("basic", "write it as USER:PASSWORD, without `value`")),
         _ => return Err(at.error("inject", "give one of `header`, `query` and `basic`")),

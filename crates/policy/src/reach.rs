@@ -19,7 +19,7 @@ pub enum Carriage {
     /// This one request.
     Request,
     /// Requests that are read and asked for one by one: over TLS, which is opened for it, or in the clear.
-    Opened,
+    Terminated,
     /// TLS whose server name is the granted host, and nothing else.
     Tls,
     /// Any protocol; TLS only with the granted host as its server name.
@@ -198,7 +198,7 @@ impl Reach {
         match self.scheme {
             None if whole_host => carriage,
             Some(Scheme::Https) if whole_host => Carriage::Tls,
-            _ => Carriage::Opened,
+            _ => Carriage::Terminated,
         }
     }
 

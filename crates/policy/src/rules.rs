@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::beside::Beside;
+use crate::companion_ports::CompanionPorts;
 use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::HostPattern;
@@ -27,7 +27,7 @@ pub struct Policy {
     pub(crate) scrub: Scrub,
     pub(crate) proxies: Proxies,
     /// The companions that are within reach.
-    pub(crate) companions: Vec<Beside>,
+    pub(crate) companions: Vec<CompanionPorts>,
     /// Where the open internet ends, until it is asked for by name.
     pub(crate) unasked: Vec<Unasked>,
     /// The file that a line would have to go into, where that is none that is found by itself.
@@ -90,7 +90,7 @@ impl Policy {
     }
 
     /// The companion of a name.
-    pub(crate) fn companion(&self, name: &Hostname) -> Option<&Beside> {
+    pub(crate) fn companion(&self, name: &Hostname) -> Option<&CompanionPorts> {
         self.companions.iter().find(|companion| companion.name == *name)
     }
 

@@ -1,7 +1,7 @@
 //! Once every layer has spoken: what companions and open ports come to, and whether the backend has them.
 
 use crate::backend::Backend;
-use crate::beside::Beside;
+use crate::companion_ports::CompanionPorts;
 use crate::error::ConfigError;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
@@ -35,7 +35,7 @@ pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
             false => spec.policy.clone(),
         };
         companion.policy = Policy { providers: Vec::new(), companions: beside.clone(), ..rules };
-        beside.push(Beside { name: companion.name.clone(), ports: companion.ports.clone() });
+        beside.push(CompanionPorts { name: companion.name.clone(), ports: companion.ports.clone() });
     }
     spec.policy.companions = beside;
     Ok(())

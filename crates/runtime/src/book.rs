@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use egress::Summary;
 use policy::{Backend, ByteSize, RunId, RunSpec, Span};
-use sandbox::{Born, Caller, Ended, Plan, Taken, UndoLog};
+use sandbox::{Caller, Ended, Plan, ProcessStamp, Taken, UndoLog};
 
 use crate::ending::{Ending, Shortage};
 use crate::error::Error;
@@ -69,7 +69,7 @@ impl Book {
         let record = RunRecord {
             id: run.to_string(),
             state: RunState::Running,
-            process: Born::this(),
+            process: ProcessStamp::this(),
             started: now(),
             ended: None,
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
@@ -189,7 +189,7 @@ impl Book {
         });
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
-        // Told also where the record could not be written.
+        // SidecarMessage also where the record could not be written.
         let noted = self.note(&problems, report);
         let written = written.and(noted);
         // It holds the mark as well.

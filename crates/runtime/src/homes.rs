@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use policy::Backend;
-use sandbox::{Caller, Place, Plan};
+use sandbox::{Caller, PathIdentity, Plan};
 
 use crate::error::Error;
 
@@ -47,7 +47,7 @@ fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
         if !users.contains(&user) || !home.is_absolute() || home == Path::new("/") {
             return None;
         }
-        let home = Place::of(home);
+        let home = PathIdentity::of(home);
         home.is_in(folder).then(|| home.path().to_path_buf())
     })
 }

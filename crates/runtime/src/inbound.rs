@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use credential::Secret;
 use egress::{Entrance, InboundPorts, WhoConnects};
 use policy::Inbound;
-use sandbox::{EngineAt, Inlet, Outward};
+use sandbox::{EngineAt, Outward, SocketBroker};
 
 use crate::error::Error;
 
@@ -62,12 +62,12 @@ fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// Whatever `socketpair(2)` gives.
-pub(crate) fn inlet(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(InboundPorts, OwnedFd)>> {
+pub(crate) fn broker(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(InboundPorts, OwnedFd)>> {
     if ports.is_empty() {
         return Ok(None);
     }
-    let (inlet, inside) = Inlet::pair()?;
-    let entrance = Entrance::new(inlet.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
+    let (broker, inside) = SocketBroker::pair()?;
+    let entrance = Entrance::new(broker.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
     Ok(Some((InboundPorts { ports, entrance, who: WhoConnects::Seen }, inside)))
 }
 
@@ -114,6 +114,6 @@ pub(crate) fn published(
         bind(SocketAddr::from((own, inbound.host_port.number()))).map(|listener| (listener, inbound))
     };
     let ports = declared.into_iter().map(open).collect::<io::Result<_>>()?;
-    let who = porter.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::Told);
+    let who = porter.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::SidecarMessage);
     Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), who }))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use egress::{Summary, Told};
+use egress::{SidecarMessage, Summary};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::report::Report;
@@ -20,9 +20,9 @@ pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
     rustix::event::poll(&mut fds, Timespec::try_from(FIRST_WORD).ok().as_ref())?;
     let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
-    match Told::parse(&buffer[..length]) {
-        Some(Told::Authority(pem)) => Ok(pem.into_bytes()),
-        Some(Told::Failed { why, .. }) => Err(io::Error::other(format!("it failed to {why}"))),
+    match SidecarMessage::parse(&buffer[..length]) {
+        Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
+        Some(SidecarMessage::Failed { why, .. }) => Err(io::Error::other(format!("it failed to {why}"))),
         _ => Err(io::Error::other("it told something else than its authority")),
     }
 }
@@ -36,10 +36,10 @@ pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let _ = rustix::event::poll(&mut fds, left.as_ref());
         match rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
-            Ok((length @ 1.., _)) => match Told::parse(&buffer[..length]) {
-                Some(Told::Denied(notice)) => report(Report::Denied(&notice)),
-                Some(Told::Summary(summary)) => return Some(summary),
-                Some(Told::Authority(_) | Told::Failed { .. }) | None => {}
+            Ok((length @ 1.., _)) => match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(notice)) => report(Report::Denied(&notice)),
+                Some(SidecarMessage::Summary(summary)) => return Some(summary),
+                Some(SidecarMessage::Authority(_) | SidecarMessage::Failed { .. }) | None => {}
             },
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             _ => return None,

@@ -6,7 +6,7 @@
 //! ```
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
-mod beside;
+mod alternate_screen;
 mod book;
 mod builtin;
 mod changes;
@@ -23,22 +23,21 @@ mod images;
 mod inbound;
 mod key;
 mod last_word;
+mod launch;
+mod line_start;
 mod live;
-mod margin;
-mod minted;
 mod missing;
 mod own_secrets;
 mod permission;
 mod platform;
 mod policy_file;
 mod proxy_url;
+mod random_ids;
 mod record;
-mod relay;
 mod remedy;
 mod removal;
 mod report;
 mod run;
-mod screen;
 mod settings;
 mod sidecar;
 mod standalone;
@@ -48,6 +47,7 @@ mod stop;
 mod streams;
 mod system_keys;
 mod system_proxies;
+mod terminal_relay;
 mod value_source;
 mod vault;
 mod watch;
@@ -59,23 +59,23 @@ pub use changes::{
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;
 pub use ending::{Ending, Shortage};
-pub use engine::live_engine_sidecar;
+pub use engine::run_engine_sidecar;
 pub use error::Error;
 pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
+pub use line_start::ends_a_line_begun;
 pub use live::{Reaped, reap_dead};
-pub use margin::ends_a_line_begun;
-pub use minted::new_run_id;
 pub use permission::{Permission, permissions};
 pub use policy_file::read_policy_if_there;
 pub use proxy_url::unheeded_no_proxy;
+pub use random_ids::new_run_id;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::{RunRequest, run};
 pub use settings::{
     Settings, SettingsRequest, approve, is_approved, project_above, project_file, turn_to_approve,
 };
-pub use standalone::{AuditFile, Heard, Places, Standalone, serve_standalone};
+pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use stop::stop;
 pub use system_keys::{SystemKey, SystemKeys};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use egress::ModelUse;
 use policy::{Backend, RunId};
-use sandbox::Born;
+use sandbox::ProcessStamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -72,7 +72,7 @@ pub struct RunRecord {
     pub state: RunState,
     /// The process of this program that keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process: Option<Born>,
+    pub process: Option<ProcessStamp>,
     /// When it began, RFC 3339 UTC.
     pub started: String,
     /// When it ended.

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use credential::Vault;
 use policy::{Backend, Inbound, RunSpec, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Lines, Plan, Sidecar, Signals, Started};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, InitChannels, Plan, Sidecar, Signals, Started};
 
-use crate::beside::{Beside, Desk, Given, peers};
 use crate::book::Book;
 use crate::companion::{self, Common, Companions, Prepared};
 use crate::end_signals::SIGTERM;
@@ -19,11 +18,12 @@ use crate::expose::Exposed;
 use crate::homes::refuse_home;
 use crate::images::{self, CommandOrigin, Images};
 use crate::last_word::last_word;
-use crate::minted::{new_run_id, placeholders};
+use crate::launch::{PlatformData, SidecarEndpoints, SidecarLaunch, peers};
 use crate::platform::{History, Sources};
+use crate::random_ids::{new_run_id, placeholders};
 use crate::report::{End, Finished, Lived, Report};
 use crate::settings::user_file;
-use crate::sidecar::Purse;
+use crate::sidecar::SidecarCredentials;
 use crate::state::{StateDirectory, overlapped};
 use crate::streams::stdio;
 use crate::vault::refuse_missing;
@@ -58,14 +58,14 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     refuse_missing(&spec, &state)?;
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
-    let (purse, desk, mut additions) = provide(&spec, &mut caller, &state)?;
-    let vault = desk.sources.as_ref().and_then(|sources| sources.vault.as_ref());
+    let (credentials, platform_data, mut additions) = provide(&spec, &mut caller, &state)?;
+    let vault = platform_data.sources.as_ref().and_then(|sources| sources.vault.as_ref());
     let exposed = vault.map(|vault| Exposed::take(&spec, vault)).transpose()?;
-    builtin::bring(&mut spec, &caller, &purse.placeholders, &mut additions)?;
+    builtin::bring(&mut spec, &caller, &credentials.placeholders, &mut additions)?;
     let (root, command) = match (spec.backend, &spec.image) {
         (Backend::Docker, Some(image)) => {
             let workspace = workspace_of(&spec, &caller);
-            let engine = sandbox::find_engine(&caller, image, &workspace, state.turns())?;
+            let engine = sandbox::find_engine(&caller, image, &workspace, state.engine_slots())?;
             let published = inbound::published_by(&spec.inbound, &engine.at)?;
             let mut engine = EngineRun { published, ..engine };
             if sandbox::takes_account(&spec, &caller, &engine) {
@@ -107,7 +107,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let stop = images::stop_signal(root.as_ref(), additions.engine.as_ref()).unwrap_or(SIGTERM);
     let exposed = exposed.unwrap_or_default();
     let (spec, command, caller) = (&spec, command.as_slice(), &caller);
-    let supplied = Supplied { spec, command, caller, purse, desk, exposed, proxy, stop, beside, ahead };
+    let supplied =
+        Supplied { spec, command, caller, credentials, platform_data, exposed, proxy, stop, beside, ahead };
     // Once the run has its mark: what a killed one leaves is looked after.
     let ready = if kept_apart { changes::prepare(&state, &run) } else { Ok(()) };
     let lived = ready.and_then(|()| live(supplied, &plan, &host, &mut book, report));
@@ -145,8 +146,8 @@ struct Supplied<'a> {
     spec: &'a RunSpec,
     command: &'a [OsString],
     caller: &'a Caller,
-    purse: Purse,
-    desk: Desk,
+    credentials: SidecarCredentials,
+    platform_data: PlatformData,
     /// What the command is given by value.
     exposed: Exposed,
     proxy: Option<(String, String)>,
@@ -162,14 +163,14 @@ fn provide(
     spec: &RunSpec,
     caller: &mut Caller,
     state: &StateDirectory,
-) -> Result<(Purse, Desk, Additions), Error> {
+) -> Result<(SidecarCredentials, PlatformData, Additions), Error> {
     let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
-    let mut purse = Purse::default();
+    let mut credentials = SidecarCredentials::default();
     let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
         Sources::forget(caller);
-        return Ok((purse, Desk { sources: None, history }, additions));
+        return Ok((credentials, PlatformData { sources: None, history }, additions));
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
         if provider.llm().is_some() {
@@ -177,15 +178,15 @@ fn provide(
         }
         let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));
         additions.environment.extend(named);
-        purse.placeholders.push((placeholder, provider.id().clone()));
+        credentials.placeholders.push((placeholder, provider.id().clone()));
     }
     let organisation = spec.organisation.as_ref();
     let sources = Sources::prepare(caller, state, organisation)?;
     let vault = state.vault(organisation);
-    purse.generation = Some(Vault::generation_file(&vault)?);
-    purse.vault = Some(vault);
-    purse.organisation = organisation.cloned();
-    Ok((purse, Desk { sources: Some(sources), history }, additions))
+    credentials.generation = Some(Vault::generation_file(&vault)?);
+    credentials.vault = Some(vault);
+    credentials.organisation = organisation.cloned();
+    Ok((credentials, PlatformData { sources: Some(sources), history }, additions))
 }
 
 /// The folder the command works in.
@@ -240,7 +241,18 @@ fn live(
     book: &mut Book,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<Lived, Error> {
-    let Supplied { spec, command, caller, mut purse, desk, exposed, proxy, stop, beside, ahead } = supplied;
+    let Supplied {
+        spec,
+        command,
+        caller,
+        mut credentials,
+        platform_data,
+        exposed,
+        proxy,
+        stop,
+        beside,
+        ahead,
+    } = supplied;
     let (prepared, ports) = beside;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
     let state = book.state.clone();
@@ -248,14 +260,14 @@ fn live(
     // Gone when this function ends, so before anything that held them is taken away.
     let mut companions = Companions::start(prepared, &common, &mut book.undo, report)?;
     // Not before: a companion is a copy of this process.
-    purse.exposed = exposed.values()?;
+    credentials.exposed = exposed.values()?;
     let (ports, ports_here) = if plan.engine.is_some() { (Vec::new(), ports) } else { (ports, Vec::new()) };
-    let (inbound, inlet) = inbound::inlet(ports).map_err(plumbing("make a socket"))?.unzip();
+    let (inbound, broker) = inbound::broker(ports).map_err(plumbing("make a socket"))?.unzip();
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let given = Given {
-        purse,
-        desk: Some(desk),
+    let given = SidecarEndpoints {
+        credentials,
+        platform_data: Some(platform_data),
         link: link_inside,
         notices: notices_inside,
         peers: peers(plan)?,
@@ -264,7 +276,7 @@ fn live(
         chains: companions.chains(&state, &plan.run)?,
         ports_here: PortsHere::of(ports_here)?,
     };
-    let mut beside = Beside {
+    let mut beside = SidecarLaunch {
         spec,
         plan,
         run: &plan.run,
@@ -273,7 +285,7 @@ fn live(
         caller,
         state: &state,
         proxy,
-        given: Some(given),
+        endpoints: Some(given),
         notices: notices.as_fd(),
         sidecar: None,
         platform: None,
@@ -289,11 +301,11 @@ fn live(
         Backend::Docker => sandbox::start_docker,
         Backend::Process => sandbox::start_process,
     };
-    let lines = Lines { stdio, link, inlet, visits: companions.visits(0), ahead };
+    let lines = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
     let filled = exposed.put_into(plan)?;
     let started = start(&filled, host, command, lines, &mut beside, &mut book.undo);
     drop(filled);
-    let Beside { sidecar, platform, failed, .. } = beside;
+    let SidecarLaunch { sidecar, platform, failed, .. } = beside;
     let (sandbox, sidecar) = match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
         (Ok(_), None) => return Err(Error::SidecarLost),

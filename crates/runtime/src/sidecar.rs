@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use credential::{Placeholder, Secret};
 use egress::{
-    CompanionChain, Companions, Doorkeeper, Entrance, Files, Gate, GateError, GateOptions, Generation,
-    InboundPorts, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Wallet,
+    CompanionChain, Companions, CredentialConfig, Entrance, Files, Gate, GateError, GateOptions, Generation,
+    InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority, SigningKey,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar, Watched};
@@ -18,7 +18,7 @@ use crate::error::{Error, plumbing};
 use crate::state::state;
 
 /// What a run's sidecar is given.
-pub(crate) struct Errand {
+pub(crate) struct SidecarConfig {
     pub(crate) run: RunId,
     pub(crate) policy: Policy,
     pub(crate) spending: Spending,
@@ -37,7 +37,7 @@ pub(crate) struct Errand {
     /// Where it tells denials.
     pub(crate) notices: OwnedFd,
     /// What it needs to ask for credentials.
-    pub(crate) purse: Purse,
+    pub(crate) credentials: SidecarCredentials,
     /// Where others of this machine could connect: whose connections it takes, and how it knows them.
     pub(crate) peers: Option<(u32, Peers)>,
     /// The ways to the services beside the command.
@@ -50,20 +50,20 @@ pub(crate) struct Errand {
     pub(crate) machine: Vec<IpAddr>,
 }
 
-impl Errand {
+impl SidecarConfig {
     /// Lets in the connections of one user. Whose a connection is, the kernel says; where it does not, nobody's.
-    fn doorkeeper(&self) -> std::io::Result<Option<Doorkeeper>> {
+    fn peer_filter(&self) -> std::io::Result<Option<PeerFilter>> {
         let Some((user, peers)) = &self.peers else { return Ok(None) };
         let (user, peers) = (*user, peers.try_clone()?);
         let admits =
             move |theirs, ours| matches!(peers.owner(theirs, ours), Ok(Some(owner)) if owner == user);
-        Ok(Some(Doorkeeper::new(admits)))
+        Ok(Some(PeerFilter::new(admits)))
     }
 }
 
 /// What a sidecar needs to ask for credentials.
 #[derive(Debug, Default)]
-pub(crate) struct Purse {
+pub(crate) struct SidecarCredentials {
     pub(crate) platform: Option<(OwnedFd, Secret)>,
     /// The same for what is this program's own, where the platform is elsewhere.
     pub(crate) own: Option<(OwnedFd, Secret)>,
@@ -77,7 +77,7 @@ pub(crate) struct Purse {
     pub(crate) organisation: Option<OrganisationName>,
 }
 
-impl Purse {
+impl SidecarCredentials {
     /// What must stay open in the sidecar.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sockets = self.platform.iter().chain(&self.own).map(|(socket, _)| socket.as_fd());
@@ -85,7 +85,7 @@ impl Purse {
     }
 
     /// What the gate takes; descriptors are shared with this process's copies, which end with it.
-    pub(crate) fn wallet(&self) -> std::io::Result<Wallet> {
+    pub(crate) fn credential_config(&self) -> std::io::Result<CredentialConfig> {
         let held = |held: &Option<(OwnedFd, Secret)>| match held {
             Some((socket, token)) => {
                 Ok::<_, std::io::Error>(Some((UnixStream::from(socket.try_clone()?), token.clone())))
@@ -101,7 +101,7 @@ impl Purse {
             None => Generation::default(),
         };
         let Self { placeholders, exposed, organisation, .. } = self;
-        Ok(Wallet {
+        Ok(CredentialConfig {
             platform,
             own: held(&self.own)?,
             generation,
@@ -114,14 +114,14 @@ impl Purse {
 }
 
 /// Starts the sidecar of a run. It waits for its listeners.
-pub(crate) fn start(errand: &Errand) -> Result<Sidecar, sandbox::Error> {
-    let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
-    keep.extend(errand.purse.descriptors());
-    keep.extend(errand.other_bundle.as_ref().map(AsFd::as_fd));
-    keep.extend(errand.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
-    keep.extend(errand.inbound.iter().flat_map(InboundPorts::descriptors));
-    keep.extend(errand.peers.as_ref().map(|(_, peers)| peers.as_fd()));
-    sandbox::start_sidecar(&keep, || ended(serve(errand), errand.notices.as_fd()))
+pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
+    let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
+    keep.extend(config.credentials.descriptors());
+    keep.extend(config.other_bundle.as_ref().map(AsFd::as_fd));
+    keep.extend(config.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
+    keep.extend(config.inbound.iter().flat_map(InboundPorts::descriptors));
+    keep.extend(config.peers.as_ref().map(|(_, peers)| peers.as_fd()));
+    sandbox::start_sidecar(&keep, || ended(serve(config), config.notices.as_fd()))
 }
 
 /// The exit code of a process that serves a run. Why it could not go on is told, for only the run's own process speaks to the person.
@@ -129,56 +129,56 @@ pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            egress::tell_failure(notices, &error.to_string(), error.remedy().as_deref());
+            egress::send_failure(notices, &error.to_string(), error.remedy().as_deref());
             1
         }
     }
 }
 
 /// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
-fn serve(errand: &Errand) -> Result<(), Error> {
-    let mut files = Files::open(errand.bundle.as_deref())?;
-    if let Some(bundle) = &errand.other_bundle {
+fn serve(config: &SidecarConfig) -> Result<(), Error> {
+    let mut files = Files::open(config.bundle.as_deref())?;
+    if let Some(bundle) = &config.other_bundle {
         files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
     }
-    let key = SigningKey::from_pkcs8(&errand.key).map_err(plumbing("read the audit's key"))?;
-    let authority = match errand.policy.may_open() {
+    let key = SigningKey::from_pkcs8(&config.key).map_err(plumbing("read the audit's key"))?;
+    let authority = match config.policy.may_open() {
         true => {
             let authority = RunAuthority::make().map_err(GateError::Authority)?;
-            egress::tell_authority(errand.notices.as_fd(), &authority)
+            egress::send_authority(config.notices.as_fd(), &authority)
                 .map_err(plumbing("tell the authority"))?;
             Some(authority)
         }
         false => None,
     };
-    let audit = errand.audit.try_clone().map_err(plumbing("open the audit"))?;
-    let notices = errand.notices.try_clone().map_err(plumbing("open the notices"))?;
-    sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the sidecar in"))?;
+    let audit = config.audit.try_clone().map_err(plumbing("open the audit"))?;
+    let notices = config.notices.try_clone().map_err(plumbing("open the notices"))?;
+    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar in"))?;
     let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
-    let companions = errand.companions.iter().map(way).collect::<std::io::Result<_>>();
+    let companions = config.companions.iter().map(way).collect::<std::io::Result<_>>();
     let companions = Companions::new(companions.map_err(plumbing("reach the companions"))?);
-    let inbound = errand.inbound.as_ref().map(InboundPorts::try_clone).transpose();
+    let inbound = config.inbound.as_ref().map(InboundPorts::try_clone).transpose();
     let gate = Gate::open(GateOptions {
-        policy: errand.policy.clone(),
-        spending: errand.spending.clone(),
-        names: errand.names,
-        run: errand.run.clone(),
+        policy: config.policy.clone(),
+        spending: config.spending.clone(),
+        names: config.names,
+        run: config.run.clone(),
         files,
         answers: None,
         audit: Some((audit, key)),
         notices: Some(notices),
         authority,
-        wallet: errand.purse.wallet().map_err(plumbing("reach the platform"))?,
+        credential_config: config.credentials.credential_config().map_err(plumbing("reach the platform"))?,
         companions,
-        machine: errand.machine.clone(),
+        machine: config.machine.clone(),
     })
-    .map_err(|error| match (error, &errand.audit_path) {
+    .map_err(|error| match (error, &config.audit_path) {
         (GateError::Audit(source), Some(path)) => state(path, source),
         (error, _) => error.into(),
     })?;
-    gate.name_companions(&errand.chains);
+    gate.name_companions(&config.chains);
     let Some(set) =
-        sandbox::receive_listeners(errand.link.as_fd()).map_err(plumbing("receive the listeners"))?
+        sandbox::receive_listeners(config.link.as_fd()).map_err(plumbing("receive the listeners"))?
     else {
         gate.close();
         return Ok(());
@@ -193,12 +193,12 @@ fn serve(errand: &Errand) -> Result<(), Error> {
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
-        doorkeeper: errand.doorkeeper().map_err(plumbing("know who connects"))?,
+        peer_filter: config.peer_filter().map_err(plumbing("know who connects"))?,
     };
-    let stop = errand.link.try_clone().map_err(plumbing("watch the run"))?;
-    let ready = || sandbox::report_ready(errand.link.as_fd());
-    egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
+    let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
+    let ready = || sandbox::report_ready(config.link.as_fd());
+    egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
     // Init waits for the last word, not for this process to be taken apart.
-    let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
+    let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Listeners, Notice, PlatformAddress, RunToken, SocketName, Told};
+use egress::{Listeners, Notice, PlatformAddress, RunToken, SidecarMessage, SocketName};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
@@ -24,9 +24,9 @@ use self::ending::Ending;
 use self::inside::{Inside, Outlets};
 use self::outlet::Outlet;
 use crate::error::{Error, plumbing};
-use crate::minted::placeholders;
 use crate::platform::{History, Platform, Sources};
-use crate::sidecar::Purse;
+use crate::random_ids::placeholders;
+use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
 
 /// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
@@ -78,7 +78,7 @@ pub struct AuditFile {
 
 /// Where a sidecar listens: the ports that were found, where none was named.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct BoundAddresses {
     /// The explicit proxy.
     pub forward: SocketAddr,
     /// The gateway.
@@ -91,9 +91,9 @@ pub struct Places {
 
 /// What is heard of a sidecar while it serves.
 #[derive(Clone, Copy, Debug)]
-pub enum Heard<'a> {
+pub enum SidecarEvent<'a> {
     /// Every socket is served.
-    Listening(Places),
+    Listening(BoundAddresses),
     /// A credential could not be given to it, and why.
     Fault(&'a str),
     /// Something was denied, the first time for its target and guard.
@@ -111,12 +111,12 @@ pub fn serve_standalone(
     sidecar: Standalone,
     caller: &mut Caller,
     stop: &Signals,
-    mut hear_of: impl FnMut(Heard<'_>),
+    mut hear_of: impl FnMut(SidecarEvent<'_>),
 ) -> Result<(), Error> {
     // Nobody may look into a process that holds credentials.
     let _ = sandbox::undumpable();
     let (listeners, places, name) = bind(&sidecar)?;
-    let (purse, place, outlets, platform) = provide(&sidecar, caller)?;
+    let (credentials, place, outlets, platform) = provide(&sidecar, caller)?;
     let mut ending = Ending::with(sidecar.grace);
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
@@ -125,7 +125,7 @@ pub fn serve_standalone(
     let inside = Inside {
         sidecar,
         listeners,
-        purse,
+        credentials,
         place,
         outlets,
         bundle,
@@ -154,13 +154,13 @@ struct Line {
 
 impl Line {
     /// Tells what has been denied since.
-    fn tell_denials(&self, hear_of: &mut dyn FnMut(Heard<'_>)) {
+    fn tell_denials(&self, hear_of: &mut dyn FnMut(SidecarEvent<'_>)) {
         let mut buffer = [0; LONGEST_WORD];
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
         {
-            if let Some(Told::Denied(notice)) = Told::parse(&buffer[..length]) {
-                hear_of(Heard::Denied(&notice));
+            if let Some(SidecarMessage::Denied(notice)) = SidecarMessage::parse(&buffer[..length]) {
+                hear_of(SidecarEvent::Denied(&notice));
             }
         }
     }
@@ -172,9 +172,9 @@ fn attend(
     line: &Line,
     stop: &Signals,
     mut platform: Option<Platform>,
-    places: Places,
+    places: BoundAddresses,
     ending: &mut Ending,
-    hear_of: &mut dyn FnMut(Heard<'_>),
+    hear_of: &mut dyn FnMut(SidecarEvent<'_>),
 ) -> Result<(), Error> {
     // In a container it may be the first process, to which come those whose parents have ended.
     let is_first = rustix::process::getpid() == Pid::INIT;
@@ -204,14 +204,14 @@ fn attend(
             return Ok(());
         }
         if let Some(left) = ending.takes_a_while() {
-            hear_of(Heard::Ending(left));
+            hear_of(SidecarEvent::Ending(left));
         }
         if ready[3] {
             line.tell_denials(hear_of);
         }
         if ready[1] || ready[2] {
             match hear(&line.link) {
-                Word::Ready => hear_of(Heard::Listening(places)),
+                Word::Ready => hear_of(SidecarEvent::Listening(places)),
                 Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
                 Word::None if ending.has_begun() => return Ok(()),
                 Word::None => return Err(Error::SidecarLost),
@@ -222,7 +222,7 @@ fn attend(
             platform = platform.and_then(|mut platform| {
                 let more = platform.answer();
                 while let Some(fault) = platform.next_fault() {
-                    hear_of(Heard::Fault(fault));
+                    hear_of(SidecarEvent::Fault(fault));
                 }
                 more.then_some(platform)
             });
@@ -245,8 +245,8 @@ fn hear(link: &OwnedFd) -> Word {
     let mut buffer = [0; LONGEST_WORD];
     match rustix::net::recv(link, &mut buffer[..], RecvFlags::DONTWAIT) {
         Ok((length, _)) if buffer[..length] == *READY => Word::Ready,
-        Ok((length, _)) => match Told::parse(&buffer[..length]) {
-            Some(Told::Failed { why, remedy }) => Word::Failed { why, remedy },
+        Ok((length, _)) => match SidecarMessage::parse(&buffer[..length]) {
+            Some(SidecarMessage::Failed { why, remedy }) => Word::Failed { why, remedy },
             _ => Word::None,
         },
         Err(_) => Word::None,
@@ -254,10 +254,10 @@ fn hear(link: &OwnedFd) -> Word {
 }
 
 /// Sockets are bound before anything is shut in, so that an address that is taken is an error by name.
-fn bind(sidecar: &Standalone) -> Result<(Listeners, Places, Option<SocketName>), Error> {
+fn bind(sidecar: &Standalone) -> Result<(Listeners, BoundAddresses, Option<SocketName>), Error> {
     let at = |listener: &OwnedFd| egress::bound(listener).map_err(plumbing("tell where a socket is bound"));
     let forward = egress::bind(sidecar.forward)?;
-    let mut places = Places { forward: at(&forward)?, gateway: None, dns: None, transparent: None };
+    let mut places = BoundAddresses { forward: at(&forward)?, gateway: None, dns: None, transparent: None };
     let mut listeners = Listeners { forward: Some(forward), ..Listeners::default() };
     let mut name = None;
     if let Some(address) = sidecar.gateway {
@@ -286,7 +286,7 @@ fn bind(sidecar: &Standalone) -> Result<(Listeners, Places, Option<SocketName>),
 
 /// A platform elsewhere: one that the environment names, or one that `/configure` will name.
 #[derive(Default)]
-struct Place {
+struct PlatformRoute {
     address: Option<(PlatformAddress, RunToken)>,
     configure_once: Option<Secret>,
 }
@@ -296,7 +296,7 @@ struct Place {
 fn provide(
     sidecar: &Standalone,
     caller: &mut Caller,
-) -> Result<(Purse, Place, Outlets, Option<Platform>), Error> {
+) -> Result<(SidecarCredentials, PlatformRoute, Outlets, Option<Platform>), Error> {
     let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
     let placeholders = placeholders(policy)?;
     let find = |path: &Option<PathBuf>, mode| path.as_ref().map(|path| Outlet::find(path, mode)).transpose();
@@ -305,14 +305,14 @@ fn provide(
         authority: find(&sidecar.authority, 0o666)?,
     };
     let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
-    let mut purse = Purse { placeholders, ..Purse::default() };
+    let mut credentials = SidecarCredentials { placeholders, ..SidecarCredentials::default() };
     // What comes out of a file often ends with a line.
     let variable = |name: &str| {
         let text = caller.variable(name).map(|text| text.trim_end_matches(['\r', '\n']));
         text.filter(|text| !text.is_empty())
     };
     let secret = |name: &str| variable(name).map(|text| Secret::from_text(text.to_owned()));
-    let mut place = Place { address: None, configure_once: secret(CONFIGURE) };
+    let mut place = PlatformRoute { address: None, configure_once: secret(CONFIGURE) };
     match (secret(TOKEN), variable(PLATFORM)) {
         (Some(token), Some(address)) => place.address = Some(judged(address, token)?),
         (None, None) => {}
@@ -327,33 +327,33 @@ fn provide(
         }
         let sources = Sources::without_vault(caller)?;
         // The users and passwords of the environment's proxies stay here: no other platform knows them.
-        if !credentials(policy).any(is_own) {
-            return Ok((purse, place, outlets, None));
+        if !providers_used(policy).any(is_own) {
+            return Ok((credentials, place, outlets, None));
         }
         let (platform, theirs) = Platform::pair(Some(sources), policy, None)?;
-        purse.own = Some(theirs);
-        return Ok((purse, place, outlets, Some(platform)));
+        credentials.own = Some(theirs);
+        return Ok((credentials, place, outlets, Some(platform)));
     }
     let directory = StateDirectory::of(caller);
     let history = |directory| History { directory, workspace: caller.directory.clone() };
     let history = directory.as_ref().ok().cloned().map(history);
     // Where nothing of it would be asked for, no vault is needed.
-    let sources = match credentials(policy).all(is_own) {
+    let sources = match providers_used(policy).all(is_own) {
         true => Sources::without_vault(caller)?,
         false => {
             let directory = directory?;
-            purse.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
+            credentials.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
             Sources::prepare(caller, &directory, organisation)?
         }
     };
-    purse.organisation = organisation.cloned();
+    credentials.organisation = organisation.cloned();
     let (platform, theirs) = Platform::pair(Some(sources), policy, history)?;
-    purse.platform = Some(theirs);
-    Ok((purse, place, outlets, Some(platform)))
+    credentials.platform = Some(theirs);
+    Ok((credentials, place, outlets, Some(platform)))
 }
 
 /// Whose credentials a sidecar may ask for.
-fn credentials(policy: &Policy) -> impl Iterator<Item = &ProviderId> {
+fn providers_used(policy: &Policy) -> impl Iterator<Item = &ProviderId> {
     let proxies = policy.proxies().declared().filter_map(|proxy| proxy.credential.as_ref());
     policy.providers().map(|provider| provider.id()).chain(proxies)
 }

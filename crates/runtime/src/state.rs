@@ -8,7 +8,7 @@
 //! trusted/<id> its sidecar's authority, where the command sees this machine's files
 //! live/<id>    the undo log of a run, locked for as long as its process lives
 //! stock/       what holds names in workspaces, between two runs
-//! turns/       empty files, locked by those whose turn at an engine it is
+//! turns/       empty files: each is a slot at an engine, and the run that has it holds it locked
 //! keys/        the audit's signing key, and the vault's
 //! vault/       credentials, encrypted; organisations/<name>/vault/ the same of an organisation
 //! approved/    what project files the person has approved
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use policy::{Hostname, OrganisationName, RunId};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use sandbox::{Caller, Place};
+use sandbox::{Caller, PathIdentity};
 
 use crate::error::Error;
 
@@ -112,8 +112,8 @@ impl StateDirectory {
         self.0.join("trusted").join(run.as_str())
     }
 
-    /// Where the person's runs take turns at engines. It is made when it is needed.
-    pub(crate) fn turns(&self) -> PathBuf {
+    /// Where the runs of one person take slots at engines. It is made when it is needed.
+    pub(crate) fn engine_slots(&self) -> PathBuf {
         self.0.join("turns")
     }
 
@@ -222,11 +222,12 @@ pub(crate) fn overlapped<'a>(
     directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
 ) -> Option<&'a Path> {
-    let own: Vec<Place> = directories.iter().map(|directory| Place::of(&real(directory))).collect();
+    let own: Vec<PathIdentity> =
+        directories.iter().map(|directory| PathIdentity::of(&real(directory))).collect();
     paths.find(|path| {
         let other = real(path);
         own.iter().any(|own| other.starts_with(own.path()))
-            || Place::any_in(&own, &other)
+            || PathIdentity::any_in(&own, &other)
             || directories.iter().any(|directory| directory.starts_with(path))
     })
 }

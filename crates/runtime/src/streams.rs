@@ -5,7 +5,7 @@
 //! shortened and given other permissions, a socket takes and gives. So nothing of the caller's is handed over but a terminal, opened once
 //! more for one direction, and what is nothing. All else is carried, between it and a pipe of the run's own.
 
-mod carrier;
+mod copier;
 mod input;
 mod output;
 mod wait;
@@ -18,7 +18,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::pipe::PipeFlags;
 use sandbox::Stdio;
 
-pub(crate) use self::carrier::{Carried, Carrier};
+pub(crate) use self::copier::{Carried, Carrier};
 use self::input::Input;
 use self::output::Output;
 pub(crate) use self::output::Unwritten;

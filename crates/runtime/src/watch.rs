@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use egress::{Notice, Summary, Told};
+use egress::{Notice, SidecarMessage, Summary};
 use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Event, Failure, SetUpEnd, Sidecar, Signals, Started, Usage};
@@ -13,9 +13,9 @@ use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::record::SetUpRecord;
-use crate::relay::Relay;
 use crate::report::{End, Report};
 use crate::streams::Carried;
+use crate::terminal_relay::Relay;
 
 /// How long a command that was asked to end may take before it is made to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -335,14 +335,14 @@ impl Watch<'_> {
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
-            match Told::parse(&buffer[..length]) {
-                Some(Told::Denied(notice)) if state.is_full_screen() => state.hold(notice),
-                Some(Told::Denied(notice)) => (self.report)(Report::Denied(&notice)),
-                Some(Told::Summary(found)) => state.summary = Some(found),
-                Some(Told::Failed { why, remedy }) => {
+            match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(notice)) if state.is_full_screen() => state.hold(notice),
+                Some(SidecarMessage::Denied(notice)) => (self.report)(Report::Denied(&notice)),
+                Some(SidecarMessage::Summary(found)) => state.summary = Some(found),
+                Some(SidecarMessage::Failed { why, remedy }) => {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }
-                Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
+                Some(SidecarMessage::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
                 None => {}
             }
         }

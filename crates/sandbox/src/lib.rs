@@ -2,38 +2,39 @@
 //!
 //! This is the agent's side of the house. It cannot name a secret: it does not know the crates that hold one. Its seam
 //! to the other side is a handful of bound sockets, handed over before the command starts; at an engine, lines of frames; for companions,
-//! an inlet that hands sockets out while the run goes on.
+//! a broker that hands sockets out while the run goes on.
 
 mod apart;
-mod being;
-mod born;
 mod caller;
 mod changes;
 mod confine;
+mod cover_watch;
 mod docker;
 mod doctor;
 mod environment;
 mod error;
 mod event;
 mod failure;
+mod file_id;
 mod handshake;
 mod host;
 mod image;
-mod inlet;
 mod launch;
 mod linux;
 mod mounted;
 mod opened;
 mod orphans;
+mod path_identity;
 mod plan;
 mod process;
+mod process_stamp;
 mod protect;
 mod reap;
 mod regular;
 mod run_network;
-mod same_place;
 mod seccomp;
 mod setup;
+mod socket_broker;
 mod source;
 mod spawn;
 mod started;
@@ -43,18 +44,17 @@ mod supervise;
 mod tool;
 mod undo;
 mod unwind;
-mod vigil;
 mod watch;
 
 pub use apart::apart;
-pub use born::Born;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward, UNTAKEN,
-    accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, live_inside, outward,
-    read_accounts, refuse_hidden_sources, refuse_unreachable, start as start_docker, wire_run_network,
+    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward,
+    POOL_MAX_IDLE, accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
+    read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent, start as start_docker,
+    wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;
@@ -64,9 +64,9 @@ pub use failure::{Failure, Need};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
-pub use inlet::{Inlet, Probed, ask_for_socket, take_socket};
 pub use launch::Stdio;
 pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
+pub use path_identity::PathIdentity;
 pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
 pub use plan::engine::{EngineAt, EngineImage, EngineRun};
@@ -75,21 +75,22 @@ pub use plan::ids::{IdRange, Identity};
 pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan};
 pub use process::start as start_process;
+pub use process_stamp::ProcessStamp;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
-pub use same_place::Place;
-pub use started::{Lines, SidecarStart, Started, Taken};
+pub use socket_broker::{Probed, SocketBroker, ask_for_socket, take_socket};
+pub use started::{InitChannels, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
-pub use sys::memory::{Watched, give_back as give_memory_back};
+pub use sys::memory::{Watched, give_back as trim_heap};
 pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::privilege::undumpable;
 pub use sys::process::Exit;
-pub use sys::signal::{Signals, hear_of_children, ignore_sigxfsz};
+pub use sys::signal::{Signals, ignore_sigxfsz, reset_sigchld};
 pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

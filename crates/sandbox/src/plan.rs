@@ -32,7 +32,7 @@ use crate::caller::Caller;
 use crate::environment::{self, Planes};
 use crate::error::Error;
 use crate::host::Host;
-use crate::same_place::Place;
+use crate::path_identity::PathIdentity;
 use crate::step::{Source, Step, Visible};
 use crate::{protect, tool};
 
@@ -227,7 +227,7 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     }
     if let Some(home) = &caller.home
         && spec.backend != Backend::Process
-        && Place::of(home).is_in(&path)
+        && PathIdentity::of(home).is_in(&path)
     {
         return Err(Error::Refused {
             what: format!(

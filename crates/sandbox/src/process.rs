@@ -22,7 +22,7 @@ use crate::launch::{Launch, Stdio};
 use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
 use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
-use crate::started::{Ending, Lines, SidecarStart, Started};
+use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::Step;
 use crate::supervise::{self, Ready};
 use crate::undo::{Undo, UndoLog};
@@ -40,7 +40,7 @@ pub fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    Lines { stdio, link, .. }: Lines,
+    InitChannels { stdio, link, .. }: InitChannels,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -69,7 +69,7 @@ pub fn start(
             stdio: &stdio,
             control: control_inside.as_fd(),
             sidecar: link.as_fd(),
-            inlet: None,
+            broker: None,
             end_rest: end_descendants,
         };
         let status = supervise::run(&it, prepare(&it, group_inside));

@@ -4,7 +4,7 @@
 //! (`placeholder`), and where that comes from and goes to (`stock`).
 
 mod elsewhere;
-mod held;
+mod held_name;
 mod hold;
 mod links;
 mod placeholder;
@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, FileType};
 use sys::mount::{self, Depth, Flags};
 
 use self::elsewhere::refuse_repository_inside;
-pub(crate) use self::held::{HeldName, release};
+pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::hold_absent;
 use self::links::refuse_links;
 use self::placeholder::is_placeholder;

@@ -85,9 +85,9 @@ impl RunNetwork {
         self.at(SIDECAR)
     }
 
-    /// The address of a sidecar that visits, by its turn among them.
-    fn visitor(self, turn: u32) -> Ipv4Addr {
-        self.at(VISITORS + turn % MOST_VISITORS)
+    /// The address of a sidecar that visits, by its index among them.
+    fn visitor(self, index: u32) -> Ipv4Addr {
+        self.at(VISITORS + index % MOST_VISITORS)
     }
 
     /// As it is told on a line.
@@ -119,17 +119,17 @@ pub struct Visit {
     /// Its addresses.
     pub network: RunNetwork,
     /// Which of its visitors this one is.
-    pub turn: u32,
+    pub index: u32,
 }
 
 impl Visit {
     /// The address of the one who visits.
     pub(crate) fn address(&self) -> Ipv4Addr {
-        self.network.visitor(self.turn)
+        self.network.visitor(self.index)
     }
 }
 
-/// The keeper's side: hands over the line to a sidecar, and tells the network it is to serve.
+/// The shim's side: hands over the line to a sidecar, and tells the network it is to serve.
 pub(crate) fn send_line(socket: BorrowedFd<'_>, line: &OwnedFd, network: RunNetwork) -> io::Result<()> {
     descriptor::send(socket, &network.0.to_le_bytes(), &[line.as_fd()])
 }
@@ -168,8 +168,8 @@ mod tests {
         for place in [network.at(0), network.agent(), network.sidecar()] {
             assert!(!inside(place), "{place}");
         }
-        for turn in [0, 1, 16, MOST_VISITORS - 1, MOST_VISITORS, u32::MAX] {
-            let place = network.visitor(turn);
+        for index in [0, 1, 16, MOST_VISITORS - 1, MOST_VISITORS, u32::MAX] {
+            let place = network.visitor(index);
             assert!(!inside(place) && place.octets()[3] >= 224 && place.octets()[3] < 255, "{place}");
         }
     }

@@ -12,6 +12,7 @@ use sys::cgroup::{Group, Usage};
 use sys::descriptor;
 use sys::process::{Child, Exit};
 
+use crate::cover_watch::CoverWatch;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake;
@@ -19,17 +20,16 @@ use crate::launch::Stdio;
 use crate::linux::ahead::Ahead;
 use crate::orphans::Orphans;
 use crate::run_network::Visit;
-use crate::vigil::Vigil;
 
 /// What a sandbox's init is given from outside, beside its plan.
 #[derive(Debug)]
-pub struct Lines {
+pub struct InitChannels {
     /// Where the command's standard streams lead.
     pub stdio: Stdio,
     /// To the sidecar.
     pub link: OwnedFd,
     /// To whoever may ask for sockets of the sandbox's network, where there is somebody.
-    pub inlet: Option<OwnedFd>,
+    pub broker: Option<OwnedFd>,
     /// At an engine: the networks of companions, on which its sidecar has a place.
     pub visits: Vec<Visit>,
     /// The namespaces it is to live in, where they were begun ahead.
@@ -81,7 +81,7 @@ pub struct Started {
     pub(crate) control: OwnedFd,
     pub(crate) group: Option<Group>,
     /// Whether what is protected still is, where something is.
-    pub(crate) vigil: Option<Vigil>,
+    pub(crate) cover_watch: Option<CoverWatch>,
     /// What keeps others from taking down what stands around its link, until this is dropped.
     pub(crate) wall: Option<OwnedFd>,
     /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
@@ -111,7 +111,7 @@ impl Started {
     /// One with nothing beside its init, the line to it and its group.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
         let (hand, orphans) = (None.into(), None);
-        Self { init, control, group, vigil: None, wall: None, hand, mark: None, ending, orphans }
+        Self { init, control, group, cover_watch: None, wall: None, hand, mark: None, ending, orphans }
     }
 
     /// A descriptor that becomes readable when init says something, or is gone.
@@ -210,17 +210,17 @@ impl Started {
     /// Becomes readable when somebody on this machine may have replaced what is protected, where something is.
     #[must_use]
     pub fn protection(&self) -> Option<BorrowedFd<'_>> {
-        self.vigil.as_ref().map(AsFd::as_fd)
+        self.cover_watch.as_ref().map(AsFd::as_fd)
     }
 
     /// What is not protected any more, because somebody on this machine replaced it: by its path in the workspace.
     #[must_use]
     pub fn unprotected(&self) -> Option<&Path> {
-        self.vigil.as_ref().and_then(Vigil::broken)
+        self.cover_watch.as_ref().and_then(CoverWatch::broken)
     }
 
     /// Watches no more over what is protected: what held names is about to be taken away.
     pub fn release(&mut self) {
-        self.vigil = None;
+        self.cover_watch = None;
     }
 }

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use policy::RunId;
 
-use crate::being::Being;
-use crate::born::Born;
+use crate::file_id::FileId;
+use crate::process_stamp::ProcessStamp;
 use crate::protect::{HeldName, Layout, OpenRepository, Repository, Stock};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
     /// Make sure that the first process of a sandbox is gone: names that it is kept from are not given back before.
-    Process(Born),
+    Process(ProcessStamp),
     /// Remove a control group's directory, once its last process is gone.
     Group(PathBuf),
     /// Take away an empty directory that held a protected name.
@@ -67,7 +67,7 @@ impl Undo {
     fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.split_once(' ')?;
         match kind {
-            "process" => Born::read(rest).map(Self::Process),
+            "process" => ProcessStamp::read(rest).map(Self::Process),
             "group" => read(rest).map(Self::Group),
             "placeholder" => read(rest).map(Self::Placeholder),
             "links" => read_repository(rest, Layout::Whole).map(Self::PlantedLinks),
@@ -88,7 +88,7 @@ impl Undo {
 /// Reads a repository with what it was: at its path there may be another by now.
 fn read_repository(text: &str, layout: Layout) -> Option<Repository> {
     let (being, path) = text.split_once(' ')?;
-    Some(Repository { path: read(path)?, being: Being::read(being)?, layout })
+    Some(Repository { path: read(path)?, being: FileId::read(being)?, layout })
 }
 
 /// A path as a log has it: whatever is in its name, it is one line and no other. A repository names its folders.
@@ -254,7 +254,9 @@ mod tests {
 
     fn undos() -> impl Strategy<Value = Undo> {
         (0..8, paths(), any::<[u8; 12]>()).prop_map(|(kind, path, random)| match kind {
-            7 => Undo::Process(Born::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap()),
+            7 => Undo::Process(
+                ProcessStamp::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap(),
+            ),
             0 => Undo::Group(path),
             1 => Undo::Placeholder(path),
             2 => Undo::Written(path),
@@ -337,7 +339,7 @@ mod tests {
         let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
         let run = || "abcdefghjkmn".parse().unwrap();
         let link = [Undo::Wall(run()), Undo::Link(run())];
-        let being = Being::read("5:-1:2:254:0").unwrap();
+        let being = FileId::read("5:-1:2:254:0").unwrap();
         let repository = Repository { path: placeholder.clone(), being, layout: Layout::Whole };
         let bare = Undo::PlantedLinks(Repository { layout: Layout::Bare, ..repository.clone() });
         let links = Undo::PlantedLinks(repository);

@@ -9,8 +9,8 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use sys::signal::{self, Signals};
 
 use crate::event::Ended;
-use crate::inlet::Inlets;
 use crate::launch::{Launch, Stdio};
+use crate::socket_broker::SocketBrokers;
 use crate::{handshake, spawn};
 
 /// `SIGKILL`, signal(7).
@@ -29,7 +29,7 @@ pub(crate) struct Supervised<'a> {
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) sidecar: BorrowedFd<'a>,
     /// The line on which sockets of this network are asked for.
-    pub(crate) inlet: Option<&'a OwnedFd>,
+    pub(crate) broker: Option<&'a OwnedFd>,
     /// Ends every process of the sandbox but this one.
     pub(crate) end_rest: fn(),
 }
@@ -54,7 +54,7 @@ pub(crate) enum Seen {
 pub(crate) struct Watch<'a> {
     pub(crate) it: &'a Supervised<'a>,
     signals: Signals,
-    inlets: Inlets,
+    brokers: SocketBrokers,
     /// The signal by which the parent asked for an end.
     pub(crate) asked: Option<i32>,
 }
@@ -63,8 +63,8 @@ impl<'a> Watch<'a> {
     /// Begins to watch for ended processes, and for who asks for sockets.
     pub(crate) fn of(it: &'a Supervised<'a>) -> io::Result<Self> {
         let signals = Signals::block(&[SIGCHLD])?;
-        let inlets = Inlets::of(it.inlet.and_then(|line| line.try_clone().ok()));
-        Ok(Self { it, signals, inlets, asked: None })
+        let brokers = SocketBrokers::of(it.broker.and_then(|line| line.try_clone().ok()));
+        Ok(Self { it, signals, brokers, asked: None })
     }
 
     /// Reaps every child until the one that is meant has ended, its time is over, or the parent or the sidecar is gone. What is left is
@@ -77,7 +77,7 @@ impl<'a> Watch<'a> {
                 PollFd::new(&it.control, PollFlags::IN),
                 PollFd::new(&it.sidecar, PollFlags::IN),
             ];
-            ready.extend(self.inlets.lines().map(|line| PollFd::from_borrowed_fd(line, PollFlags::IN)));
+            ready.extend(self.brokers.lines().map(|line| PollFd::from_borrowed_fd(line, PollFlags::IN)));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let wait = left.and_then(|left| Timespec::try_from(left).ok());
             match rustix::event::poll(&mut ready, wait.as_ref()) {
@@ -90,11 +90,11 @@ impl<'a> Watch<'a> {
             let (child, control, sidecar) = (*child, *control, *sidecar);
             // From the last one on: a line that is let go of moves those after it.
             for line in (0..asked.len()).rev().filter(|line| asked[*line]) {
-                self.inlets.answer(line, || probe(it.launch));
+                self.brokers.answer(line, || probe(it.launch));
             }
             if child {
                 while let Ok(Some(_)) = self.signals.next() {}
-                if let Some(ended) = reap(pid, &mut self.inlets) {
+                if let Some(ended) = reap(pid, &mut self.brokers) {
                     return Seen::Ended(ended);
                 }
             }
@@ -124,13 +124,13 @@ pub(crate) fn end_rest() {
 }
 
 /// Reaps whatever has ended; the end of the command, if it was among it.
-fn reap(command: Pid, inlets: &mut Inlets) -> Option<Ended> {
+fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Ended> {
     let mut found = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == command {
             found = ended(status);
         }
-        inlets.ended(pid, status.exit_status() == Some(0));
+        brokers.ended(pid, status.exit_status() == Some(0));
     }
     found
 }

@@ -21,6 +21,7 @@ pub mod nftables;
 pub mod notify;
 pub mod peer;
 mod placement;
+pub mod poll;
 pub mod privilege;
 pub mod probe;
 pub mod process;

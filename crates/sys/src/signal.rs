@@ -114,7 +114,7 @@ pub fn block_all() -> io::Result<()> {
 
 /// Has the ends of children told, whoever started this program: where that signal is ignored the kernel forgets a child that ended, and
 /// nobody learns how, wait(2).
-pub fn hear_of_children() {
+pub fn reset_sigchld() {
     // SAFETY: SIG_DFL is a valid disposition and replaces no handler of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

@@ -1,4 +1,4 @@
-//! `lockgate sidecar`, for whoever looks after it. Told to end, it lets what is under way finish, unless that takes too long or it is told once more.
+//! `lockgate sidecar`, for whoever looks after it. SidecarMessage to end, it lets what is under way finish, unless that takes too long or it is told once more.
 
 use lockgate_clients::{Need, Site};
 

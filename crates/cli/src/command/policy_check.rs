@@ -143,7 +143,7 @@ pub(super) fn gate(
         authority: None,
         companions: egress::Companions::default(),
         machine: Vec::new(),
-        wallet: egress::Wallet::default(),
+        credential_config: egress::CredentialConfig::default(),
     };
     Ok(Gate::open(options)?)
 }

@@ -135,7 +135,7 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
         }
         // In a tunnel that is opened each request is asked for as well: this one.
         let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
-            (Carriage::Opened, View::Tls | View::Opaque) => {
+            (Carriage::Terminated, View::Tls | View::Opaque) => {
                 policy.decide(&request(asked.plane)).map(|_| grant)
             }
             _ => Ok(grant),
@@ -171,11 +171,13 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
 /// What becomes of a connection that is granted.
 fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
     match (grant.carriage(), grant.provider()) {
-        (Carriage::Opened, _) if grant.is_pinned() => "; TLS is opened, because a credential is bound there",
-        (Carriage::Opened, _) if is_denied_in_part => {
+        (Carriage::Terminated, _) if grant.is_pinned() => {
+            "; TLS is opened, because a credential is bound there"
+        }
+        (Carriage::Terminated, _) if is_denied_in_part => {
             "; TLS is opened, because a deny rule names paths or methods"
         }
-        (Carriage::Opened, _) => "; TLS is opened, because it names paths or methods",
+        (Carriage::Terminated, _) => "; TLS is opened, because it names paths or methods",
         (Carriage::Request, Some(provider)) if !provider.exposed().is_empty() => {
             "; its credential is put in, and is exposed to the command as well"
         }

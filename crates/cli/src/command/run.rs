@@ -22,11 +22,11 @@ pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
     let json = arguments.json;
     let file = match arguments.json_file.as_deref().map(JsonFile::at).transpose() {
         Ok(file) => file,
-        Err(error) if json => return Ok(tell_failure(&error, None)),
+        Err(error) if json => return Ok(send_failure(&error, None)),
         Err(error) => return Err(error),
     };
     match begin(arguments, file.as_ref(), ahead) {
-        Err(error) if json => Ok(tell_failure(&error, file.as_ref())),
+        Err(error) if json => Ok(send_failure(&error, file.as_ref())),
         Err(error) => {
             if let Some(Err(unwritten)) = file.map(|file| file.write(&failure(&error))) {
                 output::error(&unwritten, None);
@@ -128,7 +128,7 @@ fn sum_up(finished: &Finished, denied: &[String]) {
 }
 
 /// A run that could not be made or kept, for whoever reads JSON: its exit code.
-fn tell_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
+fn send_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
     let value = failure(error);
     if let Some(Err(unwritten)) = file.map(|file| file.write(&value)) {
         output::error(&unwritten, None);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use egress::Notice;
 use policy::{Guard, Layers, RunConfig, RunSpec};
-use runtime::{Heard, Places, Settings, SettingsRequest, Standalone, StateDirectory};
+use runtime::{BoundAddresses, Settings, SettingsRequest, SidecarEvent, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
 use super::{audit_file, hint};
@@ -192,17 +192,17 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut denials = Denials { told: 0, faults: HashSet::new() };
     let signals = Signals::block_forwarded()?;
     let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
-        let Places { forward, gateway, dns, transparent } = match heard {
-            Heard::Fault(_) | Heard::Denied(_) if arguments.quiet => return,
-            Heard::Fault(why) => return output::tell(&format!("note: {why}")),
-            Heard::Denied(notice) => return denials.tell(notice),
-            Heard::Ending(left) => {
+        let BoundAddresses { forward, gateway, dns, transparent } = match heard {
+            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) if arguments.quiet => return,
+            SidecarEvent::Fault(why) => return output::tell(&format!("note: {why}")),
+            SidecarEvent::Denied(notice) => return denials.tell(notice),
+            SidecarEvent::Ending(left) => {
                 let left = left.as_secs() + 1;
                 return output::tell(&format!(
                     "no more connections are taken; what is under way has {left} s, and a second signal ends it"
                 ));
             }
-            Heard::Listening(places) => places,
+            SidecarEvent::Listening(places) => places,
         };
         let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();

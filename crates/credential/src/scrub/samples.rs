@@ -40,12 +40,12 @@ pub(super) struct Samples {
     shift: u32,
     /// All that are known, in order, one for each place.
     looks: Zeroizing<Vec<u32>>,
-    places: Vec<Place>,
+    places: Vec<Position>,
 }
 
 /// Where four octets are in a needle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Position {
     needle: usize,
     /// A character of it, which they begin in,
     at: usize,
@@ -57,7 +57,7 @@ struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Known {
     look: u32,
-    place: Place,
+    place: Position,
 }
 
 impl Zeroize for Known {
@@ -67,7 +67,7 @@ impl Zeroize for Known {
     }
 }
 
-impl Place {
+impl Position {
     /// How many octets at least are before it, for no spelling is shorter than what it spells.
     const fn least(self) -> usize {
         self.at + self.into
@@ -173,7 +173,7 @@ fn know(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(Known)) {
         for at in (0..furthest).filter(|at| needle.begins_at(*at)) {
             needle.ways(at, &mut |way, next| {
                 for into in 0..way.len().min(furthest - at) {
-                    let place = Place { needle: index, at, into };
+                    let place = Position { needle: index, at, into };
                     needle.unfold_behind(&way[into..], next, LOOK, &mut |octets| {
                         look_at(octets, 0).into_iter().for_each(|look| note(Known { look, place }));
                     });

@@ -480,7 +480,7 @@ proptest! {
         let json = serde_json::to_string(&secret).unwrap();
         let (out, _) = needles.scrubbed(json.as_bytes());
         prop_assert!(out[1..json.len() - 1].iter().all(|octet| *octet == MASK));
-        for place in [crate::Place::Query, crate::Place::Form, crate::Place::Json, crate::Place::Header] {
+        for place in [crate::Position::Query, crate::Position::Form, crate::Position::Json, crate::Position::Header] {
             if let Ok(sent) = place.write(&Secret::from_text(secret.clone())) {
                 let (out, _) = needles.scrubbed(&sent);
                 prop_assert!(out.iter().all(|octet| *octet == MASK), "{place}");

@@ -17,8 +17,8 @@ use super::companion::CompanionChain;
 use super::draft::{Draft, Line};
 use super::entry::{Digest, digest};
 use super::key::SigningKey;
-use super::sheet::Sheet;
 use super::word::{GateAction, Outcome};
+use super::writer::Sheet;
 use crate::notice::Summary;
 
 /// At most this long, and at most this many records, go by without a signature.

@@ -12,9 +12,9 @@ mod draft;
 mod entry;
 mod key;
 mod record;
-mod sheet;
 mod verify;
 mod word;
+mod writer;
 
 pub(crate) use chain::{Audit, write_in_turns};
 pub use companion::{CompanionChain, first_hash, named_companions};

@@ -101,11 +101,11 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
+    use crate::credential_config::CredentialConfig;
     use crate::dns::NameRange;
     use crate::files::Files;
     use crate::gate::GateOptions;
     use crate::upstream::Companions;
-    use crate::wallet::Wallet;
 
     /// Where a small range begins, with room for this many names.
     const SMALL: (Ipv4Addr, u32) = (Ipv4Addr::new(198, 18, 7, 3), 3);
@@ -127,7 +127,7 @@ mod tests {
             audit: None,
             notices: None,
             authority: None,
-            wallet: Wallet::default(),
+            credential_config: CredentialConfig::default(),
             companions: Companions::default(),
             machine: Vec::new(),
         })

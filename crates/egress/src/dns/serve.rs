@@ -18,7 +18,7 @@ use super::answer::answer;
 use super::names::News;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
-use crate::serve::Door;
+use crate::serve::Acceptor;
 use crate::serve::survive;
 
 /// How many datagrams are taken at once.
@@ -156,7 +156,7 @@ impl Info {
 }
 
 /// Serves DNS over TCP until the listener fails.
-pub(crate) async fn serve_tcp(gate: Rc<Gate>, door: Door) -> io::Result<()> {
+pub(crate) async fn serve_tcp(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
     loop {
         let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
@@ -210,7 +210,7 @@ mod tests {
     use nix::sys::socket::{setsockopt, sockopt};
 
     use super::*;
-    use crate::own::tests::gate_for;
+    use crate::local_addresses::tests::gate_for;
 
     /// An A question for a.example.
     const QUESTION: &[u8] =

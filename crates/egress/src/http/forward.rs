@@ -9,15 +9,15 @@ use policy::{Provider, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::again::Again;
+use super::abandoned::GivenUp;
 use super::answer::Answer;
 use super::filter::Unsearchable;
-use super::given_up::GivenUp;
 use super::head::{BodyLength, Version};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::problem::{self, After};
 use super::refuse::{TOO_SLOW, unreachable};
+use super::replay::Again;
 use super::request::Request;
 use super::respond::{Failure, Handling, Responded, UNAUTHORIZED, by, respond};
 use super::stream::AgentReader;

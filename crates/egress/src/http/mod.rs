@@ -6,26 +6,26 @@
 //!       └────────── answer ◄── filter: unpack, scrub ◄─────────┘
 //! ```
 
-mod again;
+mod abandoned;
 mod answer;
 mod capability;
 mod chunk;
-mod doors;
-mod early;
 mod fields;
 mod filter;
 mod forward;
 mod frames;
 mod gateway;
-mod given_up;
 mod handle;
 mod head;
 mod incoming;
+mod interim;
+mod listeners;
 mod media_type;
 mod messages;
 mod outgoing;
 mod problem;
 mod refuse;
+mod replay;
 mod request;
 mod respond;
 mod response;
@@ -38,11 +38,11 @@ mod upgrade;
 mod upstream;
 mod version2;
 
-pub(crate) use doors::{serve_forward, serve_gateway, serve_gateway_socket};
 pub(crate) use fields::Fields;
 pub(crate) use filter::Unsearchable;
 pub(crate) use head::Buffered;
 pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
+pub(crate) use listeners::{serve_forward, serve_gateway, serve_gateway_socket};
 pub(crate) use media_type::MediaType;
 pub(crate) use problem::{After, failed};
 pub(crate) use request::Via;

@@ -9,15 +9,15 @@ use credential::Needles;
 use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
-use super::again::Again;
+use super::abandoned::GivenUp;
 use super::answer::Answer;
-use super::early::Early;
 use super::filter::{Filter, Unsearchable};
-use super::given_up::GivenUp;
 use super::head::BodyLength;
 use super::incoming::Incoming;
+use super::interim::Early;
 use super::outgoing::Outgoing;
 use super::problem::After;
+use super::replay::Again;
 use super::response::ResponseBody;
 use super::stream::AgentWriter;
 use super::unpack::is_packed;

@@ -132,7 +132,7 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
         Err(denial) => Err(Exchange::<Asked>::refuse_unreadable(gate, Plane::Forward, &head.target, denial)),
     };
     let pinned = match granted {
-        Ok(exchange) if exchange.grant().carriage() == Carriage::Opened => {
+        Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {
             return tunnel::open_after_connect(gate, exchange, agent).await;
         }
         Ok(exchange) => exchange.pin(gate).await,

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use policy::Scheme;
 
-use super::early::Early;
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
+use super::interim::Early;
 use super::media_type::MediaType;
 use super::outgoing::{Frame, Outgoing};
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::abandoned::GivenUp;
 use super::fields::Fields;
-use super::given_up::GivenUp;
 use super::share::Window;
 
 /// Streams at once on one connection, and what is held of each (RFC 9113 §5.1.2).

@@ -2,9 +2,9 @@
 
 use policy::Provider;
 
+use super::agent_credentials::decoded;
 use super::draft::Sending;
-use super::meant::Meant;
-use super::own::decoded;
+use super::method_override::Meant;
 use crate::llm::Asking;
 
 /// The paths of model APIs, behind the API's version, that take a POST and ask no model for anything, so that their answers tell no use.

@@ -4,9 +4,9 @@
 
 use policy::{Provider, Target};
 
+use super::agent_credentials::{self, InjectionNames};
 use super::draft::Sending;
-use super::own::{self, Places};
-use super::place;
+use super::substitution;
 use crate::gate::Gate;
 
 /// Puts the provider's placeholder where its exposed value stands as a key.
@@ -16,7 +16,7 @@ pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: 
     }
     let credentials = gate.credentials();
     let Some(stand_in) = credentials.placeholder_of(provider.id()) else { return };
-    let places = Places::of(Some(provider), target);
+    let places = InjectionNames::of(Some(provider), target);
     let is_it = |text: &[u8]| credentials.is_exposed(provider.id(), text);
     if let Some(origin_form) = with_parameters(&sending.origin_form, &places, &is_it, stand_in.as_str()) {
         sending.origin_form = origin_form;
@@ -30,26 +30,26 @@ pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: 
 
 /// A header's value with another key, where the one it has is meant. What counts as its key is what `own` looks at.
 fn with_key(name: &str, value: &[u8], is_it: &impl Fn(&[u8]) -> bool, other: &[u8]) -> Option<Vec<u8>> {
-    if let Some(basic) = place::basic_of(name, value) {
-        let (user, password) = own::parts_of(&basic);
+    if let Some(basic) = substitution::basic_of(name, value) {
+        let (user, password) = agent_credentials::parts_of(&basic);
         if is_it(password) {
-            return Some(place::basic_value(&[user, b":", other].concat()));
+            return Some(substitution::basic_value(&[user, b":", other].concat()));
         }
-        return (own::says_nothing(password) && is_it(user))
-            .then(|| place::basic_value(&[other, b":", password].concat()));
+        return (agent_credentials::says_nothing(password) && is_it(user))
+            .then(|| substitution::basic_value(&[other, b":", password].concat()));
     }
     let value = value.trim_ascii();
     if is_it(value) {
         return Some(other.to_vec());
     }
-    let kind = own::kind_of(value)?;
+    let kind = agent_credentials::kind_of(value)?;
     is_it(&value[kind.len()..]).then(|| [kind, other].concat())
 }
 
 /// A target with another value in the parameters that hold the one that is meant, as it is or percent-encoded.
 fn with_parameters(
     origin_form: &str,
-    places: &Places<'_>,
+    places: &InjectionNames<'_>,
     is_it: &impl Fn(&[u8]) -> bool,
     other: &str,
 ) -> Option<String> {
@@ -59,7 +59,8 @@ fn with_parameters(
     for part in query.split_inclusive(['&', ';']) {
         let pair = part.strip_suffix(['&', ';']).unwrap_or(part);
         let meant = pair.split_once('=').filter(|(name, value)| {
-            places.is_parameter(name) && (is_it(value.as_bytes()) || is_it(own::decoded(value).as_bytes()))
+            places.is_parameter(name)
+                && (is_it(value.as_bytes()) || is_it(agent_credentials::decoded(value).as_bytes()))
         });
         match meant {
             Some((name, _)) => {
@@ -83,7 +84,7 @@ mod tests {
     }
 
     fn basic(text: &str) -> Vec<u8> {
-        place::basic_value(text.as_bytes())
+        substitution::basic_value(text.as_bytes())
     }
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn so_is_a_parameter_by_which_services_are_told_who_asks() {
-        let places = Places::of(None, &Target::parse("https://api.example.com/").unwrap());
+        let places = InjectionNames::of(None, &Target::parse("https://api.example.com/").unwrap());
         let rewritten = |target: &str| with_parameters(target, &places, &is_it, OTHER);
         assert_eq!(
             rewritten("/v1?a=1&key=s3cret/+&b=2;token=s3cret%2F%2B&c"),

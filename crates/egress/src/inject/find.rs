@@ -4,7 +4,7 @@ use credential::Placeholder;
 use policy::{Denial, Guard, ProviderId};
 
 use super::draft::{Redeemable, Sending};
-use super::{own, place};
+use super::{agent_credentials, substitution};
 use crate::gate::Gate;
 
 /// Looks for placeholders. One that is not the bound provider's own is refused by its guard's name.
@@ -32,7 +32,7 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
     };
     judge(sending.origin_form.as_bytes())?;
     let plain = Placeholder::find_all(sending.origin_form.as_bytes()).count();
-    if Placeholder::find_all(own::decoded(&sending.origin_form).as_bytes()).count() != plain {
+    if Placeholder::find_all(agent_credentials::decoded(&sending.origin_form).as_bytes()).count() != plain {
         // Neither redeemed nor sent on: a service may read it as the placeholder that it is.
         let reason = "a placeholder stands in the target, written in another way";
         return Err(Denial::new(Guard::EndpointMismatch, reason));
@@ -45,7 +45,7 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
             }
             judge(value)?;
         }
-        if let Some(basic) = place::basic_of(name, value) {
+        if let Some(basic) = substitution::basic_of(name, value) {
             judge(&basic)?;
         }
     }

@@ -6,13 +6,13 @@
 //! provider, refuses the request: it is never half replaced, and never sent on (C01, C08). A value that the run exposes is read
 //! as its placeholder where a key may stand.
 
+mod agent_credentials;
 mod asking;
 pub(crate) mod draft;
 mod exposed;
 mod find;
-mod meant;
-mod own;
-mod place;
+mod method_override;
+mod substitution;
 
 use std::rc::Rc;
 
@@ -23,10 +23,10 @@ use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::Fields;
 
+pub(crate) use agent_credentials::{AUTHENTICATION, stands_elsewhere, tells_who_asks};
 use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
-pub(crate) use own::{AUTHENTICATION, stands_elsewhere, tells_who_asks};
 
 /// Puts the bound credential into a request, if one is bound to where it goes.
 pub(crate) async fn inject(
@@ -50,7 +50,12 @@ pub(crate) fn judge_line(
     target: &Target,
 ) -> Result<Exchange<Pinned>, Denial> {
     let sending = Sending::new(method.clone(), target, Fields::default());
-    match meant::judge(&sending, gate, exchange.grant().provider().map(|provider| &**provider), target) {
+    match method_override::judge(
+        &sending,
+        gate,
+        exchange.grant().provider().map(|provider| &**provider),
+        target,
+    ) {
         Ok(_) => Ok(exchange),
         Err(denial) => Err(exchange.refuse(denial)),
     }
@@ -83,12 +88,12 @@ async fn prepare(
 ) -> Result<Option<Injected>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
-    let meant = meant::judge(sending, gate, provider.map(|provider| &**provider), target)?;
+    let meant = method_override::judge(sending, gate, provider.map(|provider| &**provider), target)?;
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
     let redeemable = match find(sending, gate, provider.map(|p| p.id()))? {
-        found if form == Form::Templates && place::has_templates(sending) => {
+        found if form == Form::Templates && substitution::has_templates(sending) => {
             if found != Redeemable::Nothing {
                 let why = "Unresolved placeholders in request: it names its credential in two ways";
                 return Err(Denial::new(Guard::Unresolved, why).with_hint("write {{field}} for each"));
@@ -98,7 +103,7 @@ async fn prepare(
         found => found,
     };
     if grant.is_pinned() {
-        own::refuse_own(sending, provider, target, form)?;
+        agent_credentials::refuse_own(sending, provider, target, form)?;
         // A session that was begun elsewhere would authenticate as well; interfaces for programs need none.
         sending.fields.remove("cookie");
     }
@@ -109,11 +114,11 @@ async fn prepare(
         return Ok(None);
     };
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
-        let refused = own::refuse_elsewhere(sending, provider, target, form);
+        let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form);
         if refused.is_err() && redeemable == Redeemable::Templates {
             // What no field resolves is that before it stands in a wrong place. S0.50
             let held = gate.credentials().of(provider.id()).await?;
-            place::fill(&mut sending.clone(), held.credential())?;
+            substitution::fill(&mut sending.clone(), held.credential())?;
         }
         refused?;
     }
@@ -156,17 +161,19 @@ fn put(
     let authenticates = match redeemable {
         Redeemable::Nothing => false,
         // A placeholder that stands where nobody looks for a key leaves the provider's own place empty.
-        Redeemable::Placeholders => own::authenticates(sending, provider, target, Form::Placeholders),
-        Redeemable::Templates => own::authenticates(sending, provider, target, Form::Templates),
+        Redeemable::Placeholders => {
+            agent_credentials::authenticates(sending, provider, target, Form::Placeholders)
+        }
+        Redeemable::Templates => agent_credentials::authenticates(sending, provider, target, Form::Templates),
     };
     match redeemable {
-        Redeemable::Placeholders => place::redeem(sending, held.credential())?,
-        Redeemable::Templates => place::fill(sending, held.credential())?,
+        Redeemable::Placeholders => substitution::redeem(sending, held.credential())?,
+        Redeemable::Templates => substitution::fill(sending, held.credential())?,
         Redeemable::Nothing => {}
     }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
-            place::place(sending, injection.place(), injection.value(), held)
+            substitution::place(sending, injection.place(), injection.value(), held)
         }
         _ => Ok(()),
     }

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use policy::{Denial, LlmFormat, Spending};
 
-use super::books::{Asking, ModelUse};
 use super::ledger::{Admitted, Ledger};
 use super::meter::Meter;
+use super::totals::{Asking, ModelUse};
 
 /// What is to be charged for one request. Whoever drops it before its answer has come whole, because the agent hung up or the answer
 /// broke off, is charged what the answer told until then.

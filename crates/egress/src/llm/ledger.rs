@@ -15,13 +15,13 @@ use std::time::Duration;
 use policy::{Denial, Guard, Spending};
 use tokio::sync::Notify;
 
-use super::books::{Asking, Books, ModelUse, Room};
 use super::meter::Metered;
+use super::totals::{Asking, ModelUse, Room, Totals};
 
 /// The account of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    books: RefCell<Books>,
+    totals: RefCell<Totals>,
     ended: Notify,
 }
 
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     pub(crate) fn new(spending: Spending) -> Self {
-        Self { books: RefCell::new(Books::new(spending)), ended: Notify::new() }
+        Self { totals: RefCell::new(Totals::new(spending)), ended: Notify::new() }
     }
 
     /// Counts a request that is about to be sent, after as many others as it has to wait for, or says that the budget is used up.
@@ -60,7 +60,7 @@ impl Ledger {
 
     /// The same without a wait; nothing where it has to.
     pub(super) fn admit_now(self: &Rc<Self>, asking: Asking) -> Result<Option<Admitted>, Denial> {
-        Ok(match self.books.borrow_mut().admit(asking)? {
+        Ok(match self.totals.borrow_mut().admit(asking)? {
             Room::Taken => Some(Admitted { ledger: Rc::clone(self), sent: false }),
             Room::AfterOthers => None,
         })
@@ -68,17 +68,17 @@ impl Ledger {
 
     /// Whether a request may have to wait.
     pub(crate) fn lets_wait(&self) -> bool {
-        self.books.borrow().counts_tokens()
+        self.totals.borrow().counts_tokens()
     }
 
     /// Adds what an answer took.
     pub(super) fn charge(&self, metered: &Metered) {
-        self.books.borrow_mut().charge(metered);
+        self.totals.borrow_mut().charge(metered);
     }
 
     /// What was used, if anything was.
     pub(crate) fn used(&self) -> Option<ModelUse> {
-        self.books.borrow().used()
+        self.totals.borrow().used()
     }
 }
 
@@ -91,10 +91,10 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut books = self.ledger.books.borrow_mut();
-        books.leave();
+        let mut totals = self.ledger.totals.borrow_mut();
+        totals.leave();
         if !self.sent {
-            books.give_back();
+            totals.give_back();
         }
         self.ledger.ended.notify_waiters();
     }

@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::carry::carry_both;
-use super::open;
 use super::sniff;
+use super::terminate;
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::http::{After, Buffered};
@@ -52,5 +52,5 @@ pub(crate) async fn open_after_connect(
 ) -> io::Result<()> {
     agent.reader.write_all(ESTABLISHED).await?;
     let carried = sniff::sniff(&mut agent, REQUIREMENTS_IDLE).await;
-    open::open(gate, Plane::Forward, exchange, agent, carried).await
+    terminate::open(gate, Plane::Forward, exchange, agent, carried).await
 }

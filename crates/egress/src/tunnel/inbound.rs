@@ -15,7 +15,7 @@ use super::copy;
 use super::introduction::introduced;
 use crate::audit::Record;
 use crate::gate::Gate;
-use crate::serve::{Door, WhoConnects};
+use crate::serve::{Acceptor, WhoConnects};
 use crate::upstream::Entrance;
 
 /// How long a connection may be idle.
@@ -35,7 +35,7 @@ struct Port {
 /// Serves one declared port until its listener fails.
 pub(crate) async fn serve_inbound(
     gate: Rc<Gate>,
-    door: Door,
+    door: Acceptor,
     inbound: Inbound,
     way: Rc<(Entrance, WhoConnects)>,
 ) -> io::Result<()> {
@@ -56,7 +56,7 @@ impl Port {
     /// well.
     async fn source(&self, outside: &mut TcpStream, seen: IpAddr) -> Option<IpAddr> {
         match &self.way.1 {
-            WhoConnects::Told(secret) => introduced(outside, secret).await,
+            WhoConnects::SidecarMessage(secret) => introduced(outside, secret).await,
             WhoConnects::SeenBehind(machine) if *machine == seen && self.inbound.is_local() => {
                 Some(Ipv4Addr::LOCALHOST.into())
             }

@@ -1,5 +1,5 @@
 //! What is said of a connection that another process of ours has accepted, before its first octet: who it is from. Where an engine
-//! would hide that from a sidecar, a process of the machine accepts in its place ([`super::porter`]) and introduces each.
+//! would hide that from a sidecar, a process of the machine accepts in its place ([`super::port_forwarder`]) and introduces each.
 //!
 //! ```text
 //! secret (32 octets)  address (16 octets; of IPv4 as ::ffff:a.b.c.d)

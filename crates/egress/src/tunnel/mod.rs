@@ -10,10 +10,10 @@ mod connect;
 mod copy;
 mod inbound;
 mod introduction;
-mod open;
-mod porter;
+mod port_forwarder;
 mod refuse;
 mod sniff;
+mod terminate;
 mod transparent;
 
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub use client_hello::server_name_of;
 pub(crate) use connect::{after_connect, open_after_connect};
 pub(crate) use inbound::serve_inbound;
 pub use introduction::INTRODUCER;
-pub use porter::hand_on;
+pub use port_forwarder::hand_on;
 pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};

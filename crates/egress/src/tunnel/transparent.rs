@@ -10,11 +10,11 @@ use tokio::net::TcpStream;
 
 use super::refuse::{Spoken, refuse};
 use super::sniff::{self, Carried};
-use super::{carry, open, preface};
+use super::{carry, preface, terminate};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
-use crate::serve::Door;
+use crate::serve::Acceptor;
 
 /// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
@@ -24,7 +24,7 @@ const GATEWAY_PORT: u16 = 8080;
 const FORWARD_PORT: u16 = 8081;
 
 /// Serves redirected connections until the listener fails.
-pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Door) -> io::Result<()> {
+pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
     loop {
         let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
@@ -94,8 +94,8 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Err(denial) => return refuse(agent, &denial, spoken).await,
     };
     match (granted.grant().carriage(), carried) {
-        (Carriage::Opened, carried) => {
-            Box::pin(open::open(&gate, Plane::Transparent, granted, agent, carried)).await
+        (Carriage::Terminated, carried) => {
+            Box::pin(terminate::open(&gate, Plane::Transparent, granted, agent, carried)).await
         }
         (_, Carried::Tls(name)) => match granted.pin(&gate).await {
             Ok(exchange) => carry::carry_tls(&gate, exchange, agent, &name).await,

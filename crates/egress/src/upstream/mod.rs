@@ -5,14 +5,14 @@ mod dial;
 mod inside;
 mod outside;
 mod pool;
+mod route;
 mod stream;
 mod trust;
-mod way;
 
 pub(crate) use dial::{Dialled, dial_platform};
 pub use inside::{Companions, Entrance};
 pub use outside::{Detour, Outside};
 pub(crate) use pool::{Link, Pool, UpstreamReader, UpstreamWriter};
+pub(crate) use route::dial;
 pub(crate) use stream::Upstream;
 pub(crate) use trust::{Offer, Trust};
-pub(crate) use way::dial;

@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use super::stream::Upstream;
+use crate::connection_slots::most_idle;
 use crate::destination::Peer;
 use crate::exchange::{Exchange, Ready};
 use crate::http::Buffered;
-use crate::places::most_idle;
 
 /// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::dial::{CONNECT, Dialled};
+use super::route::dial;
 use super::trust::Offer;
-use super::way::dial;
 use crate::duplex::{Duplex, duplex};
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;

@@ -20,7 +20,7 @@ pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
 pub(crate) use self::lent::give;
 pub(crate) use self::name::shown;
-use self::name::{EntryName, Place};
+use self::name::{EntryName, EntryTarget};
 pub use self::ownership::{Lent, LentIds, Ownership};
 use self::tree::Tree;
 pub(crate) use self::tree::{is_opaque, open_beneath};
@@ -63,20 +63,20 @@ pub(crate) fn unpack(
     while let Some(entry) = archive.next()? {
         let EntryName { parent, place } = EntryName::parse(&entry.name)?;
         let written = match (place, entry.kind) {
-            (Place::Ignored, _) | (_, Kind::Device) => Ok(()),
-            (Place::Root, Kind::Directory) => tree.root(&entry.meta),
-            (Place::Root, _) => return Err(name::refuse(&entry.name, "would take the root's place")),
-            (Place::Opaque, _) => tree.opaque(&parent),
-            (Place::Whiteout(name), _) => tree.whiteout(&parent, &name),
-            (Place::Named(name), Kind::Directory) => tree.directory(&parent, &name, &entry.meta),
-            (Place::Named(name), Kind::File) => {
+            (EntryTarget::Ignored, _) | (_, Kind::Device) => Ok(()),
+            (EntryTarget::Root, Kind::Directory) => tree.root(&entry.meta),
+            (EntryTarget::Root, _) => return Err(name::refuse(&entry.name, "would take the root's place")),
+            (EntryTarget::Opaque, _) => tree.opaque(&parent),
+            (EntryTarget::Whiteout(name), _) => tree.whiteout(&parent, &name),
+            (EntryTarget::Named(name), Kind::Directory) => tree.directory(&parent, &name, &entry.meta),
+            (EntryTarget::Named(name), Kind::File) => {
                 tree.file(&parent, &name, &entry.meta, &mut |buffer| archive.content(buffer))
             }
-            (Place::Named(name), Kind::Link) => tree.link(&parent, &name, &entry.link, &entry.meta),
-            (Place::Named(name), Kind::Pipe) => tree.pipe(&parent, &name, &entry.meta),
-            (Place::Named(name), Kind::HardLink) => {
+            (EntryTarget::Named(name), Kind::Link) => tree.link(&parent, &name, &entry.link, &entry.meta),
+            (EntryTarget::Named(name), Kind::Pipe) => tree.pipe(&parent, &name, &entry.meta),
+            (EntryTarget::Named(name), Kind::HardLink) => {
                 let target = EntryName::parse(&entry.link)?;
-                let Place::Named(file) = target.place else {
+                let EntryTarget::Named(file) = target.place else {
                     return Err(name::refuse(&entry.name, "is a hard link to what cannot be linked to"));
                 };
                 tree.hard_link(&parent, &name, &target.parent, &file)

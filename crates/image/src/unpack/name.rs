@@ -19,11 +19,11 @@ const BOOKKEEPING: &[u8] = b".wh..wh.";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EntryName {
     pub(super) parent: PathBuf,
-    pub(super) place: Place,
+    pub(super) place: EntryTarget,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum EntryTarget {
     /// The layer's own directory.
     Root,
     /// A name in the parent.
@@ -56,19 +56,19 @@ impl EntryName {
             return Err(refuse(name, "lies more than 256 directories deep"));
         }
         let Some((last, parents)) = parts.split_last() else {
-            return Ok(Self { parent: PathBuf::new(), place: Place::Root });
+            return Ok(Self { parent: PathBuf::new(), place: EntryTarget::Root });
         };
         // Directories of an engine's bookkeeping are none of ours, with all that is in them.
         if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
-            return Ok(Self { parent: PathBuf::new(), place: Place::Ignored });
+            return Ok(Self { parent: PathBuf::new(), place: EntryTarget::Ignored });
         }
         let place = match last {
-            last if *last == OPAQUE => Place::Opaque,
-            last if last.starts_with(BOOKKEEPING) => Place::Ignored,
+            last if *last == OPAQUE => EntryTarget::Opaque,
+            last if last.starts_with(BOOKKEEPING) => EntryTarget::Ignored,
             last => match last.strip_prefix(WHITEOUT) {
                 Some(b"" | b"." | b"..") => return Err(refuse(name, "takes away a name that cannot be one")),
-                Some(gone) => Place::Whiteout(path(gone)),
-                None => Place::Named(path(last)),
+                Some(gone) => EntryTarget::Whiteout(path(gone)),
+                None => EntryTarget::Named(path(last)),
             },
         };
         Ok(Self { parent: parents.iter().map(|part| path(part)).collect(), place })
@@ -93,17 +93,17 @@ pub(crate) fn shown(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn parse(name: &str) -> Option<(String, Place)> {
+    fn parse(name: &str) -> Option<(String, EntryTarget)> {
         EntryName::parse(name.as_bytes()).ok().map(|n| (n.parent.display().to_string(), n.place))
     }
 
     #[test]
     fn names_are_relative_and_stay_so() {
-        let named = |n: &str| Place::Named(n.into());
+        let named = |n: &str| EntryTarget::Named(n.into());
         assert_eq!(parse("./etc/passwd"), Some(("etc".into(), named("passwd"))));
         assert_eq!(parse("/etc//./passwd/"), Some(("etc".into(), named("passwd"))));
         assert_eq!(parse("a/..b/c.."), Some(("a/..b".into(), named("c.."))));
-        assert_eq!(parse("./"), Some((String::new(), Place::Root)));
+        assert_eq!(parse("./"), Some((String::new(), EntryTarget::Root)));
         for climbing in ["..", "../x", "a/../../x", "/..", "a/..", "a\0b", ".wh...", "a/.wh..", "a/.wh."] {
             assert_eq!(parse(climbing), None, "{climbing:?}");
         }
@@ -113,9 +113,9 @@ mod tests {
 
     #[test]
     fn whiteouts_mean_what_the_format_says() {
-        assert_eq!(parse("a/.wh.b"), Some(("a".into(), Place::Whiteout("b".into()))));
-        assert_eq!(parse("a/.wh..wh..opq"), Some(("a".into(), Place::Opaque)));
-        assert_eq!(parse(".wh..wh.plnk/1.2"), Some((String::new(), Place::Ignored)));
-        assert_eq!(parse(".wh..wh.aufs").map(|(_, place)| place), Some(Place::Ignored));
+        assert_eq!(parse("a/.wh.b"), Some(("a".into(), EntryTarget::Whiteout("b".into()))));
+        assert_eq!(parse("a/.wh..wh..opq"), Some(("a".into(), EntryTarget::Opaque)));
+        assert_eq!(parse(".wh..wh.plnk/1.2"), Some((String::new(), EntryTarget::Ignored)));
+        assert_eq!(parse(".wh..wh.aufs").map(|(_, place)| place), Some(EntryTarget::Ignored));
     }
 }

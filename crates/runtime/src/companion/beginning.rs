@@ -46,7 +46,7 @@ impl Companions {
 
     /// Takes what comes of any of them, and looks at those that have begun.
     fn attend(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
-        let told = self.0.iter().filter(|it| !it.has_way()).map(|it| it.inlet.as_fd());
+        let told = self.0.iter().filter(|it| !it.has_way()).map(|it| it.broker.as_fd());
         let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain(told).chain([signals.as_fd()]).collect();
         wait_for(waits, health::PAUSE);
         heed(signals)?;
@@ -77,7 +77,7 @@ impl Running {
             return Err(error);
         }
         let Stage::Begun(health, since) = &mut self.stage else { return Ok(()) };
-        health.look(&self.inlet);
+        health.look(&self.broker);
         if health.is_well() {
             self.stage = Stage::Well;
         } else if since.elapsed() > self.companion.patience.duration() {
@@ -90,9 +90,9 @@ impl Running {
     /// Takes where it is, once the engine has a network for it: the first that is told on its line.
     fn take_place(&mut self) {
         if let (Some(name), None) = (&self.name_at_engine, &self.place)
-            && readable(self.inlet.as_fd())
+            && readable(self.broker.as_fd())
             // Of a keeper that is gone its last word tells why.
-            && let Ok(network) = self.inlet.network()
+            && let Ok(network) = self.broker.network()
         {
             self.place = Some((name.clone(), network));
         }

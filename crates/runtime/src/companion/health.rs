@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use image::HealthCheck;
 use policy::{Companion, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Inlet, Probed};
+use sandbox::{Probed, SocketBroker};
 
 /// How long is waited between two looks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -79,26 +79,26 @@ impl Health {
     }
 
     /// Looks, if it is time to.
-    pub(super) fn look(&mut self, inlet: &Inlet) {
+    pub(super) fn look(&mut self, broker: &SocketBroker) {
         if self.well || Instant::now() < self.next {
             return;
         }
         if self.by_command {
-            self.look_by_command(inlet);
+            self.look_by_command(broker);
         } else {
-            self.look_at_ports(inlet);
+            self.look_at_ports(broker);
         }
         self.next = Instant::now() + if self.asked.is_some() { PAUSE } else { self.pause };
     }
 
-    fn look_by_command(&mut self, inlet: &Inlet) {
+    fn look_by_command(&mut self, broker: &SocketBroker) {
         let Some(asked) = self.asked else {
-            self.asked = inlet.begin_probe().ok().map(|()| Instant::now());
+            self.asked = broker.begin_probe().ok().map(|()| Instant::now());
             return;
         };
-        if super::wait::readable(inlet.as_fd()) {
+        if super::wait::readable(broker.as_fd()) {
             self.asked = None;
-            match inlet.probed() {
+            match broker.probed() {
                 Ok(Probed::Well) => self.well = true,
                 Ok(Probed::NotBegun) => self.why = NOT_BEGUN.into(),
                 _ => self.why.clone_from(&self.refused),
@@ -106,13 +106,13 @@ impl Health {
         } else if asked.elapsed() > self.longest {
             self.why = format!("its health command took longer than {:?}", self.longest);
             // It answers once it is gone; that answer is taken as any other.
-            let _ = inlet.end_probe();
+            let _ = broker.end_probe();
         }
     }
 
-    fn look_at_ports(&mut self, inlet: &Inlet) {
+    fn look_at_ports(&mut self, broker: &SocketBroker) {
         while let Some(port) = self.ports.last() {
-            if !accepts(inlet, *port) {
+            if !accepts(broker, *port) {
                 self.why = format!("port {port} accepts no connection");
                 return;
             }
@@ -123,12 +123,12 @@ impl Health {
 }
 
 /// Whether something listens at a port inside, on loopback or on every address.
-fn accepts(inlet: &Inlet, port: Port) -> bool {
+fn accepts(broker: &SocketBroker, port: Port) -> bool {
     let own = [
         (false, SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))),
         (true, SocketAddr::from((Ipv6Addr::LOCALHOST, port.number()))),
     ];
-    own.into_iter().any(|(v6, address)| inlet.socket(v6).is_ok_and(|socket| connects(&socket, address)))
+    own.into_iter().any(|(v6, address)| broker.socket(v6).is_ok_and(|socket| connects(&socket, address)))
 }
 
 fn connects(socket: &OwnedFd, address: SocketAddr) -> bool {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! companion's init ◄── link ──► its sidecar ─► outside, by its own rules
-//!        ▲ inlet: sockets of its network
+//!        ▲ broker: sockets of its network
 //!        ├── this process: is it healthy?
 //!        └── the sidecars of the command and of those after it
 //! ```
 //! Nothing of a companion is on the network of another: whoever reaches it does so through a sidecar, by name and declared port.
-//! At an engine the inlet leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
+//! At an engine the broker leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
 
 mod beginning;
 mod chains;

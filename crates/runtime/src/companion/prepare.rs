@@ -10,7 +10,7 @@ use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
 use crate::images::{self, CommandOrigin, KeptImage};
-use crate::minted::new_run_id;
+use crate::random_ids::new_run_id;
 use crate::state::StateDirectory;
 
 /// Companions that can be started: what could be refused has been.
@@ -123,7 +123,7 @@ fn take_from_engine(
     additions: &mut Additions,
 ) -> Result<Vec<OsString>, Error> {
     // It is shown no folder of anybody's, and takes no sidecar that waits for the command of a run.
-    let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.turns())?;
+    let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.engine_slots())?;
     let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
     images::find_account(&mut engine)?;
     let command = images::command_of(spec, &engine.config, command, CommandOrigin::Companion)?;

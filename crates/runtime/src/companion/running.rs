@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use egress::{Entrance, Told};
+use egress::{Entrance, SidecarMessage};
 use image::HealthCheck;
 use policy::{Companion, Hostname, RunId};
-use sandbox::{Ended, Event, Inlet, RunNetwork, Sidecar, Started, Visit};
+use sandbox::{Ended, Event, RunNetwork, Sidecar, SocketBroker, Started, Visit};
 
 use super::health::Health;
 use super::output::Output;
@@ -45,7 +45,7 @@ pub(super) struct Running {
     pub(super) sandbox: Started,
     pub(super) sidecar: Sidecar,
     pub(super) notices: OwnedFd,
-    pub(super) inlet: Inlet,
+    pub(super) broker: SocketBroker,
     pub(super) stage: Stage,
     /// At an engine: its name there, and once it is made its network.
     pub(super) name_at_engine: Option<RunId>,
@@ -72,20 +72,20 @@ impl Companions {
             if let Some((_, network)) = &it.place {
                 return Ok((it.companion.name.clone(), Entrance::at(network.command())));
             }
-            let line = it.inlet.another().map_err(|source| it.lost(&source.to_string()))?;
+            let line = it.broker.another().map_err(|source| it.lost(&source.to_string()))?;
             let entrance = Entrance::new(line.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
             Ok((it.companion.name.clone(), entrance))
         };
         self.0.iter().map(way).collect()
     }
 
-    /// The networks of those at an engine, for a sidecar that has its turn among those that reach them: that of the command is
+    /// The networks of those at an engine, for a sidecar that has its index among those that reach them: that of the command is
     /// the first, and no two are the same.
-    pub(crate) fn visits(&self, turn: usize) -> Vec<Visit> {
+    pub(crate) fn visits(&self, index: usize) -> Vec<Visit> {
         let visit = |(run, network): &(RunId, RunNetwork)| Visit {
             run: run.clone(),
             network: *network,
-            turn: turn as u32,
+            index: index as u32,
         };
         self.0.iter().filter_map(|it| it.place.as_ref().map(visit)).collect()
     }
@@ -143,19 +143,19 @@ impl Running {
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(&self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
         {
-            match Told::parse(&buffer[..length]) {
-                Some(Told::Denied(mut notice)) => {
+            match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(mut notice)) => {
                     // What would allow it is not the command's to change.
                     notice.hint = None;
                     notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
                     report(Report::Denied(&notice));
                 }
-                Some(Told::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
-                Some(Told::Failed { why, .. }) => {
+                Some(SidecarMessage::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
+                Some(SidecarMessage::Failed { why, .. }) => {
                     let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
                     report(Report::Notice(&told));
                 }
-                Some(Told::Summary(_)) | None => {}
+                Some(SidecarMessage::Summary(_)) | None => {}
             }
         }
     }

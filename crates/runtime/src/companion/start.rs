@@ -4,15 +4,15 @@ use std::os::fd::AsFd;
 
 use egress::Entrance;
 use policy::{Hostname, RunId};
-use sandbox::{Caller, Host, Inlet, Lines, Sidecar, Signals, Stdio, UndoLog, Visit};
+use sandbox::{Caller, Host, InitChannels, Sidecar, Signals, SocketBroker, Stdio, UndoLog, Visit};
 
 use super::output::Output;
 use super::prepare::{Prepared, Ready};
 use super::running::{Companions, Running, Stage};
-use crate::beside::{Beside, Given};
 use crate::error::{Error, plumbing};
+use crate::launch::{SidecarEndpoints, SidecarLaunch};
 use crate::report::Report;
-use crate::sidecar::Purse;
+use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
 
 /// What the companions of a run are started with.
@@ -62,11 +62,11 @@ fn begin(
     let failed = |why: String| Error::Companion { name: name.clone(), why, remedy: None };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let (inlet, inlet_inside) = Inlet::pair().map_err(plumbing("make a socket"))?;
+    let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
     let (output, streams) = Output::pipe().map_err(plumbing("make a pipe"))?;
-    let given = Given {
-        purse: Purse::default(),
-        desk: None,
+    let given = SidecarEndpoints {
+        credentials: SidecarCredentials::default(),
+        platform_data: None,
         link: link_inside,
         notices: notices_inside,
         peers: None,
@@ -75,7 +75,7 @@ fn begin(
         chains: Vec::new(),
         ports_here: None,
     };
-    let mut beside = Beside {
+    let mut beside = SidecarLaunch {
         spec: &spec,
         plan: &plan,
         run: common.run,
@@ -84,21 +84,26 @@ fn begin(
         caller: common.caller,
         state: common.state,
         proxy: None,
-        given: Some(given),
+        endpoints: Some(given),
         notices: notices.as_fd(),
         sidecar: None,
         platform: None,
         failed: None,
     };
-    let lines =
-        Lines { stdio: Stdio::Descriptors(streams), link, inlet: Some(inlet_inside), visits, ahead: None };
+    let lines = InitChannels {
+        stdio: Stdio::Descriptors(streams),
+        link,
+        broker: Some(broker_inside),
+        visits,
+        ahead: None,
+    };
     let start = match plan.engine {
         Some(_) => sandbox::start_docker,
         None => sandbox::start_linux,
     };
     let started = start(&plan, common.host, &command, lines, &mut beside, undo);
     let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
-    let Beside { sidecar, failed: cause, .. } = beside;
+    let SidecarLaunch { sidecar, failed: cause, .. } = beside;
     match (started, sidecar) {
         (Ok(sandbox), Some(sidecar)) => {
             let (place, ended) = (None, false);
@@ -108,7 +113,7 @@ fn begin(
                 sandbox,
                 sidecar,
                 notices,
-                inlet,
+                broker,
                 stage,
                 name_at_engine,
                 place,

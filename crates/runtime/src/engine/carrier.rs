@@ -17,10 +17,10 @@ use rustix::net::{RecvFlags, SendFlags};
 use sandbox::{Channel, Frames, RunNetwork, Sidecar, Writes, frame};
 use zeroize::Zeroizing;
 
-use super::porter::{Porter, PortsHere};
+use super::port_forwarder::{Porter, PortsHere};
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE};
 use crate::error::{Error, plumbing};
-use crate::sidecar::{self, Errand};
+use crate::sidecar::{self, SidecarConfig};
 
 /// The largest bundle of certification authorities that is sent.
 const LARGEST_BUNDLE: u64 = 512 << 10;
@@ -29,7 +29,7 @@ const LOOK: i64 = 1;
 
 /// What a carrier is given: what a sidecar would be, and what its policy is compiled from.
 pub(crate) struct Carried {
-    pub(crate) errand: Errand,
+    pub(crate) config: SidecarConfig,
     pub(crate) layers: Layers,
     pub(crate) proxy: Option<(String, String)>,
     /// Which companion's sidecar it is, where it is one's.
@@ -40,33 +40,33 @@ pub(crate) struct Carried {
 
 /// Starts the carrier of a run. It waits for its line.
 pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
-    let errand = &carried.errand;
-    let mut keep = vec![errand.audit.as_fd(), errand.link.as_fd(), errand.notices.as_fd()];
-    keep.extend(errand.purse.descriptors());
+    let config = &carried.config;
+    let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
+    keep.extend(config.credentials.descriptors());
     keep.extend(carried.ports_here.iter().flat_map(PortsHere::descriptors));
-    sandbox::start_sidecar(&keep, || sidecar::ended(live(carried), errand.notices.as_fd()))
+    sandbox::start_sidecar(&keep, || sidecar::ended(live(carried), config.notices.as_fd()))
 }
 
 fn live(carried: &Carried) -> Result<(), Error> {
-    let errand = &carried.errand;
-    let bundle = read_bundle(errand.bundle.as_deref())?;
+    let config = &carried.config;
+    let bundle = read_bundle(config.bundle.as_deref())?;
     let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
     // Before it is shut in. Where the kernel tells of no writes, it is looked at now and then.
-    let writes = errand.purse.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
-    let porter = carried.ports_here.as_ref().map(|ports| ports.start(errand.identity)).transpose()?;
-    sandbox::confine_sidecar(Some(errand.identity)).map_err(plumbing("shut the carrier in"))?;
-    let line = sandbox::receive_line(errand.link.as_fd()).map_err(plumbing("receive the line"))?;
+    let writes = config.credentials.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
+    let porter = carried.ports_here.as_ref().map(|ports| ports.start(config.identity)).transpose()?;
+    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the carrier in"))?;
+    let line = sandbox::receive_line(config.link.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
     let mut line = UnixStream::from(line);
     let letter = letter(carried, network, bundle, machine)?;
     line.write_all(&letter).map_err(plumbing("write the letter"))?;
     drop(letter);
     Carrier {
-        errand,
+        config,
         line,
         frames: Frames::default(),
-        platform: errand.purse.platform.as_ref().map(|(socket, _)| socket.as_fd()),
-        generation: errand.purse.generation.as_ref(),
+        platform: config.credentials.platform.as_ref().map(|(socket, _)| socket.as_fd()),
+        generation: config.credentials.generation.as_ref(),
         writes,
         porter: porter.as_ref(),
         told_generation: [0; 8],
@@ -74,7 +74,7 @@ fn live(carried: &Carried) -> Result<(), Error> {
     }
     .run()
     .map_err(plumbing("carry for the sidecar"))?;
-    let _ = rustix::net::shutdown(&errand.link, rustix::net::Shutdown::Both);
+    let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())
 }
 
@@ -94,7 +94,7 @@ fn letter(
     bundle: String,
     machine: Vec<IpAddr>,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let Errand { run, purse, key, companions, chains, .. } = &carried.errand;
+    let SidecarConfig { run, credentials, key, companions, chains, .. } = &carried.config;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let value =
         |(id, value): &(ProviderId, Secret)| (id.to_string(), Zeroizing::new(value.expose().to_vec()));
@@ -107,9 +107,13 @@ fn letter(
         companions: companions.iter().filter_map(place).collect(),
         chains: chains.clone(),
         porter: carried.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
-        placeholders: purse.placeholders.iter().map(|(p, id)| (p.to_string(), id.to_string())).collect(),
-        exposed: purse.exposed.iter().map(value).collect(),
-        token: purse.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
+        placeholders: credentials
+            .placeholders
+            .iter()
+            .map(|(p, id)| (p.to_string(), id.to_string()))
+            .collect(),
+        exposed: credentials.exposed.iter().map(value).collect(),
+        token: credentials.platform.as_ref().map(|(_, token)| Zeroizing::new(token.expose().to_vec())),
         key: Zeroizing::new(key.expose().to_vec()),
         bundle,
         machine,
@@ -124,7 +128,7 @@ fn letter(
 }
 
 struct Carrier<'a> {
-    errand: &'a Errand,
+    config: &'a SidecarConfig,
     line: UnixStream,
     frames: Frames,
     platform: Option<BorrowedFd<'a>>,
@@ -140,7 +144,7 @@ impl Carrier<'_> {
     fn run(mut self) -> io::Result<()> {
         let (mut heard, mut spoke) = (Instant::now(), Instant::now());
         loop {
-            let link = self.errand.link.as_fd();
+            let link = self.config.link.as_fd();
             let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
             // With the run over, nothing more is asked of this side.
             if !self.is_over {
@@ -196,14 +200,14 @@ impl Carrier<'_> {
             match channel {
                 Channel::Ready => {
                     self.porter.map_or(Ok(()), |porter| porter.begin(payload))?;
-                    sandbox::report_ready(self.errand.link.as_fd())?;
+                    sandbox::report_ready(self.config.link.as_fd())?;
                 }
-                Channel::Told => {
+                Channel::SidecarMessage => {
                     // Whoever watches may be gone; the records have it all the same.
-                    let _ = rustix::net::send(&self.errand.notices, payload, SendFlags::NOSIGNAL);
+                    let _ = rustix::net::send(&self.config.notices, payload, SendFlags::NOSIGNAL);
                 }
                 // What cannot be recorded is not allowed: without its line the sidecar ends.
-                Channel::Record => record(self.errand, payload)?,
+                Channel::Record => record(self.config, payload)?,
                 Channel::Platform => {
                     if let Some(platform) = self.platform {
                         send_all(platform, payload)?;
@@ -252,8 +256,8 @@ impl Carrier<'_> {
 }
 
 /// Adds to the audit. Where that is, belongs to why it cannot be done.
-fn record(errand: &Errand, lines: &[u8]) -> io::Result<()> {
-    (&errand.audit).write_all(lines).map_err(|source| match &errand.audit_path {
+fn record(config: &SidecarConfig, lines: &[u8]) -> io::Result<()> {
+    (&config.audit).write_all(lines).map_err(|source| match &config.audit_path {
         Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
         None => source,
     })
@@ -277,7 +281,7 @@ mod tests {
     use policy::{Policy, RunId, Spending};
 
     use super::*;
-    use crate::sidecar::Purse;
+    use crate::sidecar::SidecarCredentials;
 
     /// The next generation that is said on a line.
     fn generation(line: &mut UnixStream, frames: &mut Frames) -> Vec<u8> {
@@ -301,7 +305,7 @@ mod tests {
         std::fs::write(&file, [1; 8]).unwrap();
         let ((link, run), (notices, _person)) =
             (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
-        let errand = Errand {
+        let config = SidecarConfig {
             run: RunId::from_random([7; _]),
             policy: Policy::default(),
             spending: Spending::default(),
@@ -314,7 +318,7 @@ mod tests {
             key: Secret::new(Vec::new()),
             link,
             notices,
-            purse: Purse::default(),
+            credentials: SidecarCredentials::default(),
             peers: None,
             companions: Vec::new(),
             inbound: None,
@@ -326,7 +330,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let carrier = Carrier {
-                    errand: &errand,
+                    config: &config,
                     line,
                     frames: Frames::default(),
                     platform: None,

@@ -22,7 +22,7 @@ use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
 use crate::error::{Error, plumbing};
 use crate::inbound;
 use crate::proxy_url;
-use crate::sidecar::{self, Errand, Purse};
+use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
 
 /// How long one that was spoken to waits for its letter: the engine makes the agent's container meanwhile.
 const UNTOLD: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ const NOBODY: u32 = 65_534;
 
 /// The life of a sidecar's container, and the status it ends with. Why it could not serve is said on its standard error.
 #[must_use]
-pub fn live_engine_sidecar() -> i32 {
+pub fn run_engine_sidecar() -> i32 {
     match live() {
         Ok(()) => 0,
         Err(error) => {
@@ -46,12 +46,12 @@ fn live() -> Result<(), Error> {
     let (input, output) = (io::stdin(), io::stdout());
     let mut frames = Frames::default();
     let Some(letter) = await_letter(&mut frames).map_err(plumbing("read the letter"))? else { return Ok(()) };
-    let (errand, ends) = unpack(letter)?;
+    let (config, ends) = unpack(letter)?;
     let network = ends.network;
-    let place = where_ports_are(&errand).map_err(plumbing("say where it is"))?;
+    let place = where_ports_are(&config).map_err(plumbing("say where it is"))?;
     let listeners = sandbox::wire_run_network(network).map_err(plumbing("wire the run's network"))?;
-    let _sidecar = sidecar::start(&errand)?;
-    drop(errand);
+    let _sidecar = sidecar::start(&config)?;
+    drop(config);
     listeners.send(ends.link.as_fd()).map_err(plumbing("hand the listeners over"))?;
     drop(listeners);
     // What this process needs from now on is open.
@@ -62,8 +62,8 @@ fn live() -> Result<(), Error> {
 }
 
 /// Where connections to the run's declared ports are taken, as it is told: nothing where there are none.
-fn where_ports_are(errand: &Errand) -> io::Result<Vec<u8>> {
-    match errand.inbound {
+fn where_ports_are(config: &SidecarConfig) -> io::Result<Vec<u8>> {
+    match config.inbound {
         Some(_) => Ok(sandbox::outward()?.own.octets().to_vec()),
         None => Ok(Vec::new()),
     }
@@ -73,7 +73,7 @@ fn where_ports_are(errand: &Errand) -> io::Result<Vec<u8>> {
 fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
     let input = io::stdin();
     let mut buffer = Zeroizing::new([0; CHUNK]);
-    let mut until = Instant::now() + sandbox::UNTAKEN;
+    let mut until = Instant::now() + sandbox::POOL_MAX_IDLE;
     loop {
         match frames.next_frame()? {
             Some((Channel::Begin, text)) => return Ok(Some(serde_json::from_slice(text)?)),
@@ -113,7 +113,7 @@ struct Ends {
 }
 
 /// What a sidecar is given in any run, out of a letter.
-fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
+fn unpack(letter: Letter) -> Result<(SidecarConfig, Ends), Error> {
     let bad =
         |what: &str| Error::Plumbing { what: "read the letter", source: io::Error::other(what.to_owned()) };
     let socket = |source| Error::Plumbing { what: "make a socket", source };
@@ -171,7 +171,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
     generation.write_all_at(&[0; 8], 0).map_err(plumbing("keep a file in memory"))?;
     let trusted = memory()?;
     trusted.write_all_at(bundle.as_bytes(), 0).map_err(plumbing("keep a file in memory"))?;
-    let purse = Purse {
+    let credentials = SidecarCredentials {
         platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
         own: None,
         generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
@@ -180,7 +180,7 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         exposed: exposed.ok_or_else(|| bad("a provider has no name"))?,
         organisation: spec.organisation,
     };
-    let errand = Errand {
+    let config = SidecarConfig {
         run: run_id(&run).ok_or_else(|| bad("the run has no name"))?,
         policy: spec.policy,
         spending: spec.spending,
@@ -193,14 +193,14 @@ fn unpack(letter: Letter) -> Result<(Errand, Ends), Error> {
         key: Secret::new(key.to_vec()),
         link: link_inside,
         notices: notices_inside,
-        purse,
+        credentials,
         peers: None,
         companions: companions.ok_or_else(|| bad("a companion has no name"))?,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
         chains,
         machine,
     };
-    Ok((errand, Ends { network, link, notices, records, platform, generation }))
+    Ok((config, Ends { network, link, notices, records, platform, generation }))
 }
 
 /// Carries between the line and the sidecar.
@@ -258,7 +258,7 @@ impl Host<'_> {
                 }
             }
             if told {
-                self.told = self.pass(Channel::Told, |buffer| recv(notices, buffer))?;
+                self.told = self.pass(Channel::SidecarMessage, |buffer| recv(notices, buffer))?;
             }
             if recorded {
                 self.records = self.pass(Channel::Record, |buffer| Ok(rustix::io::read(records, buffer)?))?;

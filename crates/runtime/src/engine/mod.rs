@@ -11,7 +11,7 @@
 
 mod carrier;
 mod host;
-mod porter;
+mod port_forwarder;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 pub(crate) use carrier::{Carried, carry};
-pub use host::live_engine_sidecar;
-pub(crate) use porter::PortsHere;
+pub use host::run_engine_sidecar;
+pub(crate) use port_forwarder::PortsHere;
 
 /// How long the other end of the line may say nothing.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -9,16 +9,16 @@ use egress::{
 use rustix::net::{SendFlags, Shutdown};
 
 use super::outlet::{self, Outlet};
-use super::{AuditFile, Place, READY, Standalone, unwritten};
+use super::{AuditFile, PlatformRoute, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
-use crate::sidecar::Purse;
+use crate::sidecar::SidecarCredentials;
 
 /// What the process that serves has.
 pub(super) struct Inside {
     pub(super) sidecar: Standalone,
     pub(super) listeners: Listeners,
-    pub(super) purse: Purse,
-    pub(super) place: Place,
+    pub(super) credentials: SidecarCredentials,
+    pub(super) place: PlatformRoute,
     pub(super) outlets: Outlets,
     pub(super) bundle: Option<String>,
     /// Where it tells how it is, and whose end is its own.
@@ -48,7 +48,7 @@ impl Inside {
         let Outlets { environment, authority } = &self.outlets;
         let outlets = environment.iter().map(|(outlet, _)| outlet).chain(authority);
         all.extend(outlets.filter_map(Outlet::descriptor));
-        all.extend(self.purse.descriptors());
+        all.extend(self.credentials.descriptors());
         all.extend(self.sidecar.audit.as_ref().map(|audit| audit.file.as_fd()));
         all
     }
@@ -58,7 +58,7 @@ impl Inside {
         match self.serve() {
             Ok(()) => 0,
             Err(error) => {
-                egress::tell_failure(self.link.as_fd(), &error.to_string(), error.remedy().as_deref());
+                egress::send_failure(self.link.as_fd(), &error.to_string(), error.remedy().as_deref());
                 1
             }
         }
@@ -75,10 +75,11 @@ impl Inside {
             }
             None => (None, None),
         };
-        let mut wallet = self.purse.wallet().map_err(plumbing("reach the platform"))?;
-        wallet.configure_once.clone_from(&self.place.configure_once);
+        let mut credential_config =
+            self.credentials.credential_config().map_err(plumbing("reach the platform"))?;
+        credential_config.configure_once.clone_from(&self.place.configure_once);
         if let Some((address, token)) = &self.place.address {
-            wallet.platform = Some(PlatformPlace::Address(*address, token.clone()));
+            credential_config.platform = Some(PlatformPlace::Address(*address, token.clone()));
         }
         let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
         let bound = &self.listeners;
@@ -117,7 +118,7 @@ impl Inside {
             audit,
             notices: Some(notices),
             authority,
-            wallet,
+            credential_config,
             companions: egress::Companions::default(),
             machine: Vec::new(),
         })
@@ -129,7 +130,7 @@ impl Inside {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
             Ok(())
         };
-        egress::serve(gate, listeners, stop, ready, sandbox::give_memory_back)?;
+        egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::wait::wait;
 use super::{is_same, pipe};
-use crate::margin;
+use crate::line_start;
 
 /// How much is moved at once: what a pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -57,7 +57,7 @@ impl Output {
                         break Err(error);
                     }
                     if self.is_told_to {
-                        margin::carried(&buffer[..length]);
+                        line_start::carried(&buffer[..length]);
                     }
                 }
                 Err(error) => break Err(error),

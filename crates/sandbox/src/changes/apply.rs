@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 
-use super::beside::{self, Beside};
 use super::since::Linked;
+use super::staged::{self, StagedFile};
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
 use crate::opened::{is_empty, is_own};
@@ -114,7 +114,7 @@ impl Changes {
         let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
         // Somebody else may have put another there meanwhile, which is not given away.
         if !is_own(&made)? || !is_empty(&made) {
-            return Err(beside::replaced());
+            return Err(staged::replaced());
         }
         self.give(&made)
     }
@@ -139,11 +139,11 @@ impl Changes {
         mode: u32,
         from: Option<u32>,
         parent: &'a OwnedFd,
-    ) -> io::Result<Beside<'a>> {
+    ) -> io::Result<StagedFile<'a>> {
         let content = self.read_above(path)?;
         // The kernel masks what is new; what was there already stays as its owner had it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
-        let (beside, to) = Beside::file(parent, at_first)?;
+        let (beside, to) = StagedFile::file(parent, at_first)?;
         copy_content(&content, &to)?;
         self.give(&to)?;
         if let Some(from) = from {
@@ -153,10 +153,10 @@ impl Changes {
         Ok(beside)
     }
 
-    fn copy_link<'a>(&self, path: &Path, parent: &'a OwnedFd) -> io::Result<Beside<'a>> {
+    fn copy_link<'a>(&self, path: &Path, parent: &'a OwnedFd) -> io::Result<StagedFile<'a>> {
         let above = open_parent(self.above.as_fd(), path)?;
         let target = rustix::fs::readlinkat(&above, file_name(path), Vec::new())?;
-        let beside = Beside::link(parent, &target)?;
+        let beside = StagedFile::link(parent, &target)?;
         if let Some((uid, gid)) = self.owner()? {
             rustix::fs::chownat(beside.made(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }

@@ -10,7 +10,6 @@
 //! anything, and least of all git.
 
 mod apply;
-mod beside;
 mod binary;
 #[cfg(test)]
 mod kept;
@@ -19,6 +18,7 @@ mod parked;
 mod patch;
 mod remove;
 mod since;
+mod staged;
 mod trust;
 mod walk;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What the kernel works with, in the directory of a run's changes.
 pub(crate) const WORK: &str = "work";
-/// Beside the directories of the runs.
+/// StagedFile the directories of the runs.
 const PARKED: &str = ".parked";
 /// What the kernel makes there.
 const OF_KERNEL: &str = "work";

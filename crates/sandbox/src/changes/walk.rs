@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, openat2};
 use rustix::io::Errno;
 
-use super::beside::stands_beside;
 use super::mode;
 use super::since::Since;
+use super::staged::stands_beside;
 
 /// How deep a directory may lie, and how many entries are looked at.
 pub(super) const DEEPEST: usize = 256;

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::apart::{LONGEST, apart};
 use super::container;
 use super::engine::Engine;
+use super::engine_error::{NOT_FOUND, status, told};
 use super::names::{ACCOUNTS, BINARY, own_label};
 use super::replenish::uuid;
-use super::said::{NOT_FOUND, status, told};
 use crate::error::Error;
 use crate::plan::engine::EngineRun;
 

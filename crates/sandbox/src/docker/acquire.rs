@@ -73,7 +73,7 @@ impl Sidecar {
         line: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
         let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
-        let plumbing = |error: io::Error| fail("start the keeper")(error.to_string());
+        let plumbing = |error: io::Error| fail("start the shim")(error.to_string());
         let (name, mut filled) = match self {
             Self::Taken { id, attached } => {
                 if networks.join(plan, engine, &id).await.is_ok() {

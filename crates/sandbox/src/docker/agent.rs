@@ -5,7 +5,7 @@ use tokio::sync::oneshot::Receiver;
 
 use super::attached::Attached;
 use super::engine::Engine;
-use super::given::{Given, agent_name};
+use super::inputs::{ShimInputs, agent_name};
 use super::prepare::Own;
 use super::{container, overlay};
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::run_network::RunNetwork;
 
 /// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
 pub(super) async fn start(
-    given: &Given<'_>,
+    given: &ShimInputs<'_>,
     engine: &Engine,
     own: &Own,
     likely: RunNetwork,
@@ -45,7 +45,7 @@ pub(super) async fn start(
 }
 
 async fn make(
-    given: &Given<'_>,
+    given: &ShimInputs<'_>,
     engine: &Engine,
     own: &Own,
     network: RunNetwork,

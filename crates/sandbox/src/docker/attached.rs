@@ -11,8 +11,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::engine::Engine;
-use super::line::CHUNK;
-use super::said::told;
+use super::engine_error::told;
+use super::mux::CHUNK;
 
 /// How much of what a container says on its standard error is kept, for an error of ours.
 const COMPLAINT: usize = 2000;

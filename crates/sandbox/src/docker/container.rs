@@ -375,7 +375,7 @@ mod tests {
                 pool: 0,
                 ports: Vec::new(),
                 published: Vec::new(),
-                turns: PathBuf::new(),
+                slots: PathBuf::new(),
             };
             let plan = Plan { engine: Some(engine), ..plan() };
             let asked = |plan: &Plan| {

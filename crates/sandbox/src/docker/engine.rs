@@ -15,9 +15,9 @@ use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
 
+use super::engine_error::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
 use super::names::{ALL, LABEL_RUN, network_name, of_label};
 use super::podman;
-use super::said::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
 use crate::error::Error;
 use crate::plan::engine::{EngineAt, Maker};
 use crate::run_network::Visit;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::said::told;
+use super::engine_error::told;
 use super::{podman, pool, prepare};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};

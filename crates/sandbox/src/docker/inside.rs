@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use sys::landlock::{self, Right};
 use sys::{descriptor, privilege};
 
-use super::brought::Brought;
-use super::line::{CHUNK, Channel, Frames, LONGEST_FRAME};
+use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::Relay;
-use super::{held, overlaid};
+use super::tool_files::Brought;
+use super::{limit_check, overlay_check};
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
 use crate::host::BUNDLES;
@@ -44,7 +44,7 @@ pub(crate) struct Brief {
     /// What is copied: from where it is shown for that, to where it belongs.
     pub(crate) copies: Vec<(PathBuf, PathBuf)>,
     /// What is shown with what is written kept apart.
-    pub(super) overlays: Vec<overlaid::Asked>,
+    pub(super) overlays: Vec<overlay_check::Asked>,
     /// Files and links of the home.
     pub(super) brought: Brought,
     /// Where the command may write.
@@ -54,7 +54,7 @@ pub(crate) struct Brief {
     /// Whether it waits to be let go once it has told how it ended.
     pub(crate) lingers: bool,
     /// The limits that the engine was asked for.
-    pub(crate) limits: Option<held::Asked>,
+    pub(crate) limits: Option<limit_check::Asked>,
     /// What turned out weaker than planned.
     pub(crate) notices: Vec<String>,
 }
@@ -69,11 +69,11 @@ pub(crate) struct Shown {
 
 /// The life of the agent's container, and the status it ends with.
 #[must_use]
-pub fn live_inside() -> i32 {
+pub fn run_engine_agent() -> i32 {
     match live() {
         Ok(()) => 0,
         Err(error) => {
-            // Read by the keeper, if there is one.
+            // Read by the shim, if there is one.
             let _ = writeln!(io::stderr(), "{error}");
             125
         }
@@ -94,13 +94,13 @@ fn live() -> io::Result<()> {
     // The word to begin comes when the sidecar serves.
     crate::handshake::report_ready(sidecar.as_fd())?;
     // Where its health can be asked for.
-    let inlets = (!brief.launch.probe.is_empty()).then(descriptor::message_pair).transpose()?;
-    let (inlet, inlet_inside) = inlets.unzip();
+    let brokers = (!brief.launch.probe.is_empty()).then(descriptor::message_pair).transpose()?;
+    let (broker, broker_inside) = brokers.unzip();
     let (stdio, relay) = if brief.terminal {
-        (Stdio::Terminal, Relay::new(input, output, frames, control, sidecar, inlet, None))
+        (Stdio::Terminal, Relay::new(input, output, frames, control, sidecar, broker, None))
     } else {
         let (theirs, ours) = pipes()?;
-        (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, inlet, Some(ours)))
+        (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, broker, Some(ours)))
     };
     let lingers = brief.lingers;
     let relaying = std::thread::Builder::new().spawn(move || relay.run(lingers))?;
@@ -109,14 +109,14 @@ fn live() -> io::Result<()> {
         stdio: &stdio,
         control: control_inside.as_fd(),
         sidecar: sidecar_inside.as_fd(),
-        inlet: inlet_inside.as_ref(),
+        broker: broker_inside.as_ref(),
         end_rest: watch::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));
     // The command's own ends of the pipes: what is left of them here would keep the relay waiting.
     drop(stdio);
     drop(control_inside);
-    drop(inlet_inside);
+    drop(broker_inside);
     relaying.join().unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))
 }
 
@@ -183,7 +183,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     }
     let mut notices = brief.notices.clone();
     if let Some(limits) = &brief.limits {
-        held::look(limits, &mut notices)?;
+        limit_check::look(limits, &mut notices)?;
     }
     for (from, to) in &brief.copies {
         copy(from, to).map_err(|e| fail(&format!("copy to {}", to.display()), e.to_string()))?;

@@ -2,46 +2,46 @@
 //! through its API.
 //!
 //! ```text
-//! parent ── fork ──► keeper ── API ──► network lockgate-exec-RUN (internal, no address of the machine's)
+//! parent ── fork ──► shim ── API ──► network lockgate-exec-RUN (internal, no address of the machine's)
 //!    ▲                 │                 ├─ lockgate-agent-RUN     our init, then the command
 //!    └── events ───────┘                 └─ lockgate-sidecar-RUN   also on lockgate-egress
 //! ```
 //! Names that are allowed get addresses of the run's network, all of which are the sidecar's: so whatever a program speaks comes
 //! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
-//! keeper talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
+//! shim talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
 
-mod accepts;
 mod accounts;
 mod acquire;
 mod agent;
 mod apart;
 mod attached;
-mod behind;
-mod brought;
+mod background;
 mod container;
 mod engine;
+mod engine_error;
 mod examine;
-mod given;
-mod held;
+mod inputs;
 mod inside;
-mod keeper;
-mod line;
-mod listed;
+mod limit_check;
+mod list;
+mod mux;
 mod names;
 mod networks;
-mod overlaid;
 mod overlay;
+mod overlay_check;
 mod podman;
 mod pool;
+mod port_health;
 mod prepare;
 mod published;
 mod relay;
 mod remover;
 mod replenish;
-mod said;
+mod shim;
+mod slots;
 mod streams;
 mod talk;
-mod turn;
+mod tool_files;
 mod wire;
 
 use std::ffi::OsString;
@@ -55,24 +55,24 @@ use policy::RunId;
 use sys::descriptor;
 use sys::process::{self, Namespaces};
 
-pub use self::accepts::accepts;
 pub use self::accounts::{Accounts, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 use self::container::Protected;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 use self::engine::Engine;
+use self::engine_error::{status, told};
 pub use self::examine::examine_engine;
-use self::given::Given;
+use self::inputs::ShimInputs;
 use self::inside::Shown;
-pub use self::inside::live_inside;
-pub use self::line::{Channel, Frames, LONGEST_FRAME, frame};
-pub use self::pool::UNTAKEN;
+pub use self::inside::run_engine_agent;
+pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
+pub use self::pool::POOL_MAX_IDLE;
+pub use self::port_health::accepts;
 pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
 };
-use self::said::{status, told};
-pub use self::turn::LONGEST_TURN;
-use self::turn::Turns;
+pub use self::slots::LONGEST_TURN;
+use self::slots::Slots;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -81,7 +81,7 @@ use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::{EngineRun, Maker, socket};
 use crate::run_network::Visit;
-use crate::started::{Ending, Lines, SidecarStart, Started};
+use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
@@ -93,8 +93,8 @@ const NOT_FOUND: u16 = 404;
 const LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(1500);
 
-/// Finds the caller's engine and an image there, before anything is planned. `turns` is a folder of the caller's own, made when it is
-/// needed, in which its runs take turns.
+/// Finds the caller's engine and an image there, before anything is planned. `slots` is a folder of the caller's own, made when it is
+/// needed, in which its runs take slots.
 ///
 /// # Errors
 /// When there is no engine, it is too old, or it has no such image, and when the size of the pool is none.
@@ -102,7 +102,7 @@ pub fn find_engine(
     caller: &Caller,
     image: &str,
     workspace: &Path,
-    turns: PathBuf,
+    slots: PathBuf,
 ) -> Result<EngineRun, Error> {
     let pool = pool::size(caller)?;
     let socket = socket(caller)?;
@@ -114,7 +114,7 @@ pub fn find_engine(
             Ok(config) => {
                 let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
-                Ok(EngineRun { at, image, config, owner, pool, ports, published, turns: PathBuf::new() })
+                Ok(EngineRun { at, image, config, owner, pool, ports, published, slots: PathBuf::new() })
             }
             Err(error) if status(&error) == Some(NOT_FOUND) => Err(Error::Refused {
                 what: format!("the engine has no image `{image}`"),
@@ -126,7 +126,7 @@ pub fn find_engine(
             }),
         }
     });
-    found.map(|found| EngineRun { turns, ..found })
+    found.map(|found| EngineRun { slots, ..found })
 }
 
 /// Takes away whatever an engine has of a run. What is gone is no error.
@@ -142,7 +142,7 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
         let mut look = 1;
         loop {
             let taken = take_away(&engine, run, found).await;
-            // What was asked for before a keeper was killed Podman goes on to make, and what goes meanwhile it fails over.
+            // What was asked for before a shim was killed Podman goes on to make, and what goes meanwhile it fails over.
             let is_last = engine.maker == Maker::Docker || look == LOOKS;
             match taken {
                 Ok(was_there) if is_last || !was_there && look > 1 => return Ok(()),
@@ -168,25 +168,25 @@ async fn take_away(
     Ok(!containers.is_empty() || !networks.is_empty())
 }
 
-/// Starts the keeper of a plan, which makes the containers and starts the command once the sidecar serves.
+/// Starts the shim of a plan, which makes the containers and starts the command once the sidecar serves.
 ///
 /// # Errors
-/// When a source is not what it should be, or the keeper cannot be started. Nothing that was acquired is lost: it is in `undo`.
+/// When a source is not what it should be, or the shim cannot be started. Nothing that was acquired is lost: it is in `undo`.
 pub fn start(
     plan: &Plan,
     _host: &Host,
     command: &[OsString],
-    Lines { stdio, link, inlet, visits, .. }: Lines,
+    InitChannels { stdio, link, broker, visits, .. }: InitChannels,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
-    let handshake = |source| Error::Handshake { whom: "the keeper", source };
+    let handshake = |source| Error::Handshake { whom: "the shim", source };
     let Some(engine) = &plan.engine else {
         let source = io::Error::other("the plan names no engine");
-        return Err(Error::Start { what: "the keeper", source });
+        return Err(Error::Start { what: "the shim", source });
     };
-    let vigil = match plan.steps.contains(&Step::Protect) {
-        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?.vigil),
+    let cover_watch = match plan.steps.contains(&Step::Protect) {
+        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?.cover_watch),
         false => None,
     };
     let notices = Vec::new();
@@ -195,20 +195,20 @@ pub fn start(
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let (mark, mark_inside) = match is_left_behind(plan, engine, &visits, inlet.as_ref()) {
+    let (mark, mark_inside) = match is_left_behind(plan, engine, &visits, broker.as_ref()) {
         true => Some(descriptor::message_pair().map_err(handshake)?).unzip(),
         false => (None, None),
     };
-    let given = Given {
+    let given = ShimInputs {
         plan,
         command,
         stdio,
         control: control_inside,
         link,
-        inlet,
+        broker,
         visits,
         engine: &engine.at,
-        turns: Turns::of(&engine.turns, &engine.at.socket),
+        slots: Slots::of(&engine.slots, &engine.at.socket),
         pool: engine.pool,
         image: &engine.image,
         shown,
@@ -221,20 +221,20 @@ pub fn start(
     let init = process::clone(Namespaces::NONE, None, move || {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
-        keep.extend([&given.inlet, &given.mark].into_iter().flatten().map(AsFd::as_fd));
+        keep.extend([&given.broker, &given.mark].into_iter().flatten().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
         }
         match descriptor::close_all_but(&keep) {
-            Ok(()) => keeper::live(given),
+            Ok(()) => shim::live(given),
             Err(_) => 1,
         }
     })
-    .map_err(|source| Error::Start { what: "the keeper", source })?;
+    .map_err(|source| Error::Start { what: "the shim", source })?;
     // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
     let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
     let hand = opens.then_some(hand).into();
-    let started = Started { vigil, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
+    let started = Started { cover_watch, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
     match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {
@@ -247,13 +247,13 @@ pub fn start(
 
 /// Whether what the engine has of a run may go behind it. Not where somebody needs it gone: who looks at what was written in a
 /// workspace that is kept apart, the next who wants the same port of this machine, and a companion whose network has to go as well.
-fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], inlet: Option<&OwnedFd>) -> bool {
+fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Option<&OwnedFd>) -> bool {
     engine.at.maker == Maker::Docker
         && overlay::overlays(plan).next().is_none()
         && engine.published.is_empty()
         && visits.is_empty()
-        && inlet.is_none()
-        && behind::lasts()
+        && broker.is_none()
+        && background::lasts()
 }
 
 /// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
 use super::engine::{Engine, PAUSES};
+use super::engine_error::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
 use super::names::{EGRESS, POOL_NETWORK, labels, network_name, own_label};
 use super::podman;
-use super::said::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
 use crate::run_network::{NETWORKS, RunNetwork};

@@ -13,7 +13,7 @@ use policy::RunId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
 use super::names::labels;
-use super::overlaid::{Asked, Identity};
+use super::overlay_check::{Asked, Identity};
 use crate::changes::{Changes, WORK, WRITTEN, take_over_parked};
 use crate::error::Error;
 use crate::plan::Plan;

@@ -4,7 +4,7 @@
 //! - An internal network that Docker's API makes has an address of the machine's, for its resolver. Podman's own makes one without.
 //! - A directory in memory knows no bound of its files, and no owner. A volume of that kind knows both.
 //! - The names of the machine's own `/etc/hosts` are a container's as well, unless it has another; `sidecar` is a question for DNS.
-//! - Its lists are its own ([`super::listed`]).
+//! - Its lists are its own ([`super::list`]).
 //! - An archive that it makes an image of in Docker's words it keeps, in a temporary directory, for ever.
 //! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
 //! - Of two containers that are the first to name a volume one may be refused, for the other has made it meanwhile.
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::said::{INTERNAL, status, told, told_text};
+use super::engine_error::{INTERNAL, status, told, told_text};
 use crate::plan::engine::Maker;
 
 /// How long an answer may take, and how long it may be.

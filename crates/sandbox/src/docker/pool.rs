@@ -21,10 +21,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::attached::{Attached, next_output};
 use super::engine::{Engine, endpoint_named};
-use super::line::{Channel, Frames, frame};
+use super::engine_error::told;
+use super::mux::{Channel, Frames, frame};
 use super::names::{EGRESS, LABEL_POOL, POOL_NETWORK, POOLED};
 use super::prepare::Own;
-use super::said::told;
 use crate::caller::Caller;
 use crate::error::Error;
 
@@ -35,7 +35,7 @@ const DEFAULT: usize = 2;
 const MOST: usize = 32;
 
 /// How long a member waits for its letter before it ends by itself.
-pub const UNTAKEN: Duration = Duration::from_secs(600);
+pub const POOL_MAX_IDLE: Duration = Duration::from_secs(600);
 /// The oldest that is taken: it has time left to be told of its run.
 const OLDEST: i64 = 540;
 /// How old one is that should have ended by itself and has not, and one that was never started.
@@ -139,8 +139,8 @@ impl Engine {
             waits();
         }
         // Runs that begin at once do not all ask for the same one first.
-        let turn = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
-        ids.rotate_left(turn);
+        let slot = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
+        ids.rotate_left(slot);
         for id in ids {
             if !self.take(&id, run).await {
                 continue;

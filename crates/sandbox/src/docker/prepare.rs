@@ -15,9 +15,9 @@ use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
 
 use super::engine::Engine;
+use super::engine_error::{status, told};
 use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
-use super::said::{status, told};
 use crate::plan::engine::{EngineImage, Maker};
 
 const IMAGE: &str = "lockgate-sidecar";

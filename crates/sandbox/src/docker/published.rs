@@ -10,7 +10,7 @@ use policy::Inbound;
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::said::told;
+use super::engine_error::told;
 use crate::error::Error;
 use crate::plan::engine::EngineAt;
 use crate::run_network::RunNetwork;

@@ -1,6 +1,6 @@
 //! The second thread of the agent's container: octets between the line and the command, and what happened.
 //!
-//! It never waits for one side alone: what a command does not read is bounded by the window, and what the keeper does not take
+//! It never waits for one side alone: what a command does not read is bounded by the window, and what the shim does not take
 //! is bounded by not reading more of the command's.
 
 use std::io;
@@ -13,21 +13,21 @@ use rustix::io::Errno;
 use rustix::termios::Winsize;
 use sys::{cgroup, descriptor};
 
-use super::line::{CHUNK, Channel, Frames, WINDOW, frame};
+use super::mux::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::event::Event;
-use crate::{handshake, inlet};
+use crate::{handshake, socket_broker};
 
-/// How long the keeper may say nothing, and how long it may take nothing: it says that it is there every few seconds.
+/// How long the shim may say nothing, and how long it may take nothing: it says that it is there every few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A keeper that goes closes the
+/// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A shim that goes closes the
 /// line, also then.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
-/// How long a container that has told its end waits for the keeper's word.
+/// How long a container that has told its end waits for the shim's word.
 const RELEASE: Duration = Duration::from_secs(10);
-/// How much may wait to be taken by the keeper before no more is read of the command's.
+/// How much may wait to be taken by the shim before no more is read of the command's.
 const MOST_WAITING: usize = 4 * CHUNK;
 
-/// Waits until there is something to read of a keeper that has given no word to begin yet.
+/// Waits until there is something to read of a shim that has given no word to begin yet.
 pub(super) fn await_readable(input: &OwnedFd) -> io::Result<()> {
     let mut ready = [PollFd::new(input, PollFlags::IN)];
     loop {
@@ -45,20 +45,20 @@ pub(super) struct Relay {
     line_in: OwnedFd,
     line_out: OwnedFd,
     frames: Frames,
-    /// When something of the keeper's was last read: whatever the command writes meanwhile says nothing of it.
+    /// When something of the shim's was last read: whatever the command writes meanwhile says nothing of it.
     heard: Instant,
     control: OwnedFd,
     /// Stands for the sidecar towards the supervisor; dropped as soon as that has let it go.
     sidecar: Option<OwnedFd>,
     /// On which a companion's supervisor is asked for its health.
-    inlet: Option<OwnedFd>,
+    broker: Option<OwnedFd>,
     /// The command's input, output and errors; none with a terminal.
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
-    /// What the keeper has not taken yet.
-    to_keeper: Vec<u8>,
+    /// What the shim has not taken yet.
+    to_shim: Vec<u8>,
     /// What the command has not read yet, and whether that is all.
     to_command: Vec<u8>,
     input_ended: bool,
@@ -75,7 +75,7 @@ enum Place {
     LineOut,
     Control,
     Sidecar,
-    Inlet,
+    SocketBroker,
     Input,
     Output,
     Errors,
@@ -89,7 +89,7 @@ impl Relay {
         frames: Frames,
         control: OwnedFd,
         sidecar: OwnedFd,
-        inlet: Option<OwnedFd>,
+        broker: Option<OwnedFd>,
         pipes: Option<[OwnedFd; 3]>,
     ) -> Self {
         let [input, output, errors] = pipes.map_or([None, None, None], |all| all.map(Some));
@@ -100,12 +100,12 @@ impl Relay {
             heard: Instant::now(),
             control,
             sidecar: Some(sidecar),
-            inlet,
+            broker,
             input,
             output,
             errors,
             terminal: None,
-            to_keeper: Vec::new(),
+            to_shim: Vec::new(),
             to_command: Vec::new(),
             input_ended: false,
             size: None,
@@ -113,7 +113,7 @@ impl Relay {
         }
     }
 
-    /// Moves until the command has ended and all of it is told, or the keeper is gone. One that lingers then waits for a last word.
+    /// Moves until the command has ended and all of it is told, or the shim is gone. One that lingers then waits for a last word.
     pub(super) fn run(mut self, lingers: bool) -> io::Result<()> {
         self.take_frames()?;
         loop {
@@ -126,13 +126,13 @@ impl Relay {
             for place in self.wait()? {
                 match place {
                     Place::LineIn => self.read_line()?,
-                    Place::LineOut => self.give_keeper()?,
+                    Place::LineOut => self.give_shim()?,
                     Place::Control => self.take_event()?,
                     Place::Sidecar => self.sidecar = None,
-                    Place::Inlet => self.take_health(),
+                    Place::SocketBroker => self.take_health(),
                     Place::Input => self.give_command(),
-                    Place::Output => move_out(&mut self.output, Channel::Output, &mut self.to_keeper),
-                    Place::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_keeper),
+                    Place::Output => move_out(&mut self.output, Channel::Output, &mut self.to_shim),
+                    Place::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_shim),
                     Place::Terminal => self.use_terminal(),
                 }
             }
@@ -147,13 +147,13 @@ impl Relay {
     fn wait(&self) -> io::Result<Vec<Place>> {
         let mut all: Vec<(Place, BorrowedFd<'_>, PollFlags)> =
             vec![(Place::LineIn, self.line_in.as_fd(), PollFlags::IN)];
-        let has_room = self.to_keeper.len() < MOST_WAITING;
+        let has_room = self.to_shim.len() < MOST_WAITING;
         let has_input = !self.to_command.is_empty();
         let others = [
-            (Place::LineOut, (!self.to_keeper.is_empty()).then_some(&self.line_out), PollFlags::OUT),
+            (Place::LineOut, (!self.to_shim.is_empty()).then_some(&self.line_out), PollFlags::OUT),
             (Place::Control, self.ended.is_none().then_some(&self.control), PollFlags::IN),
             (Place::Sidecar, self.sidecar.as_ref(), PollFlags::IN),
-            (Place::Inlet, self.inlet.as_ref().filter(|_| has_room), PollFlags::IN),
+            (Place::SocketBroker, self.broker.as_ref().filter(|_| has_room), PollFlags::IN),
             (Place::Input, self.input.as_ref().filter(|_| has_input), PollFlags::OUT),
             (Place::Output, self.output.as_ref().filter(|_| has_room), PollFlags::IN),
             (Place::Errors, self.errors.as_ref().filter(|_| has_room), PollFlags::IN),
@@ -212,8 +212,10 @@ impl Relay {
                     self.follow_size();
                 }
                 Channel::Probe => {
-                    if let (Some(inlet), [inlet::PROBE | inlet::STOP]) = (&self.inlet, payload) {
-                        let _ = descriptor::send(inlet, payload, &[]);
+                    if let (Some(broker), [socket_broker::PROBE | socket_broker::STOP]) =
+                        (&self.broker, payload)
+                    {
+                        let _ = descriptor::send(broker, payload, &[]);
                     }
                 }
                 // What it writes there from now on is a broken pipe, as it would be without us in between.
@@ -247,17 +249,17 @@ impl Relay {
         };
         if taken > 0 {
             self.to_command.drain(..taken);
-            self.to_keeper.extend(frame(Channel::Taken, &(taken as u32).to_le_bytes()));
+            self.to_shim.extend(frame(Channel::Taken, &(taken as u32).to_le_bytes()));
         }
         if self.input_ended && self.to_command.is_empty() {
             self.input = None;
         }
     }
 
-    fn give_keeper(&mut self) -> io::Result<()> {
-        match rustix::io::write(&self.line_out, &self.to_keeper) {
+    fn give_shim(&mut self) -> io::Result<()> {
+        match rustix::io::write(&self.line_out, &self.to_shim) {
             Ok(taken) => {
-                self.to_keeper.drain(..taken);
+                self.to_shim.drain(..taken);
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
@@ -283,36 +285,36 @@ impl Relay {
                 self.input = None;
             }
             Event::Started { .. } | Event::SetUp { .. } | Event::Used(_) => {
-                self.to_keeper.extend(frame(Channel::Event, &event.message().0));
+                self.to_shim.extend(frame(Channel::Event, &event.message().0));
             }
         }
         Ok(())
     }
 
-    /// Tells the keeper what the supervisor says of the companion's health, until that is gone.
+    /// Tells the shim what the supervisor says of the companion's health, until that is gone.
     fn take_health(&mut self) {
-        let Some(inlet) = &self.inlet else { return };
+        let Some(broker) = &self.broker else { return };
         let mut buffer = [0; 2];
-        match descriptor::receive(inlet, &mut buffer) {
-            Ok(([inlet::PROBE, well], _)) => self.to_keeper.extend(frame(Channel::Probe, &[*well])),
-            _ => self.inlet = None,
+        match descriptor::receive(broker, &mut buffer) {
+            Ok(([socket_broker::PROBE, well], _)) => self.to_shim.extend(frame(Channel::Probe, &[*well])),
+            _ => self.broker = None,
         }
     }
 
     fn use_terminal(&mut self) {
         self.give_command();
-        move_out(&mut self.terminal, Channel::Output, &mut self.to_keeper);
+        move_out(&mut self.terminal, Channel::Output, &mut self.to_shim);
     }
 
     fn tell_end(&mut self, ended: &[u8]) {
         let used = Event::Used(own_usage());
-        self.to_keeper.extend(frame(Channel::Event, &used.message().0));
+        self.to_shim.extend(frame(Channel::Event, &used.message().0));
         if !ended.is_empty() {
-            self.to_keeper.extend(frame(Channel::Event, ended));
+            self.to_shim.extend(frame(Channel::Event, ended));
         }
     }
 
-    /// Waits until the keeper has heard how it ended, or is gone, and not for ever.
+    /// Waits until the shim has heard how it ended, or is gone, and not for ever.
     fn await_release(&mut self) -> io::Result<()> {
         let until = Instant::now() + RELEASE;
         let mut buffer = [0; CHUNK];
@@ -337,13 +339,13 @@ impl Relay {
         }
     }
 
-    /// Everything that is left goes to the keeper.
+    /// Everything that is left goes to the shim.
     fn flush(&mut self) -> io::Result<()> {
-        while !self.to_keeper.is_empty() {
+        while !self.to_shim.is_empty() {
             let mut ready = [PollFd::new(&self.line_out, PollFlags::OUT)];
             match rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) | Err(Errno::INTR) => self.give_keeper()?,
+                Ok(_) | Err(Errno::INTR) => self.give_shim()?,
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -352,11 +354,11 @@ impl Relay {
 }
 
 /// Reads of the command's once, and lets go of what has ended: of a terminal, that its other side is closed.
-fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_keeper: &mut Vec<u8>) {
+fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_shim: &mut Vec<u8>) {
     let Some(open) = from else { return };
     let mut buffer = [0; CHUNK];
     match rustix::io::read(open, &mut buffer) {
-        Ok(length @ 1..) => to_keeper.extend(frame(channel, &buffer[..length])),
+        Ok(length @ 1..) => to_shim.extend(frame(channel, &buffer[..length])),
         Err(Errno::AGAIN | Errno::INTR) => {}
         Ok(_) | Err(_) => *from = None,
     }
@@ -390,11 +392,11 @@ mod tests {
     const WRITES: Duration = Duration::from_secs(3);
     const PAUSE: Duration = Duration::from_millis(50);
 
-    /// What becomes of a command that writes all the time, and when, where the keeper was last heard so long before its time is over
+    /// What becomes of a command that writes all the time, and when, where the shim was last heard so long before its time is over
     /// and then says that it is there, or nothing.
     fn relayed(left: Duration, says: &[u8]) -> (io::Result<()>, Duration) {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let ((line_in, keeper), (taken, line_out)) = (pipe(), pipe());
+        let ((line_in, shim), (taken, line_out)) = (pipe(), pipe());
         let ((input_theirs, input), (output, output_theirs), (errors, errors_theirs)) =
             (pipe(), pipe(), pipe());
         let ((control, supervisor), (sidecar, sidecar_theirs)) =
@@ -406,13 +408,13 @@ mod tests {
                 std::thread::sleep(PAUSE);
             }
         });
-        rustix::io::write(&keeper, says).unwrap();
+        rustix::io::write(&shim, says).unwrap();
         let pipes = Some([input, output, errors]);
         let mut relay = Relay::new(line_in, line_out, Frames::default(), control, sidecar, None, pipes);
         relay.heard = began.checked_sub(PATIENCE).unwrap() + left;
         let ended = relay.run(false);
         let took = began.elapsed();
-        drop((keeper, taken));
+        drop((shim, taken));
         writes.join().unwrap();
         (ended, took)
     }

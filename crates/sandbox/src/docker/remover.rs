@@ -1,10 +1,10 @@
 //! Takes away what an engine has of a run that is over, in a process of its own that the run's end does not wait for. It is told what
-//! by the keeper, once all that the command started is dead, all it wrote is written and the sidecar has said its last word; and is
+//! by the shim, once all that the command started is dead, all it wrote is written and the sidecar has said its last word; and is
 //! handed the run's mark of life, so that nobody takes the run for one that was killed. What it cannot take away it says in the mark
 //! and lets go of that: the next start tries again, and tells.
 //!
 //! ```text
-//! keeper ── fork ──► waits ── these containers ──► takes away ──► the mark is there: removes it, or says in it what is left
+//! shim ── fork ──► waits ── these containers ──► takes away ──► the mark is there: removes it, or says in it what is left
 //!                      └──── the end ──► ends                         ▲
 //! parent ── the mark ─────────────────────────────────────────────────┘
 //! ```
@@ -18,11 +18,11 @@ use std::time::Duration;
 use policy::RunId;
 use sys::descriptor;
 
-use super::behind;
+use super::background;
 use super::engine::Engine;
+use super::engine_error::told;
 use super::names::network_name;
-use super::said::told;
-use super::turn::Turns;
+use super::slots::Slots;
 use crate::plan::engine::EngineAt;
 use crate::undo;
 
@@ -39,14 +39,14 @@ impl Remover {
     /// Starts the process; `mark` is where it is handed the run's mark of life. This one has a single thread still.
     pub(super) fn start(at: &EngineAt, run: &RunId, mark: &OwnedFd) -> io::Result<Self> {
         let (word, ours) = descriptor::message_pair()?;
-        behind::start(&[word.as_fd(), mark.as_fd()], || live(&word, mark, at, run))?;
+        background::start(&[word.as_fd(), mark.as_fd()], || live(&word, mark, at, run))?;
         Ok(Self(ours))
     }
 
     /// Leaves it to take these containers away, and the network of the run. It is not left to it where others are busy with the
     /// same: they would take longer than a moment, of which somebody should know.
-    pub(super) fn take(self, turns: &Turns, containers: &[String]) -> bool {
-        let Some(place) = turns.place_behind() else { return false };
+    pub(super) fn take(self, slots: &Slots, containers: &[String]) -> bool {
+        let Some(place) = slots.place_behind() else { return false };
         descriptor::send(&self.0, containers.join("\n").as_bytes(), &[place.as_fd()]).is_ok()
     }
 }

@@ -3,7 +3,7 @@
 //! when the run is over, and what it could not finish it takes away; what is left where it is killed itself is taken away by the next one.
 //!
 //! ```text
-//! keeper ── fork ──► waits ── the command begins, then: a while or the end ──► fills ──► ends
+//! shim ── fork ──► waits ── the command begins, then: a while or the end ──► fills ──► ends
 //!                      └──── the end, and no command has begun ──────────────────────────┘
 //! ```
 
@@ -18,8 +18,8 @@ use super::engine::Engine;
 use super::names::POOLED;
 use super::pool::Member;
 use super::prepare::{self, Own};
-use super::turn::Turns;
-use super::{behind, container};
+use super::slots::Slots;
+use super::{background, container};
 use crate::plan::engine::EngineAt;
 
 /// How long a run goes on before the pool is filled beside it.
@@ -33,16 +33,16 @@ const PAUSE: u64 = 500;
 const PAUSES: usize = 8;
 
 /// Whoever fills the pool when it is told to, or when the run is over.
-pub(super) struct Filler(OwnedFd);
+pub(super) struct Replenisher(OwnedFd);
 
-impl Filler {
+impl Replenisher {
     /// Starts the process; with a pool of none there is none. This one has a single thread still.
-    pub(super) fn start(at: &EngineAt, turns: &Turns, size: usize) -> io::Result<Option<Self>> {
+    pub(super) fn start(at: &EngineAt, slots: &Slots, size: usize) -> io::Result<Option<Self>> {
         if size == 0 {
             return Ok(None);
         }
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        behind::start(&[read.as_fd()], || live(&read, at, turns, size))?;
+        background::start(&[read.as_fd()], || live(&read, at, slots, size))?;
         Ok(Some(Self(write)))
     }
 
@@ -52,7 +52,7 @@ impl Filler {
     }
 }
 
-fn live(word: &OwnedFd, at: &EngineAt, turns: &Turns, size: usize) -> Option<()> {
+fn live(word: &OwnedFd, at: &EngineAt, slots: &Slots, size: usize) -> Option<()> {
     if rustix::io::retry_on_intr(|| rustix::io::read(word, &mut [0; 1])).ok()? == 0 {
         return Some(());
     }
@@ -63,7 +63,7 @@ fn live(word: &OwnedFd, at: &EngineAt, turns: &Turns, size: usize) -> Option<()>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let engine = Engine::at(at).ok()?;
-        let _place = tokio::time::timeout(LONGEST, turns.await_filling()).await.ok()??;
+        let _place = tokio::time::timeout(LONGEST, slots.await_filling()).await.ok()??;
         tokio::time::timeout(LONGEST, fill(&engine, size)).await.ok()?
     })
 }

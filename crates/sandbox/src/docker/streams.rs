@@ -1,4 +1,4 @@
-//! The keeper's side of the command's streams: threads that wait, because a file, a pipe and a terminal of somebody else's must
+//! The shim's side of the command's streams: threads that wait, because a file, a pipe and a terminal of somebody else's must
 //! not be made to return at once.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
 use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::line::{CHUNK, Channel};
+use super::mux::{CHUNK, Channel};
 use crate::handshake;
 use crate::launch::Stdio;
 
@@ -138,11 +138,11 @@ pub(super) fn hear_parent(control: OwnedFd, words: Sender<Word>) {
 }
 
 /// Tells what is asked of a companion.
-pub(super) fn hear_inlet(inlet: OwnedFd, words: Sender<Word>) {
+pub(super) fn serve_broker(broker: OwnedFd, words: Sender<Word>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 2];
         // With its other end gone, nothing more is asked.
-        while let Ok(([wish], _)) = sys::descriptor::receive(&inlet, &mut buffer) {
+        while let Ok(([wish], _)) = sys::descriptor::receive(&broker, &mut buffer) {
             if words.blocking_send(Word::Asked(*wish)).is_err() {
                 return;
             }

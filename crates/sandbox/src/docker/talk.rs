@@ -1,4 +1,4 @@
-//! What the keeper and the agent's container say to each other, and what of it goes to the parent and the caller.
+//! What the shim and the agent's container say to each other, and what of it goes to the parent and the caller.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,13 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::attached::{Attached, next_output};
 use super::inside::Brief;
-use super::line::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
+use super::mux::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Streams, Word};
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::inlet;
+use crate::socket_broker;
 
-/// How often the container is told that its keeper is there.
+/// How often the container is told that its shim is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How often a terminal is looked at for another size.
 const SIZE: Duration = Duration::from_millis(150);
@@ -27,7 +27,7 @@ const WAITING: usize = 16;
 /// How long the caller may take to read the last of what the command wrote, once it is not there any more.
 const LAST_READ: Duration = Duration::from_secs(30);
 
-/// Why the keeper stops watching.
+/// Why the shim stops watching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The command has, or never began.
@@ -64,7 +64,7 @@ pub(super) struct Talk {
     /// Its own channel: input that nobody takes must not keep a signal back.
     inputs: Option<Receiver<Word>>,
     /// On which the health of a companion is asked for.
-    inlet: Option<OwnedFd>,
+    broker: Option<OwnedFd>,
     heartbeat: Interval,
     sizes: Interval,
     /// How it ended: told once everything it wrote is written.
@@ -121,7 +121,7 @@ impl Talk {
             words,
             heard,
             inputs: None,
-            inlet: None,
+            broker: None,
             heartbeat: every(HEARTBEAT),
             sizes: every(SIZE),
             end: None,
@@ -129,9 +129,9 @@ impl Talk {
     }
 
     /// Hears and answers what is asked of a companion.
-    pub(super) fn answer_on(&mut self, inlet: OwnedFd, words: Sender<Word>) -> io::Result<()> {
-        streams::hear_inlet(inlet.try_clone()?, words);
-        self.inlet = Some(inlet);
+    pub(super) fn answer_on(&mut self, broker: OwnedFd, words: Sender<Word>) -> io::Result<()> {
+        streams::serve_broker(broker.try_clone()?, words);
+        self.broker = Some(broker);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Talk {
     }
 
     /// Takes whatever comes next.
-    pub(super) async fn turn(&mut self) -> Result<Option<Ended>, Failure> {
+    pub(super) async fn slot(&mut self) -> Result<Option<Ended>, Failure> {
         let takes_input = self.waiting_input.is_none() && self.inputs.is_some();
         let inputs = async {
             match &mut self.inputs {
@@ -226,10 +226,10 @@ impl Talk {
 
     /// Answers what is asked of a companion, or passes it on; whoever asks may be gone, which is seen elsewhere.
     async fn answer(&mut self, wish: u8) {
-        let Some(inlet) = &self.inlet else { return };
+        let Some(broker) = &self.broker else { return };
         match wish {
-            inlet::PROBE if !self.has_begun() => drop(sys::descriptor::send(inlet, &[wish, 0], &[])),
-            inlet::PROBE | inlet::STOP => self.say(Channel::Probe, &[wish]).await,
+            socket_broker::PROBE if !self.has_begun() => drop(sys::descriptor::send(broker, &[wish, 0], &[])),
+            socket_broker::PROBE | socket_broker::STOP => self.say(Channel::Probe, &[wish]).await,
             _ => {}
         }
     }
@@ -309,10 +309,10 @@ impl Talk {
                     }
                 }
                 Channel::Probe => {
-                    if let (Some(inlet), [well]) = (&self.inlet, payload.as_slice()) {
-                        // A companion that says more than it was asked must not keep its keeper waiting.
-                        let answer = [inlet::PROBE, *well];
-                        let _ = rustix::net::send(inlet, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                    if let (Some(broker), [well]) = (&self.broker, payload.as_slice()) {
+                        // A companion that says more than it was asked must not keep its shim waiting.
+                        let answer = [socket_broker::PROBE, *well];
+                        let _ = rustix::net::send(broker, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                     }
                 }
                 Channel::Event => {

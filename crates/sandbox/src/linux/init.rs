@@ -43,7 +43,7 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
         stdio: &inherited.stdio,
         control: inherited.control.as_fd(),
         sidecar: inherited.sidecar.as_fd(),
-        inlet: inherited.inlet.as_ref(),
+        broker: inherited.broker.as_ref(),
         end_rest: watch::end_rest,
     };
     supervise::run(&supervised, prepare(&inherited, left))
@@ -98,7 +98,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
 /// Closes every descriptor that the parent had open and did not hand over.
 fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
-    keep.extend(inherited.inlet.as_ref().map(AsFd::as_fd));
+    keep.extend(inherited.broker.as_ref().map(AsFd::as_fd));
     if let Stdio::Descriptors(list) = &inherited.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }

@@ -44,14 +44,14 @@ use sys::{descriptor, privilege};
 pub use self::ahead::Ahead;
 use self::owners::Owners;
 pub use self::subordinate::within_subordinate_ids;
-use crate::born::Born;
 use crate::error::{Error, THE_SANDBOX};
 use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::ids::Identity;
 use crate::plan::limits::LimitsPlan;
-use crate::started::{Ending, Lines, SidecarStart, Started};
+use crate::process_stamp::ProcessStamp;
+use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{mounted, protect, source};
@@ -66,7 +66,7 @@ pub(crate) struct Inherited<'a> {
     pub(crate) stdio: Stdio,
     pub(crate) control: OwnedFd,
     pub(crate) sidecar: OwnedFd,
-    pub(crate) inlet: Option<OwnedFd>,
+    pub(crate) broker: Option<OwnedFd>,
     /// Where the parent hands over what only it can make.
     pub(crate) hand: OwnedFd,
 }
@@ -79,7 +79,7 @@ pub fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    lines: Lines,
+    lines: InitChannels,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -90,16 +90,16 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let Lines { stdio, link, inlet, ahead, .. } = lines;
+    let InitChannels { stdio, link, broker, ahead, .. } = lines;
     // What was made ahead is redirected already, and a link leads elsewhere.
     let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
     let inherited =
-        Inherited { plan, command, stdio, control: control_inside, sidecar: link, inlet, hand: hand_inside };
+        Inherited { plan, command, stdio, control: control_inside, sidecar: link, broker, hand: hand_inside };
     // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
         .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
-    undo.push_all(Born::of(init.pid()).map(Undo::Process));
+    undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Ending::Kill);
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
@@ -142,7 +142,7 @@ fn meanwhile(
     let mut held = None;
     if plan.steps.contains(&Step::Protect) {
         let hold = protect::hold_absent(&plan.workspace, &plan.open, undo)?;
-        started.vigil = Some(hold.vigil);
+        started.cover_watch = Some(hold.cover_watch);
         held = Some(hold.workspace);
     }
     let mut owners = Owners::new(plan.identity);

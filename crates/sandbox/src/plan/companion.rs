@@ -144,7 +144,7 @@ mod tests {
             pool: 0,
             ports: Vec::new(),
             published: Vec::new(),
-            turns: PathBuf::new(),
+            slots: PathBuf::new(),
         }
     }
 

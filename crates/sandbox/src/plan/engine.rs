@@ -36,9 +36,9 @@ pub struct EngineRun {
     /// The ports of this machine that it publishes, each on the same port of the sidecar's container.
     #[serde(skip)]
     pub published: Vec<Inbound>,
-    /// The folder of the caller's own in which runs take turns at engines.
+    /// The folder of the caller's own in which runs take slots at engines.
     #[serde(skip)]
-    pub turns: PathBuf,
+    pub slots: PathBuf,
 }
 
 /// Where an engine is, and what is known of it.

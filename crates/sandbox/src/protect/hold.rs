@@ -8,20 +8,20 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
-use super::held::{self, HeldName};
+use super::held_name::{self, HeldName};
 use super::links::refuse_links;
-use super::placeholder::{self, Kind, Place, is_placeholder};
+use super::placeholder::{self, HeldPath, Kind, is_placeholder};
 use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows_in, rows_there};
+use crate::cover_watch::CoverWatch;
 use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};
-use crate::vigil::Vigil;
 
 /// A workspace in which every name is held that must not appear.
 #[derive(Debug)]
 pub(crate) struct Hold {
     /// Tells when what is protected is replaced.
-    pub(crate) vigil: Vigil,
+    pub(crate) cover_watch: CoverWatch,
     /// The folder as it was opened: whatever is shown must be this one.
     pub(crate) workspace: Arc<OwnedFd>,
 }
@@ -45,15 +45,16 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         undo.held.extend(locked.map(|(parent, opened)| HeldName { path, parent, opened }));
     }
     let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path.to_path_buf()).collect();
-    let vigil = Vigil::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| {
-        let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
-            true => "raise the limit of open files: `ulimit -n`",
-            false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
-        };
-        let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
-        Error::Refused { what, remedy: Some(remedy.into()) }
-    })?;
-    Ok(Hold { vigil, workspace: root })
+    let cover_watch =
+        CoverWatch::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| {
+            let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+                true => "raise the limit of open files: `ulimit -n`",
+                false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
+            };
+            let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
+            Error::Refused { what, remedy: Some(remedy.into()) }
+        })?;
+    Ok(Hold { cover_watch, workspace: root })
 }
 
 fn hold(
@@ -64,8 +65,8 @@ fn hold(
 ) -> rustix::io::Result<Option<(Arc<OwnedFd>, OwnedFd)>> {
     let Some(name) = row.path.file_name() else { return Ok(None) };
     let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
-    let place = Place { parent: &parent, name, kind: kind(row.when_absent), owner };
-    let opened = held::hold(&place, &mut undo.stock)?;
+    let place = HeldPath { parent: &parent, name, kind: kind(row.when_absent), owner };
+    let opened = held_name::hold(&place, &mut undo.stock)?;
     Ok(opened.map(|opened| (parent, opened)))
 }
 

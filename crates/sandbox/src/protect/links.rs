@@ -187,7 +187,7 @@ mod tests {
         ] {
             assert!(link(target), "{target}");
         }
-        // Beside it, where nothing is made either; and outside.
+        // StagedFile it, where nothing is made either; and outside.
         for target in [
             "hook",
             "./hook",

@@ -35,7 +35,7 @@ const TELLING: u32 = 0o1777;
 pub(super) const DOT: &[u8] = b".\n";
 
 /// Where one is to be, and whose.
-pub(super) struct Place<'a> {
+pub(super) struct HeldPath<'a> {
     pub(super) parent: &'a Arc<OwnedFd>,
     pub(super) name: &'a OsStr,
     pub(super) kind: Kind,

@@ -12,14 +12,14 @@ use rustix::io::Errno;
 
 use super::hold::is_free;
 use super::{is_bare, is_directory};
-use crate::being::Being;
+use crate::file_id::FileId;
 use crate::source;
 
 /// A repository as a log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     pub(crate) path: PathBuf,
-    pub(crate) being: Being,
+    pub(crate) being: FileId,
     pub(crate) layout: Layout,
 }
 
@@ -60,7 +60,7 @@ impl OpenRepository {
     }
 
     fn of(path: PathBuf, opened: Arc<OwnedFd>, layout: Layout) -> io::Result<Self> {
-        let being = Being::of(opened.as_fd())?;
+        let being = FileId::of(opened.as_fd())?;
         Ok(Self { repository: Repository { path, being, layout }, opened })
     }
 }
@@ -80,7 +80,7 @@ impl Repository {
     pub(super) fn find(&self) -> io::Result<Option<OwnedFd>> {
         match source::open_if_there(&self.path).map_err(io::Error::other)? {
             Some(opened) if is_directory(opened.as_fd()) => {
-                Ok(Being::of(opened.as_fd())?.is_still(self.being).then_some(opened))
+                Ok(FileId::of(opened.as_fd())?.is_still(self.being).then_some(opened))
             }
             _ => Ok(None),
         }

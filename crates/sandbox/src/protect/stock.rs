@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, StatxFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::placeholder::{self, Kind, LOOK, Place};
+use super::placeholder::{self, HeldPath, Kind, LOOK};
 use crate::opened::{is_at, is_empty};
 
 /// How many one workspace has, and how many names are tried that other runs take or use in the same moment.
@@ -58,7 +58,7 @@ impl Stock {
     }
 
     /// Puts one of them at a name that is not there; not locked yet, so that whoever puts it there first may have it.
-    pub(super) fn place(&mut self, place: &Place<'_>) -> Option<OwnedFd> {
+    pub(super) fn place(&mut self, place: &HeldPath<'_>) -> Option<OwnedFd> {
         if place.kind != Kind::Directory {
             return None;
         }

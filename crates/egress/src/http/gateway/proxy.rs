@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use credential::{Place, is_template, substitute};
+use credential::{Position, is_template, substitute};
 use policy::{Denial, Guard, Placeholders, Plane, Target};
 
 use super::ask::Ask;
@@ -151,12 +151,12 @@ fn judge_again(
     }
 }
 
-fn place_of(kind: &MediaType) -> Place {
+fn place_of(kind: &MediaType) -> Position {
     if kind.is_json() {
-        Place::Json
+        Position::Json
     } else if kind.is("application/x-www-form-urlencoded") {
-        Place::Form
+        Position::Form
     } else {
-        Place::Text
+        Position::Text
     }
 }

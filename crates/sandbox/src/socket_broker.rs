@@ -1,4 +1,4 @@
-//! The inlet: a line on which a sandbox's init hands out sockets of the sandbox's own network, unconnected. Whoever has its other
+//! The broker: a line on which a sandbox's init hands out sockets of the sandbox's own network, unconnected. Whoever has its other
 //! end can reach what listens inside; nobody inside has it, and nothing leads out by it.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!         ─ 's' ───────►       ends that command
 //!         ◄─ 'n' ───────       at an engine: the number of its network, once it is made
 //! ```
-//! At an engine no descriptor can be handed out, so the keeper has the inner end: it tells the network, before it is asked anything,
+//! At an engine no descriptor can be handed out, so the shim has the inner end: it tells the network, before it is asked anything,
 //! and answers what is asked about health by passing it on.
 
 use std::io;
@@ -41,7 +41,7 @@ const NETWORK: u8 = b'n';
 
 /// The outer end of a line.
 #[derive(Debug)]
-pub struct Inlet(OwnedFd);
+pub struct SocketBroker(OwnedFd);
 
 /// What the command that tells health came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum Probed {
     NotBegun,
 }
 
-impl Inlet {
+impl SocketBroker {
     /// Makes a line: its outer end, and the one for init.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Inlet {
     /// The network it is on, where an engine made it: told once, and the first that is.
     ///
     /// # Errors
-    /// When the keeper does not tell it in time, or is gone.
+    /// When the shim does not tell it in time, or is gone.
     pub fn network(&self) -> io::Result<RunNetwork> {
         self.await_answer()?;
         let mut buffer = [0; 4];
@@ -143,7 +143,7 @@ impl Inlet {
     }
 }
 
-impl AsFd for Inlet {
+impl AsFd for SocketBroker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -179,13 +179,13 @@ pub(crate) fn tell_network(line: &OwnedFd, network: RunNetwork) {
 
 /// The inner ends of the lines, as init serves them.
 #[derive(Debug, Default)]
-pub(crate) struct Inlets {
+pub(crate) struct SocketBrokers {
     lines: Vec<OwnedFd>,
     /// The command that tells health, and the line it was asked for on.
     probe: Option<(Pid, usize)>,
 }
 
-impl Inlets {
+impl SocketBrokers {
     pub(crate) fn of(first: Option<OwnedFd>) -> Self {
         Self { lines: first.into_iter().collect(), probe: None }
     }
@@ -271,59 +271,59 @@ mod tests {
 
     #[test]
     fn sockets_and_lines_are_handed_out() {
-        let (outer, inner) = Inlet::pair().unwrap();
-        let mut inlets = Inlets::of(Some(inner));
+        let (outer, inner) = SocketBroker::pair().unwrap();
+        let mut brokers = SocketBrokers::of(Some(inner));
         for v6 in [false, true] {
             ask_for_socket(outer.as_fd(), v6).unwrap();
-            inlets.answer(0, no_probe);
+            brokers.answer(0, no_probe);
             let socket = take_socket(outer.as_fd()).unwrap();
             let domain = rustix::net::sockopt::socket_domain(&socket).unwrap();
             assert_eq!(domain, if v6 { AddressFamily::INET6 } else { AddressFamily::INET });
         }
         descriptor::send(&outer.0, &[ANOTHER], &[]).unwrap();
-        inlets.answer(0, no_probe);
-        let second = Inlet(take_socket(outer.as_fd()).unwrap());
-        assert_eq!(inlets.lines().count(), 2);
+        brokers.answer(0, no_probe);
+        let second = SocketBroker(take_socket(outer.as_fd()).unwrap());
+        assert_eq!(brokers.lines().count(), 2);
         ask_for_socket(second.as_fd(), false).unwrap();
-        inlets.answer(1, no_probe);
+        brokers.answer(1, no_probe);
         assert!(take_socket(second.as_fd()).is_ok());
     }
 
     #[test]
     fn lines_are_bounded_and_what_is_not_understood_ends_one() {
-        let (outer, inner) = Inlet::pair().unwrap();
-        let mut inlets = Inlets::of(Some(inner));
+        let (outer, inner) = SocketBroker::pair().unwrap();
+        let mut brokers = SocketBrokers::of(Some(inner));
         let mut kept = Vec::new();
         for _ in 1..MOST_LINES {
             descriptor::send(&outer.0, &[ANOTHER], &[]).unwrap();
-            inlets.answer(0, no_probe);
+            brokers.answer(0, no_probe);
             kept.push(take_socket(outer.as_fd()).unwrap());
         }
         descriptor::send(&outer.0, &[ANOTHER], &[]).unwrap();
-        inlets.answer(0, no_probe);
+        brokers.answer(0, no_probe);
         assert!(take_socket(outer.as_fd()).is_err());
         descriptor::send(&outer.0, b"x", &[]).unwrap();
-        inlets.answer(0, no_probe);
-        assert_eq!(inlets.lines().count(), MOST_LINES - 1);
+        brokers.answer(0, no_probe);
+        assert_eq!(brokers.lines().count(), MOST_LINES - 1);
         assert_eq!(take_socket(outer.as_fd()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn health_is_told_on_the_line_it_was_asked_for_on() {
-        let (outer, inner) = Inlet::pair().unwrap();
-        let mut inlets = Inlets::of(Some(inner));
+        let (outer, inner) = SocketBroker::pair().unwrap();
+        let mut brokers = SocketBrokers::of(Some(inner));
         outer.begin_probe().unwrap();
-        inlets.answer(0, no_probe);
+        brokers.answer(0, no_probe);
         assert_eq!(outer.probed().unwrap(), Probed::NotBegun, "one that cannot be started is not healthy");
         let pid = rustix::process::getpid();
         for healthy in [true, false] {
             outer.begin_probe().unwrap();
-            inlets.answer(0, || Ok(pid));
+            brokers.answer(0, || Ok(pid));
             outer.begin_probe().unwrap();
-            inlets.answer(0, || unreachable!("one is under way"));
+            brokers.answer(0, || unreachable!("one is under way"));
             assert_eq!(outer.probed().unwrap(), Probed::Unwell);
-            inlets.ended(Pid::from_raw(1).unwrap(), !healthy);
-            inlets.ended(pid, healthy);
+            brokers.ended(Pid::from_raw(1).unwrap(), !healthy);
+            brokers.ended(pid, healthy);
             assert_eq!(outer.probed().unwrap() == Probed::Well, healthy);
         }
     }

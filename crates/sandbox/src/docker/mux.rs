@@ -24,7 +24,7 @@ const HEAD: usize = 5;
 pub enum Channel {
     /// To the container: what it is to do, as JSON. The first frame.
     Begin = b'B',
-    /// To the container: nothing but that the keeper is there.
+    /// To the container: nothing but that the shim is there.
     Alive = b'.',
     /// To the agent: what it reads.
     Input = b'i',
@@ -44,12 +44,12 @@ pub enum Channel {
     Errors = b'r',
     /// From the agent: what happened.
     Event = b'v',
-    /// To a companion: that its health is asked for, or not any more, as on an inlet; from it: whether it is well.
+    /// To a companion: that its health is asked for, or not any more, as on a broker; from it: whether it is well.
     Probe = b'h',
     /// From the sidecar: it serves.
     Ready = b'R',
     /// From the sidecar: what it tells whoever watches the run.
-    Told = b'n',
+    SidecarMessage = b'n',
     /// From the sidecar: a record.
     Record = b'a',
     /// From the sidecar: a question for the platform; to the sidecar: its answer.
@@ -64,11 +64,27 @@ impl Channel {
     fn of(octet: u8) -> Option<Self> {
         use Channel::{
             Alive, Begin, Closed, Errors, Event, Generation, Input, InputEnd, Output, Platform, Probe, Ready,
-            Record, Signal, Size, Stop, Taken, Told,
+            Record, SidecarMessage, Signal, Size, Stop, Taken,
         };
         let all = [
-            Begin, Alive, Input, InputEnd, Signal, Size, Closed, Taken, Output, Errors, Event, Probe, Ready,
-            Told, Record, Platform, Generation, Stop,
+            Begin,
+            Alive,
+            Input,
+            InputEnd,
+            Signal,
+            Size,
+            Closed,
+            Taken,
+            Output,
+            Errors,
+            Event,
+            Probe,
+            Ready,
+            SidecarMessage,
+            Record,
+            Platform,
+            Generation,
+            Stop,
         ];
         all.into_iter().find(|channel| *channel as u8 == octet)
     }

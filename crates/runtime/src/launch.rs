@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::key::audit_key;
 use crate::last_word::first_word;
 use crate::platform::{History, Platform, Sources};
-use crate::sidecar::{self, Errand, Purse};
+use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
 use crate::state::{StateDirectory, append};
 
 /// What the sidecar's questions are answered from.
-pub(crate) struct Desk {
+pub(crate) struct PlatformData {
     /// Nothing where no credential is declared.
     pub(crate) sources: Option<Sources>,
     pub(crate) history: History,
@@ -38,7 +38,7 @@ pub(crate) fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
 
 /// The sidecar of a run, from what it is given to its process. What it alone is to know (the key of the audit, the token for
 /// questions) is read when it is started, so that init has never had it.
-pub(crate) struct Beside<'a> {
+pub(crate) struct SidecarLaunch<'a> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) plan: &'a Plan,
     /// The run it is for.
@@ -51,7 +51,7 @@ pub(crate) struct Beside<'a> {
     pub(crate) state: &'a StateDirectory,
     /// The proxy of the caller's environment, for a sidecar that has not this one.
     pub(crate) proxy: Option<(String, String)>,
-    pub(crate) given: Option<Given>,
+    pub(crate) endpoints: Option<SidecarEndpoints>,
     pub(crate) notices: BorrowedFd<'a>,
     pub(crate) sidecar: Option<Sidecar>,
     pub(crate) platform: Option<Platform>,
@@ -60,9 +60,9 @@ pub(crate) struct Beside<'a> {
 }
 
 /// What is made before the sandbox, and closed here once the sidecar has it.
-pub(crate) struct Given {
-    pub(crate) purse: Purse,
-    pub(crate) desk: Option<Desk>,
+pub(crate) struct SidecarEndpoints {
+    pub(crate) credentials: SidecarCredentials,
+    pub(crate) platform_data: Option<PlatformData>,
     pub(crate) link: OwnedFd,
     pub(crate) notices: OwnedFd,
     pub(crate) peers: Option<(u32, Peers)>,
@@ -76,17 +76,27 @@ pub(crate) struct Given {
     pub(crate) ports_here: Option<PortsHere>,
 }
 
-impl Beside<'_> {
+impl SidecarLaunch<'_> {
     fn begin(&mut self) -> Result<(), Error> {
-        let Some(given) = self.given.take() else { return Ok(()) };
-        let Given { mut purse, desk, link, notices, peers, entrances, inbound, chains, ports_here } = given;
-        if let Some(Desk { sources, history }) = desk {
+        let Some(given) = self.endpoints.take() else { return Ok(()) };
+        let SidecarEndpoints {
+            mut credentials,
+            platform_data,
+            link,
+            notices,
+            peers,
+            entrances,
+            inbound,
+            chains,
+            ports_here,
+        } = given;
+        if let Some(PlatformData { sources, history }) = platform_data {
             let (platform, theirs) = Platform::pair(sources, &self.spec.policy, Some(history))?;
-            purse.platform = Some(theirs);
+            credentials.platform = Some(theirs);
             self.platform = Some(platform);
         }
         let is_engine = self.plan.engine.is_some();
-        let errand = Errand {
+        let config = SidecarConfig {
             run: self.run.clone(),
             policy: self.spec.policy.clone(),
             spending: self.spec.spending.clone(),
@@ -102,7 +112,7 @@ impl Beside<'_> {
             key: audit_key(self.state)?,
             link,
             notices,
-            purse,
+            credentials,
             peers,
             companions: entrances,
             inbound,
@@ -111,15 +121,15 @@ impl Beside<'_> {
         };
         self.sidecar = Some(if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
-            engine::carry(&Carried { errand, layers, proxy, companion: self.companion.cloned(), ports_here })?
+            engine::carry(&Carried { config, layers, proxy, companion: self.companion.cloned(), ports_here })?
         } else {
-            sidecar::start(&errand)?
+            sidecar::start(&config)?
         });
         Ok(())
     }
 }
 
-impl SidecarStart for Beside<'_> {
+impl SidecarStart for SidecarLaunch<'_> {
     fn start(&mut self) -> Result<(), sandbox::Error> {
         self.begin().map_err(|error| {
             let source = std::io::Error::other(error.to_string());

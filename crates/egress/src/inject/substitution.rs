@@ -1,8 +1,8 @@
 //! Values in their places: a placeholder or a template replaced, or a provider's own template rendered.
 
-use credential::{Credential, Place as Position, Placeholder, Secret, Template, is_template, substitute};
+use credential::{Credential, Placeholder, Position, Secret, Template, is_template, substitute};
 use data_encoding::BASE64;
-use policy::{Denial, Guard, Place};
+use policy::{Denial, Guard, InjectionSite};
 
 use super::draft::Sending;
 use crate::credentials::{FetchedCredential, unfit};
@@ -86,17 +86,17 @@ fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
 /// Puts a rendered template where a provider wants it.
 pub(super) fn place(
     sending: &mut Sending,
-    place: &Place,
+    place: &InjectionSite,
     template: &str,
     held: &FetchedCredential,
 ) -> Result<(), Denial> {
     let render = |position| held.render(template, position);
     match place {
-        Place::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
-        Place::Basic => {
+        InjectionSite::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
+        InjectionSite::Basic => {
             sending.fields.set("authorization", &basic_value(render(Position::Header)?.expose()));
         }
-        Place::Query(name) => {
+        InjectionSite::Query(name) => {
             let value = render(Position::Query)?;
             let value = std::str::from_utf8(value.expose()).map_err(|_| {
                 Denial::new(Guard::Unresolved, "the credential's value cannot stand in a query")

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
+use crate::alternate_screen::{self, Screen};
 use crate::end_signals::is_end_asked;
-use crate::margin;
-use crate::screen::{self, Screen};
+use crate::line_start;
 
 /// How much is moved at once.
 const CHUNK: usize = 16 * 1024;
@@ -158,7 +158,7 @@ impl Relay {
             match rustix::io::write(&self.out, &waiting[..piece]) {
                 Ok(written) => {
                     if rustix::termios::isatty(std::io::stderr()) {
-                        margin::carried(&waiting[..written]);
+                        line_start::carried(&waiting[..written]);
                     }
                     waiting.drain(..written);
                 }
@@ -193,7 +193,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if self.screen.borrow().is_full() && rustix::termios::isatty(&self.out) {
-            let _ = rustix::io::write(&self.out, screen::LEAVE);
+            let _ = rustix::io::write(&self.out, alternate_screen::LEAVE);
         }
         if let Some(before) = &self.before {
             // What the terminal answered to a last question of the command's is nothing that the person typed.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// One that may be gone by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Numbers", try_from = "Numbers")]
-pub struct Born {
+pub struct ProcessStamp {
     pid: Pid,
     /// In ticks since the machine was started.
     at: u64,
@@ -23,13 +23,13 @@ struct Numbers {
     at: u64,
 }
 
-impl From<Born> for Numbers {
-    fn from(born: Born) -> Self {
+impl From<ProcessStamp> for Numbers {
+    fn from(born: ProcessStamp) -> Self {
         Self { pid: born.number(), at: born.at }
     }
 }
 
-impl TryFrom<Numbers> for Born {
+impl TryFrom<Numbers> for ProcessStamp {
     type Error = &'static str;
 
     fn try_from(numbers: Numbers) -> Result<Self, Self::Error> {
@@ -38,7 +38,7 @@ impl TryFrom<Numbers> for Born {
     }
 }
 
-impl Born {
+impl ProcessStamp {
     /// This process.
     #[must_use]
     pub fn this() -> Option<Self> {
@@ -113,29 +113,29 @@ mod tests {
     fn one_is_ended_and_whoever_has_its_number_by_now_is_not() {
         let mut sleeps = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&sleeps);
-        let born = Born::of(pid).unwrap();
-        assert_eq!(Born::read(&born.written()), Some(born));
+        let born = ProcessStamp::of(pid).unwrap();
+        assert_eq!(ProcessStamp::read(&born.written()), Some(born));
         let recorded = serde_json::to_string(&born).unwrap();
-        assert_eq!(serde_json::from_str::<Born>(&recorded).unwrap(), born);
-        assert!(serde_json::from_str::<Born>(r#"{"pid":0,"at":1}"#).is_err());
-        let other = Born { at: born.at + 1, ..born };
+        assert_eq!(serde_json::from_str::<ProcessStamp>(&recorded).unwrap(), born);
+        assert!(serde_json::from_str::<ProcessStamp>(r#"{"pid":0,"at":1}"#).is_err());
+        let other = ProcessStamp { at: born.at + 1, ..born };
         assert!(other.end(Duration::from_secs(5)) && other.ask_to_end(Duration::from_secs(5)));
         assert_eq!(sleeps.try_wait().unwrap(), None);
         assert!(born.end(Duration::from_secs(5)));
         sleeps.wait().unwrap();
         assert!(born.end(Duration::ZERO));
         let mut heeds = Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(Born::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5)));
+        assert!(ProcessStamp::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5)));
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&heeds.wait().unwrap()), Some(15));
         let mut stopped = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&stopped);
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        let ended = Born::of(pid).unwrap().ask_to_end(Duration::from_secs(5));
+        let ended = ProcessStamp::of(pid).unwrap().ask_to_end(Duration::from_secs(5));
         stopped.kill().unwrap();
         stopped.wait().unwrap();
         assert!(ended, "it was stopped, and never heard of it");
         for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5"] {
-            assert_eq!(Born::read(text), None, "{text}");
+            assert_eq!(ProcessStamp::read(text), None, "{text}");
         }
     }
 }

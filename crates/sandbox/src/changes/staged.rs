@@ -35,13 +35,13 @@ pub(super) fn replaced() -> io::Error {
 }
 
 /// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
-pub(super) struct Beside<'a> {
+pub(super) struct StagedFile<'a> {
     parent: &'a OwnedFd,
     name: String,
     made: OwnedFd,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> StagedFile<'a> {
     /// An empty file, and the same to be written to.
     pub(super) fn file(parent: &'a OwnedFd, mode: Mode) -> io::Result<(Self, File)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -87,7 +87,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-impl Drop for Beside<'_> {
+impl Drop for StagedFile<'_> {
     fn drop(&mut self) {
         if !self.name.is_empty() {
             let _ = rustix::fs::unlinkat(self.parent, &*self.name, AtFlags::empty());
@@ -128,7 +128,7 @@ mod tests {
     fn what_somebody_put_under_its_name_is_not_placed() {
         let (folder, parent) = folder();
         std::fs::write(folder.path().join("place"), "before").unwrap();
-        let (beside, _) = Beside::file(&parent, Mode::RWXU).unwrap();
+        let (beside, _) = StagedFile::file(&parent, Mode::RWXU).unwrap();
         std::fs::write(folder.path().join("other"), "theirs").unwrap();
         std::fs::rename(folder.path().join("other"), folder.path().join(&beside.name)).unwrap();
         assert!(beside.place(OsStr::new("place")).is_err());
@@ -155,7 +155,7 @@ mod tests {
             });
             let mut placed = 0;
             for _ in 0..2_000 {
-                let (beside, file) = Beside::file(&parent, Mode::RWXU).unwrap();
+                let (beside, file) = StagedFile::file(&parent, Mode::RWXU).unwrap();
                 io::Write::write_all(&mut &file, b"ours").unwrap();
                 let done = beside.place(OsStr::new("place"));
                 placed += usize::from(done.is_ok());
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_link_is_the_one_that_was_made() {
         let (folder, parent) = folder();
-        let beside = Beside::link(&parent, c"somewhere").unwrap();
+        let beside = StagedFile::link(&parent, c"somewhere").unwrap();
         assert!(is_at(&parent, OsStr::new(&beside.name), &beside.made).unwrap());
         beside.place(OsStr::new("link")).unwrap();
         let target = std::fs::read_link(folder.path().join("link")).unwrap();

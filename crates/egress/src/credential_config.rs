@@ -9,7 +9,7 @@ use policy::{OrganisationName, ProviderId};
 
 /// Where a sidecar's credentials come from, and what stands for them inside.
 #[derive(Debug, Default)]
-pub struct Wallet {
+pub struct CredentialConfig {
     /// Where the platform answers, and by what right it is asked.
     pub platform: Option<PlatformPlace>,
     /// Where whoever started the sidecar answers for what is this program's own, if that is not the platform: no platform elsewhere

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::placeholder::{
-    DIRECTORY_MODE, DOT, FILE_MODE, Kind, LOOK, Place, kind_of, may_be, open_directory, own,
+    DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, Kind, LOOK, kind_of, may_be, open_directory, own,
 };
 use super::stock::Stock;
 use crate::opened::{is_at, is_own};
@@ -34,7 +34,7 @@ const LOCK_TRIES: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(1);
 
 /// Holds one name; nothing where it is there, or nobody inside could make it.
-pub(super) fn hold(place: &Place<'_>, stock: &mut Stock) -> rustix::io::Result<Option<OwnedFd>> {
+pub(super) fn hold(place: &HeldPath<'_>, stock: &mut Stock) -> rustix::io::Result<Option<OwnedFd>> {
     let mut from_stock = stock.place(place);
     for _ in 0..TRIES {
         let made = match from_stock.take() {
@@ -113,14 +113,14 @@ pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) ->
 }
 
 /// Makes one, and gives it to whom it is for: by descriptor, so that nothing else is. It is told by its mode, whatever the caller's mask.
-fn make(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+fn make(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     let mask = rustix::process::umask(Mode::empty());
     let made = make_unmasked(place);
     rustix::process::umask(mask);
     made
 }
 
-fn make_unmasked(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+fn make_unmasked(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     let content = match place.kind {
         Kind::Directory => {
             rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
@@ -141,7 +141,7 @@ fn make_unmasked(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
     own(&file, place.owner).map(|()| file)
 }
 
-fn look(place: &Place<'_>) -> rustix::io::Result<OwnedFd> {
+fn look(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(place.parent, place.name, LOOK, Mode::empty())
 }
 

@@ -10,12 +10,12 @@ use crate::target::Port;
 
 /// What a policy knows of a companion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct CompanionPorts {
     pub(crate) name: Hostname,
     pub(crate) ports: Vec<Port>,
 }
 
-impl Beside {
+impl CompanionPorts {
     /// What its rule is called.
     pub(crate) fn rule(&self) -> RuleName {
         RuleName::new(format!("companion {}", self.name))

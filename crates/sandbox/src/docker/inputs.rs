@@ -1,18 +1,18 @@
-//! What the keeper of a run is given by whoever starts it.
+//! What the shim of a run is given by whoever starts it.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 use super::container::Protected;
 use super::inside::Shown;
-use super::turn::Turns;
+use super::slots::Slots;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::EngineAt;
 use crate::run_network::Visit;
 
-/// What a keeper is given.
-pub(super) struct Given<'a> {
+/// What a shim is given.
+pub(super) struct ShimInputs<'a> {
     pub(super) plan: &'a Plan,
     pub(super) command: &'a [OsString],
     pub(super) stdio: Stdio,
@@ -20,12 +20,12 @@ pub(super) struct Given<'a> {
     /// To the sidecar's process on this machine.
     pub(super) link: OwnedFd,
     /// On which its parent is told and asks for what is known of a companion.
-    pub(super) inlet: Option<OwnedFd>,
+    pub(super) broker: Option<OwnedFd>,
     /// The networks of companions, on which the sidecar has a place.
     pub(super) visits: Vec<Visit>,
     pub(super) engine: &'a EngineAt,
-    /// Where turns at it are taken.
-    pub(super) turns: Turns,
+    /// Where slots at it are taken.
+    pub(super) slots: Slots,
     /// How many sidecars may wait there for later runs.
     pub(super) pool: usize,
     pub(super) image: &'a str,

@@ -51,7 +51,7 @@ fn is_no_way(error: &io::Error) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Answers, Companions, Files, Gate, GateOptions, NameRange, Wallet, check};
+    use crate::{Answers, Companions, CredentialConfig, Files, Gate, GateOptions, NameRange, check};
 
     /// A gate with a policy, for a name with these addresses, and records in a file.
     pub(crate) fn gate_for(
@@ -72,7 +72,7 @@ pub(crate) mod tests {
             audit: audit.map(|file| (file, crate::SigningKey::generate().unwrap().0)),
             notices: None,
             authority: None,
-            wallet: Wallet::default(),
+            credential_config: CredentialConfig::default(),
             companions: Companions::default(),
             machine: Vec::new(),
         })
@@ -123,7 +123,7 @@ pub(crate) mod tests {
                 audit: None,
                 notices: None,
                 authority: None,
-                wallet: Wallet::default(),
+                credential_config: CredentialConfig::default(),
                 companions: Companions::default(),
                 machine,
             });

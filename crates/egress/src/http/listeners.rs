@@ -13,13 +13,13 @@ use super::request::Via;
 use super::serve1::serve_requests;
 use super::stream::AgentStream;
 use crate::gate::Gate;
-use crate::serve::Door;
+use crate::serve::Acceptor;
 
 /// How long the first octet on a Unix socket may take.
 const FIRST_OCTET: Duration = Duration::from_secs(120);
 
 /// Serves the explicit proxy until its listener fails.
-pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> {
+pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
     loop {
         let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);
@@ -32,7 +32,7 @@ pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Door) -> io::Result<()> 
 }
 
 /// Serves the gateway until its listener fails.
-pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Door) -> io::Result<()> {
+pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
     loop {
         let (stream, permit) = door.accept().await?;
         let gate = Rc::clone(&gate);

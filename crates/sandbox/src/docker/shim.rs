@@ -1,8 +1,8 @@
-//! The keeper: a process that stands for a run's init towards its parent, and makes, watches and takes away what an engine has
+//! The shim: a process that stands for a run's init towards its parent, and makes, watches and takes away what an engine has
 //! of the run. Whatever ends first, it takes everything away before it ends itself.
 //!
 //! ```text
-//! parent ◄─ events ─ keeper ─ API ─► engine ─► agent's container ─┐ network of the run
+//! parent ◄─ events ─ shim ─ API ─► engine ─► agent's container ─┐ network of the run
 //! parent ── signals ►   │                                         │
 //! sidecar ◄─ line ──────┴─ stdio ──► engine ─► sidecar's container┘ ─► outside
 //! ```
@@ -21,27 +21,27 @@ use tokio::sync::oneshot;
 
 use super::acquire::{Carried, Held, Networks, Sidecar};
 use super::attached::Attached;
-use super::brought::Brought;
 use super::container::copied;
 use super::engine::Engine;
-use super::given::{Given, agent_name};
-use super::held::Asked;
+use super::engine_error::told;
+use super::inputs::{ShimInputs, agent_name};
 use super::inside::Brief;
+use super::limit_check::Asked;
 use super::names::{network_name, sidecar_name};
 use super::remover::Remover;
-use super::replenish::Filler;
-use super::said::told;
+use super::replenish::Replenisher;
+use super::slots::Slot;
 use super::streams::{self, Streams, Word};
 use super::talk::{Ended, Talk};
-use super::turn::Turn;
-use super::{accepts, agent, overlay, prepare};
+use super::tool_files::Brought;
+use super::{agent, overlay, port_health, prepare};
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::inlet::tell_network;
 use crate::launch::Launch;
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
 use crate::run_network::{RunNetwork, send_line};
+use crate::socket_broker::tell_network;
 use crate::started::BEHIND;
 use crate::step::{Step, Visible};
 
@@ -54,7 +54,7 @@ const WAITING: usize = 16;
 
 /// The processes that go on behind the run.
 struct Behind {
-    filler: Option<Filler>,
+    replenisher: Option<Replenisher>,
     remover: Option<Remover>,
 }
 
@@ -67,12 +67,12 @@ enum Over {
     Behind,
 }
 
-/// The life of a keeper, and the status it ends with.
-pub(super) fn live(mut given: Given<'_>) -> i32 {
+/// The life of a shim, and the status it ends with.
+pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
     let mark = given.mark.take();
     let mut behind = Behind {
         // A pool that nobody fills is an empty one.
-        filler: Filler::start(given.engine, &given.turns, given.pool).ok().flatten(),
+        replenisher: Replenisher::start(given.engine, &given.slots, given.pool).ok().flatten(),
         // Where nobody else takes away, this process does.
         remover: mark.and_then(|mark| Remover::start(given.engine, &given.plan.run, &mark).ok()),
     };
@@ -89,23 +89,23 @@ pub(super) fn live(mut given: Given<'_>) -> i32 {
 }
 
 /// Makes, watches, takes away. What could not be made is taken away as well.
-async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
+async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure::new(step, cause);
-    let (plan, at, run, turns) = (given.plan, given.engine, given.plan.run.clone(), given.turns.clone());
+    let (plan, at, run, slots) = (given.plan, given.engine, given.plan.run.clone(), given.slots.clone());
     let engine = Engine::at(at).map_err(|e| fail("reach the engine", told(&e)))?;
     let held = Held::default();
     let (words, mut heard) = channel(WAITING);
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
     let (Ok(link), Ok(control)) = (link, control) else {
-        return Err(fail("start the keeper", "there are no descriptors left".into()));
+        return Err(fail("start the shim", "there are no descriptors left".into()));
     };
     let told = control.try_clone();
     streams::hear_parent(control, words.clone());
     // Nothing has been made of a run that is over by then, and the parent knows why it is.
-    let Some(turn) = Turn::take(&turns, &words, &mut heard).await else { return Ok(Over::Gone) };
+    let Some(slot) = Slot::take(&slots, &words, &mut heard).await else { return Ok(Over::Gone) };
     let kept = async {
         let made = make(&given, &engine, &held).await?;
-        turn.end();
+        slot.end();
         streams::hear_sidecar(link, words.clone());
         watch(given, &engine, made, &held, behind, words, heard).await
     };
@@ -130,7 +130,7 @@ async fn keep(given: Given<'_>, behind: &mut Behind) -> Result<Over, Failure> {
     let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
     // The link is closed by now, so the sidecar has been told that the run is over.
     let (network, held) = (network_name(&run), held.into_inner());
-    let _place = turns.await_end().await;
+    let _place = slots.await_end().await;
     let removed = async {
         let (containers, network) = tokio::join!(
             futures_util::future::join_all(held.iter().map(|container| engine.remove_container(container))),
@@ -166,7 +166,7 @@ struct Made {
 }
 
 /// Makes the network and both containers, and starts them: the agent's waits for the word to begin, the sidecar's for its letter.
-async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, Failure> {
+async fn make(given: &ShimInputs<'_>, engine: &Engine, held: &Held) -> Result<Made, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let plan = given.plan;
     // Any number will do that is not every run's first choice.
@@ -176,7 +176,7 @@ async fn make(given: &Given<'_>, engine: &Engine, held: &Held) -> Result<Made, F
     let own = prepare::own(engine).map_err(fail("make the sidecar's image")).shared();
     // Whoever reaches a companion is made meanwhile.
     let tell = |network: &RunNetwork| {
-        given.inlet.iter().for_each(|inlet| tell_network(inlet, *network));
+        given.broker.iter().for_each(|broker| tell_network(broker, *network));
     };
     let network = engine.make_network(plan, first).inspect_ok(tell);
     let network = network.map_err(fail("make the run's network")).shared();
@@ -210,7 +210,7 @@ fn hand_line(link: BorrowedFd<'_>, network: RunNetwork) -> io::Result<UnixStream
 
 /// Passes on what is said until one of them, or the parent, has ended.
 async fn watch(
-    given: Given<'_>,
+    given: ShimInputs<'_>,
     engine: &Engine,
     made: Made,
     held: &Held,
@@ -219,8 +219,20 @@ async fn watch(
     heard: Receiver<Word>,
 ) -> Result<Over, Failure> {
     let fail = |step: &str, cause: String| Failure::new(step, cause);
-    let Given { plan, command, stdio, control, link, engine: at, inlet, shown, hand, notices, turns, .. } =
-        given;
+    let ShimInputs {
+        plan,
+        command,
+        stdio,
+        control,
+        link,
+        engine: at,
+        broker,
+        shown,
+        hand,
+        notices,
+        slots,
+        ..
+    } = given;
     let agent = agent_name(plan);
     let Made { agent: attached, sidecar: mut carried, container, network } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
@@ -229,7 +241,7 @@ async fn watch(
         streams::hear_authority(hand, words.clone());
     }
     let brief = Brief {
-        launch: accepts::ask_ports(Launch::of(plan, command), plan, network),
+        launch: port_health::ask_ports(Launch::of(plan, command), plan, network),
         terminal: streams.terminal.is_some(),
         shown,
         copies: copies(plan),
@@ -243,8 +255,8 @@ async fn watch(
     };
     let asked = words.clone();
     let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
-    if let Some(inlet) = inlet {
-        talk.answer_on(inlet, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
+    if let Some(broker) = broker {
+        talk.answer_on(broker, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
     }
     let mut begun = false;
     let mut last_words = None;
@@ -254,10 +266,10 @@ async fn watch(
                 last_words = Some(said.ok());
                 break Ended::SidecarGone;
             }
-            turn = talk.turn() => match turn? {
+            slot = talk.slot() => match slot? {
                 None if talk.has_begun() && !begun => {
                     begun = true;
-                    behind.filler.iter().for_each(Filler::announce_begun);
+                    behind.replenisher.iter().for_each(Replenisher::announce_begun);
                 }
                 None => {}
                 Some(ended) => break ended,
@@ -281,11 +293,11 @@ async fn watch(
     if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
         // Everything the command started is dead, or its container would not have told the end: what held it may be given back.
         close.await;
-        return Ok(if remover.take(&turns, &held.borrow()) { Over::Behind } else { Over::Gone });
+        return Ok(if remover.take(&slots, &held.borrow()) { Over::Behind } else { Over::Gone });
     }
     // What the command wrote is here by now, and what is left of the agent's container can go meanwhile.
     let agent = async {
-        let _place = turns.await_end().await;
+        let _place = slots.await_end().await;
         match ended {
             Ended::Command => engine.remove_ended(&agent).await,
             Ended::Parent | Ended::SidecarGone => engine.remove_container(&agent).await,

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use sys::notify;
 use sys::signal::Signals;
 
-use crate::being::Being;
+use crate::file_id::FileId;
 
 /// The names of one workspace that are covered, and what each of them was.
 #[derive(Debug)]
-pub(crate) struct Vigil {
+pub(crate) struct CoverWatch {
     changes: Signals,
     directories: Vec<OwnedFd>,
     names: Vec<Name>,
@@ -31,10 +31,10 @@ struct Name {
     directory: usize,
     name: OsString,
     path: PathBuf,
-    was: Being,
+    was: FileId,
 }
 
-impl Vigil {
+impl CoverWatch {
     /// Begins, with the paths of a workspace that are there by now. What is a link is not followed.
     pub(crate) fn begin<'a>(
         workspace: BorrowedFd<'_>,
@@ -91,7 +91,7 @@ impl Vigil {
     }
 }
 
-impl AsFd for Vigil {
+impl AsFd for CoverWatch {
     /// Becomes readable when there may be something to look at.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
@@ -99,12 +99,12 @@ impl AsFd for Vigil {
 }
 
 /// What a name is; nothing where it is not there. Whoever shuts its directory, which the command may, hides nothing by it.
-fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Being>> {
-    match Being::at(directory, name) {
+fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileId>> {
+    match FileId::at(directory, name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777);
             rustix::fs::fchmod(directory, mode | Mode::RWXU)?;
-            Being::at(directory, name)
+            FileId::at(directory, name)
         }
         being => being,
     }
@@ -118,9 +118,9 @@ mod tests {
 
     use super::*;
 
-    fn stirred(vigil: &Vigil) -> bool {
+    fn stirred(cover_watch: &CoverWatch) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut [PollFd::new(vigil, PollFlags::IN)], Some(&second)), Ok(1))
+        matches!(rustix::event::poll(&mut [PollFd::new(cover_watch, PollFlags::IN)], Some(&second)), Ok(1))
     }
 
     #[test]
@@ -146,13 +146,14 @@ mod tests {
         ];
         let names = [".git/hooks", ".git/config", ".envrc", ".vscode", "a/b"].map(Path::new);
         for (name, act) in acts {
-            let vigil = Vigil::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
+            let cover_watch =
+                CoverWatch::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
             fs::write(at("other"), "x").unwrap();
             fs::write(at(".envrc"), "y").unwrap();
-            assert!(vigil.broken().is_none() || !at(".envrc").exists(), "before {name}");
+            assert!(cover_watch.broken().is_none() || !at(".envrc").exists(), "before {name}");
             act();
-            assert!(stirred(&vigil), "{name}");
-            assert_eq!(vigil.broken(), Some(Path::new(name)));
+            assert!(stirred(&cover_watch), "{name}");
+            assert_eq!(cover_watch.broken(), Some(Path::new(name)));
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// The numbers by which a file system knows a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Being {
+pub(crate) struct FileId {
     inode: u64,
     /// Zeros where the file system does not tell.
     born: (i64, u32),
@@ -18,7 +18,7 @@ pub(crate) struct Being {
 
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
-impl Being {
+impl FileId {
     /// What a name is; nothing where it is not there.
     pub(crate) fn at(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Self>> {
         match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, WANTED) {
@@ -73,20 +73,20 @@ mod tests {
     fn a_folder_is_itself_by_any_name_and_not_another_by_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let top = std::fs::File::open(folder.path()).unwrap();
-        let at = |name: &str| Being::at(top.as_fd(), OsStr::new(name)).unwrap();
+        let at = |name: &str| FileId::at(top.as_fd(), OsStr::new(name)).unwrap();
         std::fs::create_dir(folder.path().join("one")).unwrap();
         let one = at("one").unwrap();
         let opened = std::fs::File::open(folder.path().join("one")).unwrap();
-        assert!(one == Being::of(opened.as_fd()).unwrap() && Being::read(&one.written()) == Some(one));
+        assert!(one == FileId::of(opened.as_fd()).unwrap() && FileId::read(&one.written()) == Some(one));
         std::fs::rename(folder.path().join("one"), folder.path().join("other")).unwrap();
         std::fs::create_dir(folder.path().join("one")).unwrap();
         assert!(at("other").unwrap().is_still(one) && !at("one").unwrap().is_still(one));
-        let elsewhere = Being { device: (one.device.0 + 1, 0), ..one };
+        let elsewhere = FileId { device: (one.device.0 + 1, 0), ..one };
         assert_eq!(one.is_still(elsewhere), one.born != (0, 0));
-        assert!(!Being { born: (0, 0), ..one }.is_still(Being { born: (0, 0), ..elsewhere }));
+        assert!(!FileId { born: (0, 0), ..one }.is_still(FileId { born: (0, 0), ..elsewhere }));
         assert!(at("none").is_none());
         for text in ["", "1", "1:2:3:4", "1:2:3:4:5:6", "1:2:3:4:x", "1:2:3:4:5%"] {
-            assert_eq!(Being::read(text), None, "{text}");
+            assert_eq!(FileId::read(text), None, "{text}");
         }
     }
 }

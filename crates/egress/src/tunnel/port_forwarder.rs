@@ -18,7 +18,7 @@ use super::copy;
 use super::inbound::IDLE;
 use super::introduction::introduce;
 use crate::gate::GateError;
-use crate::serve::Door;
+use crate::serve::Acceptor;
 use crate::upstream::Entrance;
 
 /// Where a sidecar takes what is handed on, and by what it knows that it is.
@@ -49,7 +49,7 @@ pub fn hand_on(
 async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: OwnedFd) -> io::Result<()> {
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     for (fd, inbound) in ports {
-        let (door, sidecar, failed) = (Door::from_outside(fd)?, Rc::clone(&sidecar), failed.clone());
+        let (door, sidecar, failed) = (Acceptor::from_outside(fd)?, Rc::clone(&sidecar), failed.clone());
         tokio::task::spawn_local(async move {
             let _ = failed.send(take(door, sidecar, inbound.host_port).await);
         });
@@ -64,7 +64,7 @@ async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: Owned
 }
 
 /// Takes connections to one port until its listener fails.
-async fn take(door: Door, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
+async fn take(door: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
     loop {
         let (mut outside, permit) = door.accept().await?;
         let sidecar = Rc::clone(&sidecar);

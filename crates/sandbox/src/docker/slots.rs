@@ -1,10 +1,10 @@
-//! Taking turns: of the runs of one person's that begin at once, a few make their containers at a time, and of those that end a few
+//! Taking slots: of the runs of one person's that begin at once, a few make their containers at a time, and of those that end a few
 //! take them away. An engine that is asked
 //! for hundreds at once begins all of them and ends none for minutes, and whoever waits for one half of a run gives up on the other.
 //!
 //! A place is a lock on an empty file (flock(2)), which one process has until it lets go or ends, however that is. The files are in a
 //! folder that nobody else may look into: whoever could open one could hold up everybody's runs. Whoever finds no place for
-//! long enough, or no such folder, goes on without: turns make runs faster, and are not what makes them safe.
+//! long enough, or no such folder, goes on without: slots make runs faster, and are not what makes them safe.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -24,7 +24,7 @@ use crate::started::LONGEST_END;
 /// How many make their containers at the same time: more of them are not faster, on any number of processors that an engine
 /// shares with its own locks.
 const PLACES: usize = 8;
-/// How long a run waits for its turn at an engine.
+/// How long a run waits for its slot at an engine.
 pub const LONGEST_TURN: Duration = Duration::from_secs(600);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(40);
@@ -35,15 +35,15 @@ const PLACES_BEHIND: usize = 4;
 /// What may be sent to a command without an end in mind: kept for it. Whatever else comes asks for the end.
 const NO_END: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::CONT];
 
-/// Where the runs of one person take turns at one engine.
+/// Where the runs of one person take slots at one engine.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(super) struct Slots {
     folder: PathBuf,
     /// The engine, as the names of the files begin.
     engine: String,
 }
 
-impl Turns {
+impl Slots {
     /// Those at the engine behind `socket`, in a folder of the person's own, which is made when it is needed.
     pub(super) fn of(folder: &Path, socket: &Path) -> Self {
         Self { folder: folder.into(), engine: socket.display().to_string().replace('/', "%") }
@@ -116,20 +116,20 @@ impl Turns {
 }
 
 /// A place among those that make their containers, until it is dropped.
-pub(super) struct Turn(Option<OwnedFd>);
+pub(super) struct Slot(Option<OwnedFd>);
 
-impl Turn {
+impl Slot {
     /// Waits for a place; `None` where the run is over before that: its parent is gone, or hands on a signal that asks for the end.
     /// What else is said meanwhile is kept for later.
     pub(super) async fn take(
-        turns: &Turns,
+        slots: &Slots,
         words: &Sender<Word>,
         heard: &mut Receiver<Word>,
     ) -> Option<Self> {
         let until = Instant::now() + LONGEST_TURN;
         let mut said = Vec::new();
         let place = loop {
-            match turns.free("turn", PLACES) {
+            match slots.free("slot", PLACES) {
                 Ok(None) if Instant::now() <= until => {}
                 found => break found.unwrap_or_default(),
             }
@@ -161,87 +161,87 @@ mod tests {
 
     use super::*;
 
-    /// Turns at an engine, in a folder that is not there yet.
-    fn turns() -> (tempfile::TempDir, Turns) {
+    /// Slots at an engine, in a folder that is not there yet.
+    fn slots() -> (tempfile::TempDir, Slots) {
         let directory = tempfile::tempdir().unwrap();
-        let turns = Turns::of(&directory.path().join("turns"), Path::new("/run/docker.sock"));
-        (directory, turns)
+        let slots = Slots::of(&directory.path().join("slots"), Path::new("/run/docker.sock"));
+        (directory, slots)
     }
 
-    fn all(turns: &Turns) -> Vec<OwnedFd> {
-        (0..PLACES).map(|_| turns.free("turn", PLACES).unwrap().unwrap()).collect()
+    fn all(slots: &Slots) -> Vec<OwnedFd> {
+        (0..PLACES).map(|_| slots.free("slot", PLACES).unwrap().unwrap()).collect()
     }
 
     #[test]
     fn there_are_as_many_places_as_there_are_and_each_comes_back() {
-        let (_directory, turns) = turns();
-        let mut all = all(&turns);
-        assert!(turns.free("turn", PLACES).unwrap().is_none());
-        let elsewhere = Turns::of(&turns.folder, Path::new("/elsewhere/docker.sock"));
-        assert!(elsewhere.free("turn", PLACES).unwrap().is_some(), "another engine has its own");
+        let (_directory, slots) = slots();
+        let mut all = all(&slots);
+        assert!(slots.free("slot", PLACES).unwrap().is_none());
+        let elsewhere = Slots::of(&slots.folder, Path::new("/elsewhere/docker.sock"));
+        assert!(elsewhere.free("slot", PLACES).unwrap().is_some(), "another engine has its own");
         all.pop();
-        assert!(turns.free("turn", PLACES).unwrap().is_some());
+        assert!(slots.free("slot", PLACES).unwrap().is_some());
     }
 
     #[test]
     fn what_another_user_could_open_is_not_used() {
-        let (directory, turns) = turns();
-        drop(turns.free("turn", PLACES).unwrap().unwrap());
+        let (directory, slots) = slots();
+        drop(slots.free("slot", PLACES).unwrap().unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&turns.folder), 0o700);
-        let linked = Turns { folder: directory.path().join("link"), ..turns.clone() };
-        std::os::unix::fs::symlink(&turns.folder, &linked.folder).unwrap();
-        assert!(linked.free("turn", PLACES).is_err());
+        assert_eq!(mode(&slots.folder), 0o700);
+        let linked = Slots { folder: directory.path().join("link"), ..slots.clone() };
+        std::os::unix::fs::symlink(&slots.folder, &linked.folder).unwrap();
+        assert!(linked.free("slot", PLACES).is_err());
         for mode in [0o750, 0o701, 0o777] {
-            std::fs::set_permissions(&turns.folder, PermissionsExt::from_mode(mode)).unwrap();
-            assert!(turns.free("turn", PLACES).is_err(), "{mode:o}");
+            std::fs::set_permissions(&slots.folder, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(slots.free("slot", PLACES).is_err(), "{mode:o}");
         }
     }
 
     #[tokio::test]
     async fn whoever_has_no_folder_goes_on_without() {
-        let (_directory, turns) = turns();
-        let turns = Turns { folder: "/proc/nowhere".into(), ..turns };
+        let (_directory, slots) = slots();
+        let slots = Slots { folder: "/proc/nowhere".into(), ..slots };
         let (words, mut heard) = tokio::sync::mpsc::channel(4);
-        let taken = tokio::time::timeout(LOOK, Turn::take(&turns, &words, &mut heard)).await;
-        assert!(taken.unwrap().is_some_and(|turn| turn.0.is_none()));
-        assert!(tokio::time::timeout(LOOK, turns.await_end()).await.unwrap().is_none());
+        let taken = tokio::time::timeout(LOOK, Slot::take(&slots, &words, &mut heard)).await;
+        assert!(taken.unwrap().is_some_and(|slot| slot.0.is_none()));
+        assert!(tokio::time::timeout(LOOK, slots.await_end()).await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn one_fills_and_one_waits_to_fill() {
-        let (_directory, turns) = turns();
-        let first = turns.await_filling().await;
+        let (_directory, slots) = slots();
+        let first = slots.await_filling().await;
         assert!(first.is_some());
-        let mut second = std::pin::pin!(turns.await_filling());
+        let mut second = std::pin::pin!(slots.await_filling());
         assert!(tokio::time::timeout(LOOK * 2, &mut second).await.is_err(), "two fill at once");
-        assert!(turns.await_filling().await.is_none(), "two wait");
+        assert!(slots.await_filling().await.is_none(), "two wait");
         drop(first);
         assert!(second.await.is_some());
     }
 
     #[tokio::test]
     async fn whoever_waits_hears_that_the_run_is_over_and_keeps_the_rest() {
-        let (_directory, turns) = turns();
-        let all = all(&turns);
+        let (_directory, slots) = slots();
+        let all = all(&slots);
         let (words, mut heard) = tokio::sync::mpsc::channel(4);
         for over in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(|it| Word::Signal(it.as_raw()))
         {
             words.try_send(over).unwrap();
-            let taken = tokio::time::timeout(LOOK * 100, Turn::take(&turns, &words, &mut heard)).await;
+            let taken = tokio::time::timeout(LOOK * 100, Slot::take(&slots, &words, &mut heard)).await;
             assert!(taken.unwrap().is_none());
         }
         words.try_send(Word::Signal(Signal::USR1.as_raw())).unwrap();
         words.try_send(Word::ParentGone).unwrap();
-        assert!(Turn::take(&turns, &words, &mut heard).await.is_none());
+        assert!(Slot::take(&slots, &words, &mut heard).await.is_none());
         words.try_send(Word::Signal(Signal::USR2.as_raw())).unwrap();
-        let waits = Turn::take(&turns, &words, &mut heard);
+        let waits = Slot::take(&slots, &words, &mut heard);
         let frees = async {
             tokio::time::sleep(LOOK * 3).await;
             drop(all);
         };
-        let (turn, ()) = tokio::join!(waits, frees);
-        assert!(turn.is_some_and(|turn| turn.0.is_some()));
+        let (slot, ()) = tokio::join!(waits, frees);
+        assert!(slot.is_some_and(|slot| slot.0.is_some()));
         assert_eq!(heard.try_recv(), Ok(Word::Signal(Signal::USR2.as_raw())));
     }
 }

@@ -3,8 +3,8 @@
 
 use policy::{Asked, Denial, Guard, Method, Plane, Provider, Target};
 
+use super::agent_credentials::is_same;
 use super::draft::Sending;
-use super::own::is_same;
 use crate::gate::Gate;
 
 /// In a method's place, and in a path's.

@@ -22,7 +22,7 @@ struct Stirs {
 }
 
 /// Something came or went.
-pub(crate) fn stir() {
+pub(crate) fn touch() {
     // At the very end of the thread there is nobody to tell.
     let _ = STIRS.try_with(|stirs| {
         stirs.count.set(stirs.count.get().wrapping_add(1));
@@ -58,7 +58,7 @@ mod tests {
         let stirred = async {
             for _ in 0..3 {
                 for _ in 0..50 {
-                    stir();
+                    touch();
                     tokio::time::sleep(MOMENT / 4).await;
                 }
                 tokio::time::sleep(MOMENT * 4).await;

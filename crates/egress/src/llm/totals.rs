@@ -51,7 +51,7 @@ pub(super) enum Room {
 
 /// The sums of one run.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct Totals {
     spending: Spending,
     used: ModelUse,
     /// Why the use of some answer is not known.
@@ -75,7 +75,7 @@ const LEAST_PART: u64 = 20;
 /// How long a model's name may be that is kept.
 const LONGEST_NAME: usize = 128;
 
-impl Books {
+impl Totals {
     pub(super) fn new(spending: Spending) -> Self {
         Self { spending, ..Self::default() }
     }

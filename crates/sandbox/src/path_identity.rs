@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 /// A path, and what each folder on the way to it is.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PathIdentity {
     path: PathBuf,
     on_the_way: Vec<(u64, u64)>,
 }
 
-impl Place {
+impl PathIdentity {
     /// The place of a path, which need not be there.
     #[must_use]
     pub fn of(path: &Path) -> Self {
@@ -56,7 +56,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("beside")).unwrap();
         // As a bind mount does, a link gives a folder a second name.
         std::os::unix::fs::symlink("above", folder.path().join("other")).unwrap();
-        let place = Place::of(&home);
+        let place = PathIdentity::of(&home);
         for holds in ["", "above", "above/home", "other", "other/home"] {
             assert!(place.is_in(&folder.path().join(holds)), "{holds}");
         }

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 
 use credential::{Placeholder, is_template};
-use policy::{Denial, Guard, Injection, Place, Placeholders, Provider, Target};
+use policy::{Denial, Guard, Injection, InjectionSite, Placeholders, Provider, Target};
 
 use super::draft::{Form, Sending};
-use super::place;
+use super::substitution;
 use crate::http::Fields;
 
 /// Header fields by which services are told who asks.
@@ -85,7 +85,7 @@ pub(super) fn refuse_own(
             None => "send none: the credential is put in on the way".to_owned(),
         }))
     };
-    let places = Places::of(provider.map(AsRef::as_ref), target);
+    let places = InjectionNames::of(provider.map(AsRef::as_ref), target);
     let key = basic_key(provider.and_then(|provider| provider.injection(target)));
     for (name, value) in sending.fields.iter() {
         let is_looked_at = places.is_header(name) || is_forwarded(name);
@@ -110,7 +110,7 @@ pub(super) fn refuse_elsewhere(
     target: &Target,
     form: Form,
 ) -> Result<(), Denial> {
-    let places = Places::of(Some(provider), target);
+    let places = InjectionNames::of(Some(provider), target);
     let holds = |text: &[u8]| {
         Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
@@ -142,14 +142,14 @@ pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
 /// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in the one that
 /// every service knows. Elsewhere it leaves that place empty, and the provider's injection fills it.
 pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
-    let places = Places::of(Some(provider), target);
+    let places = InjectionNames::of(Some(provider), target);
     let holds = |text: &[u8]| {
         Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
     let path = sending.origin_form.split('?').next().unwrap_or_default();
     let header = |(name, value): (&str, &[u8])| {
         (name == "authorization" || places.is_own_header(name))
-            && (holds(value) || place::basic_of(name, value).is_some_and(|basic| holds(&basic)))
+            && (holds(value) || substitution::basic_of(name, value).is_some_and(|basic| holds(&basic)))
     };
     (provider.placeholders() == Placeholders::Anywhere && holds(path.as_bytes()))
         || sending.fields.iter().any(header)
@@ -170,9 +170,9 @@ pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
 }
 
 /// Where keys are looked for in a request: in the usual places, and where the provider puts its own.
-pub(super) struct Places<'a>(Option<&'a Place>);
+pub(super) struct InjectionNames<'a>(Option<&'a InjectionSite>);
 
-impl<'a> Places<'a> {
+impl<'a> InjectionNames<'a> {
     pub(super) fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
         Self(provider.and_then(|p| p.injection(target)).map(|injection| injection.place()))
     }
@@ -182,7 +182,7 @@ impl<'a> Places<'a> {
     }
 
     fn is_own_header(&self, name: &str) -> bool {
-        matches!(self.0, Some(Place::Header(header)) if is_same(header, name))
+        matches!(self.0, Some(InjectionSite::Header(header)) if is_same(header, name))
     }
 
     /// Whether a parameter of this name, as it is written, is one of those and no other: a placeholder may stand there.
@@ -204,7 +204,7 @@ impl<'a> Places<'a> {
 
     fn parameters(&self) -> impl Iterator<Item = &str> {
         let own = match self.0 {
-            Some(Place::Query(parameter)) => Some(parameter.as_ref()),
+            Some(InjectionSite::Query(parameter)) => Some(parameter.as_ref()),
             _ => None,
         };
         PARAMETERS.iter().copied().chain(own)
@@ -257,7 +257,7 @@ fn basic_key(injection: Option<&Injection>) -> BasicKey {
     // Where both are fields, the user only says whose key it is.
     let is_user = |it: &Injection| {
         let (user, password) = parts_of(it.value().as_bytes());
-        matches!(it.place(), Place::Basic) && is_template(user) && !is_template(password)
+        matches!(it.place(), InjectionSite::Basic) && is_template(user) && !is_template(password)
     };
     if injection.is_some_and(is_user) { BasicKey::User } else { BasicKey::Password }
 }
@@ -265,7 +265,7 @@ fn basic_key(injection: Option<&Injection>) -> BasicKey {
 /// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`. Of basic
 /// authentication the key must be one.
 fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
-    if let Some(basic) = place::basic_of(name, value) {
+    if let Some(basic) = substitution::basic_of(name, value) {
         let (user, password) = parts_of(&basic);
         // What a template would become inside base64 is not looked at, so none may stand there.
         let is_ours = |part: &[u8]| is_placeholder(part, Form::Placeholders);
@@ -413,11 +413,15 @@ mod tests {
         assert_eq!(decoded("%6Bey"), "key");
         assert_eq!(decoded("%256Bey"), "key");
         assert!(is_same("X_Api_Key", "x-api-key") && !is_same("x-api-keys", "x-api-key"));
-        assert!(Places(None).is_parameter("Access_Token") && !Places(None).is_parameter("page_token"));
         assert!(
-            Places(None).may_be_parameter("Access_Token") && !Places(None).may_be_parameter("page_token")
+            InjectionNames(None).is_parameter("Access_Token")
+                && !InjectionNames(None).is_parameter("page_token")
         );
-        assert!(!Places(None).is_header("idempotency-key"));
+        assert!(
+            InjectionNames(None).may_be_parameter("Access_Token")
+                && !InjectionNames(None).may_be_parameter("page_token")
+        );
+        assert!(!InjectionNames(None).is_header("idempotency-key"));
     }
 
     #[test]
@@ -434,14 +438,15 @@ mod tests {
             "Access.Token[]",
             "x.amz-signature",
         ] {
-            assert!(Places(None).may_be_parameter(name), "{name}");
+            assert!(InjectionNames(None).may_be_parameter(name), "{name}");
         }
         for name in ["page[token]", "[]", "access[token]", "page.token", "tokens", ""] {
-            assert!(!Places(None).may_be_parameter(name), "{name}");
+            assert!(!InjectionNames(None).may_be_parameter(name), "{name}");
         }
-        let own = Place::Query("api.of.key".to_owned());
+        let own = InjectionSite::Query("api.of.key".to_owned());
         assert!(
-            Places(Some(&own)).may_be_parameter("api_of_key") && !Places(None).may_be_parameter("api_of_key")
+            InjectionNames(Some(&own)).may_be_parameter("api_of_key")
+                && !InjectionNames(None).may_be_parameter("api_of_key")
         );
     }
 

@@ -4,9 +4,9 @@ use std::io;
 
 use credential::Needles;
 
+use super::abandoned::GivenUp;
 use super::answer::Answer;
 use super::filter::Filter;
-use super::given_up::GivenUp;
 use super::head::BodyLength;
 use super::response::{ResponseBody, ResponseHead};
 

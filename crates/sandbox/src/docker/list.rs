@@ -11,9 +11,9 @@ use bollard::query_parameters::{ListContainersOptionsBuilder, ListNetworksOption
 use serde_json::Value;
 
 use super::engine::Engine;
+use super::engine_error::{INTERNAL, NOT_FOUND};
 use super::names::{EGRESS, of_label};
 use super::podman::{self, encoded};
-use super::said::{INTERNAL, NOT_FOUND};
 use crate::plan::engine::Maker;
 
 /// What Podman says of a container that it has lost count of the networks of.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
 
-use crate::lull;
+use crate::idle;
 
 /// Connections of all doors.
 const MOST: usize = 1024;
@@ -56,13 +56,13 @@ pub(crate) fn most_idle() -> usize {
 
 /// The places that one door gives.
 #[derive(Clone)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionSlots {
     first: Rc<Semaphore>,
     /// What it gives when there are no others.
     kept: Option<Rc<Semaphore>>,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// Those that all doors share.
     pub(crate) fn common() -> Self {
         Self { first: shared(0), kept: None }
@@ -111,7 +111,7 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.add_permits(1);
-        lull::stir();
+        idle::touch();
     }
 }
 
