@@ -69,12 +69,12 @@ impl ConnectionSlots {
     }
 
     /// Those, and some that are kept for the gateway's doors.
-    pub(crate) fn of_the_gateway() -> Self {
+    pub(crate) fn gateway() -> Self {
         Self { first: shared(0), kept: Some(shared(1)) }
     }
 
     /// Those of one port that is reached from outside.
-    pub(crate) fn from_outside() -> Self {
+    pub(crate) fn inbound() -> Self {
         let most = BOUNDS.with(|bounds| bounds.common.min(MOST_INBOUND));
         Self { first: Rc::new(Semaphore::new(most)), kept: None }
     }

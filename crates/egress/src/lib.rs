@@ -11,6 +11,7 @@
 //! It must never import the sandbox. No address of the agent's choosing is dialled that an exchange has not pinned; a platform and
 //! declared proxies are dialled where they were configured, companions where the run has them.
 
+mod acceptor;
 mod audit;
 mod check;
 mod connection_slots;
@@ -25,7 +26,9 @@ mod files;
 mod gate;
 mod http;
 mod idle;
+mod inbound_ports;
 mod inject;
+mod listen;
 mod llm;
 mod local_addresses;
 mod notice;
@@ -38,6 +41,7 @@ mod tls;
 mod tunnel;
 mod upstream;
 
+pub use acceptor::PeerFilter;
 pub use audit::{
     CompanionChain, Digest, Entry, EntryPlane, GateAction, Outcome, SigningKey, VerifyError, VerifyReport,
     Word, digest, first_hash, named_companions, verify,
@@ -48,13 +52,13 @@ pub use dns::NameRange;
 pub use files::{BundleError, Files};
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
+pub use inbound_ports::{InboundPorts, WhoConnects};
+pub use listen::{bind, bind_socket, bind_udp, bound};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};
 pub use local_addresses::own_addresses;
 pub use notice::{Notice, SidecarMessage, Summary, send_authority, send_failure};
 pub use resolve::Answers;
-pub use serve::{
-    InboundPorts, Listeners, PeerFilter, Stop, WhoConnects, bind, bind_socket, bind_udp, bound, serve,
-};
+pub use serve::{Listeners, Stop, serve};
 pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};
 pub use tunnel::{INTRODUCER, hand_on, server_name_of};

@@ -16,10 +16,9 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::answer::answer;
 use super::names::News;
+use crate::acceptor::{Acceptor, survive};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
-use crate::serve::Acceptor;
-use crate::serve::survive;
 
 /// How many datagrams are taken at once.
 const BATCH: usize = 32;
@@ -156,9 +155,9 @@ impl Info {
 }
 
 /// Serves DNS over TCP until the listener fails.
-pub(crate) async fn serve_tcp(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
+pub(crate) async fn serve_tcp(gate: Rc<Gate>, acceptor: Acceptor) -> io::Result<()> {
     loop {
-        let (stream, permit) = door.accept().await?;
+        let (stream, permit) = acceptor.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = converse(&gate, stream).await;

@@ -1,4 +1,4 @@
-//! Where connections of HTTP come in: the ports of the proxy and the gateway, and the gateway's Unix socket.
+//! Accepts the HTTP connections of the proxy's and the gateway's ports, and of the gateway's Unix socket.
 
 use std::io;
 use std::rc::Rc;
@@ -12,42 +12,29 @@ use super::head::Buffered;
 use super::request::Via;
 use super::serve1::serve_requests;
 use super::stream::AgentStream;
+use crate::acceptor::{Acceptor, accept_unix};
 use crate::gate::Gate;
-use crate::serve::Acceptor;
 
 /// How long the first octet on a Unix socket may take.
 const FIRST_OCTET: Duration = Duration::from_secs(120);
 
-/// Serves the explicit proxy until its listener fails.
-pub(crate) async fn serve_forward(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
+/// Serves a TCP port of the proxy or the gateway until its listener fails.
+pub(crate) async fn serve_http(gate: Rc<Gate>, acceptor: Acceptor, via: Via) -> io::Result<()> {
     loop {
-        let (stream, permit) = door.accept().await?;
-        let gate = Rc::clone(&gate);
+        let (stream, permit) = acceptor.accept().await?;
+        let (gate, via) = (Rc::clone(&gate), via.clone());
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);
-            let _ = serve_requests(gate, Via::Proxy, AgentStream::Tcp(stream), BytesMut::new()).await;
+            let _ = serve_requests(gate, via, AgentStream::Tcp(stream), BytesMut::new()).await;
             drop(permit);
         });
     }
 }
 
-/// Serves the gateway until its listener fails.
-pub(crate) async fn serve_gateway(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
-    loop {
-        let (stream, permit) = door.accept().await?;
-        let gate = Rc::clone(&gate);
-        tokio::task::spawn_local(async move {
-            let _ = stream.set_nodelay(true);
-            let _ = serve_requests(gate, Via::Gateway, AgentStream::Tcp(stream), BytesMut::new()).await;
-            drop(permit);
-        });
-    }
-}
-
-/// Serves the gateway on a Unix socket: the same paths, and the JSON form of S2 for those who begin with a brace.
+/// Serves the gateway's Unix socket until its listener fails: HTTP, or the JSON form of S2 if the first octet is a brace.
 pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
     loop {
-        let (stream, permit) = crate::serve::accept_unix(&listener).await?;
+        let (stream, permit) = accept_unix(&listener).await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let mut agent = Buffered::new(stream);

@@ -42,7 +42,7 @@ pub(crate) use fields::Fields;
 pub(crate) use filter::Unsearchable;
 pub(crate) use head::Buffered;
 pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
-pub(crate) use listeners::{serve_forward, serve_gateway, serve_gateway_socket};
+pub(crate) use listeners::{serve_gateway_socket, serve_http};
 pub(crate) use media_type::MediaType;
 pub(crate) use problem::{After, failed};
 pub(crate) use request::Via;

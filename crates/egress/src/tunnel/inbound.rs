@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::copy;
 use super::introduction::introduced;
+use crate::acceptor::Acceptor;
 use crate::audit::Record;
 use crate::gate::Gate;
-use crate::serve::{Acceptor, WhoConnects};
-use crate::upstream::Entrance;
+use crate::inbound_ports::{InboundRoute, WhoConnects};
 
 /// How long a connection may be idle.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
@@ -27,21 +27,20 @@ const MOST_REFUSED: u32 = 1000;
 /// One declared port, and how often it was refused.
 struct Port {
     inbound: Inbound,
-    /// The way inside, and how it is known who wants to go there.
-    way: Rc<(Entrance, WhoConnects)>,
+    route: Rc<InboundRoute>,
     refused: Cell<u32>,
 }
 
 /// Serves one declared port until its listener fails.
 pub(crate) async fn serve_inbound(
     gate: Rc<Gate>,
-    door: Acceptor,
+    acceptor: Acceptor,
     inbound: Inbound,
-    way: Rc<(Entrance, WhoConnects)>,
+    route: Rc<InboundRoute>,
 ) -> io::Result<()> {
-    let port = Rc::new(Port { inbound, way, refused: Cell::new(0) });
+    let port = Rc::new(Port { inbound, route, refused: Cell::new(0) });
     loop {
-        let (stream, permit) = door.accept().await?;
+        let (stream, permit) = acceptor.accept().await?;
         let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
         tokio::task::spawn_local(async move {
             let _ = port.serve(&gate, stream).await;
@@ -55,8 +54,8 @@ impl Port {
     /// alone, nobody else comes from the machine's address; where it is open to others, an engine may pass on theirs from there as
     /// well.
     async fn source(&self, outside: &mut TcpStream, seen: IpAddr) -> Option<IpAddr> {
-        match &self.way.1 {
-            WhoConnects::SidecarMessage(secret) => introduced(outside, secret).await,
+        match &self.route.who {
+            WhoConnects::Forwarder(secret) => introduced(outside, secret).await,
             WhoConnects::SeenBehind(machine) if *machine == seen && self.inbound.is_local() => {
                 Some(Ipv4Addr::LOCALHOST.into())
             }
@@ -88,7 +87,7 @@ impl Port {
             record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));
             return outside.set_zero_linger();
         }
-        let mut inside = match self.way.0.connect(inbound.container_port).await {
+        let mut inside = match self.route.entrance.connect(inbound.container_port).await {
             Ok(inside) => inside,
             Err(error) => {
                 record.fail(&error.to_string());

@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use super::copy;
 use super::inbound::IDLE;
 use super::introduction::introduce;
+use crate::acceptor::Acceptor;
+use crate::connection_slots::ConnectionSlots;
 use crate::gate::GateError;
-use crate::serve::Acceptor;
 use crate::upstream::Entrance;
 
 /// Where a sidecar takes what is handed on, and by what it knows that it is.
@@ -49,9 +50,10 @@ pub fn hand_on(
 async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: OwnedFd) -> io::Result<()> {
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     for (fd, inbound) in ports {
-        let (door, sidecar, failed) = (Acceptor::from_outside(fd)?, Rc::clone(&sidecar), failed.clone());
+        let acceptor = Acceptor::open(fd, ConnectionSlots::inbound(), None)?;
+        let (sidecar, failed) = (Rc::clone(&sidecar), failed.clone());
         tokio::task::spawn_local(async move {
-            let _ = failed.send(take(door, sidecar, inbound.host_port).await);
+            let _ = failed.send(take(acceptor, sidecar, inbound.host_port).await);
         });
     }
     let stop = std::os::unix::net::UnixStream::from(stop);
@@ -64,9 +66,9 @@ async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: Owned
 }
 
 /// Takes connections to one port until its listener fails.
-async fn take(door: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
+async fn take(acceptor: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
     loop {
-        let (mut outside, permit) = door.accept().await?;
+        let (mut outside, permit) = acceptor.accept().await?;
         let sidecar = Rc::clone(&sidecar);
         tokio::task::spawn_local(async move {
             if sidecar.take(&mut outside, port).await.is_err() {

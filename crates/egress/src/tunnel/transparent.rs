@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 use super::refuse::{Spoken, refuse};
 use super::sniff::{self, Carried};
 use super::{carry, preface, terminate};
+use crate::acceptor::Acceptor;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
-use crate::serve::Acceptor;
 
 /// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
@@ -24,9 +24,9 @@ const GATEWAY_PORT: u16 = 8080;
 const FORWARD_PORT: u16 = 8081;
 
 /// Serves redirected connections until the listener fails.
-pub(crate) async fn serve_transparent(gate: Rc<Gate>, door: Acceptor) -> io::Result<()> {
+pub(crate) async fn serve_transparent(gate: Rc<Gate>, acceptor: Acceptor) -> io::Result<()> {
     loop {
-        let (stream, permit) = door.accept().await?;
+        let (stream, permit) = acceptor.accept().await?;
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let _ = serve_one(gate, stream).await;
