@@ -1,15 +1,16 @@
-//! The way out: the planes a request comes in by, the one pipeline it goes through, and the record it leaves.
+//! The egress sidecar: the planes a request comes in by, the one pipeline it goes through, and the record it leaves.
 //!
 //! ```text
 //! forward, gateway     ┐
 //! transparent, inbound ├─► Exchange<Asked> ─authorize─► <Granted> ─resolve─► <Resolved> ─guard─► <Pinned> ─► splice
-//! dns (names)          ┘      │         ▲                                                            │
-//!                             └─ opened ┘ its requests ask anew                    <Ready> ◄─inject──┘ ─► upstream
+//! dns (names)          ┘      │             ▲                                                        │
+//!                             └─ terminated ┘ each request anew                    <Ready> ◄─inject──┘ ─► upstream
 //! ```
-//! Each stage consumes the one before; a denial leaves at any of them.
-//! This crate works behind any sandbox or none: it is handed bound sockets and knows nothing of what is behind them.
-//! It must never import the sandbox. No address of the agent's choosing is dialled that an exchange has not pinned; a platform and
-//! declared proxies are dialled where they were configured, companions where the run has them.
+//! Each stage consumes the one before, and any of them may deny.
+//!
+//! This crate works behind any sandbox or none: it serves bound sockets that it is given, and must never import the sandbox. For an
+//! agent it dials only the addresses that an exchange has pinned. The platform and declared proxies are dialled at their configured
+//! addresses, companions by the routes that the run has to them.
 
 mod acceptor;
 mod audit;
@@ -61,5 +62,5 @@ pub use resolve::Answers;
 pub use serve::{Listeners, Stop, serve};
 pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};
-pub use tunnel::{INTRODUCER, hand_on, server_name_of};
+pub use tunnel::{FORWARDER_SECRET_LENGTH, hand_on, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};

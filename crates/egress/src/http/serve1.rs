@@ -133,7 +133,7 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
     };
     let pinned = match granted {
         Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {
-            return tunnel::open_after_connect(gate, exchange, agent).await;
+            return tunnel::terminate_after_connect(gate, exchange, agent).await;
         }
         Ok(exchange) => exchange.pin(gate).await,
         Err(denial) => Err(denial),

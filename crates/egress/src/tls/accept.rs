@@ -1,4 +1,4 @@
-//! The server's side of one handshake.
+//! Accepts one TLS handshake of the agent's.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::http::{AgentStream, Ahead, Buffered};
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// A connection that was opened, and the version of HTTP that was agreed on.
+/// A connection whose TLS is terminated, by the HTTP version that ALPN agreed on.
 pub(crate) enum Accepted {
     Version1(AgentStream),
     Version2(AgentStream),
 }
 
-/// Ends the agent's TLS here. `agent` holds its ClientHello, which has been read and judged already.
+/// Terminates the agent's TLS. `agent` holds its ClientHello, which has been read and judged already.
 pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>) -> io::Result<Accepted> {
     let stream = Ahead { ahead: agent.ahead, stream: agent.reader };
     let handshake = TlsAcceptor::from(config).accept(stream);

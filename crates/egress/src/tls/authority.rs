@@ -1,5 +1,5 @@
-//! The authority of one run: made when its sidecar starts, trusted inside its sandbox only, gone with it. Its key never
-//! leaves the sidecar's memory.
+//! The certification authority of one run. Its sidecar makes it at its start, only its sandbox trusts it, and its key never leaves the
+//! sidecar's memory.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,15 +16,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::provider;
 
-/// The name of every run's authority. It is fixed, because directories of authorities are indexed by a hash of it.
+/// The subject of every run's authority. It is fixed, because directories of authorities are indexed by a hash of it.
 const NAME: &str = "Lockgate run authority";
-/// How far the clocks of a host and of what runs in it may be apart, and how long the longest run could be.
+/// How long before and after now certificates are valid: the most that clocks of the host and its guests may differ, and the longest run.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);
 const AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How many hosts' configurations are kept.
+/// How many configurations of hosts are cached.
 const MOST_HOSTS: usize = 256;
 
-/// What keeps an authority from being made or used.
+/// An error as an authority is made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A key or certificate could not be made.
@@ -63,7 +63,7 @@ impl RunAuthority {
         Ok(Self { certificate: certificate.der().clone(), pem, issuer: Issuer::new(params, key), leaf_key })
     }
 
-    /// Its certificate, for those who are to trust it.
+    /// Returns its certificate in PEM, for the sandbox to trust.
     #[must_use]
     pub fn certificate_pem(&self) -> &str {
         &self.pem
@@ -76,7 +76,7 @@ impl RunAuthority {
             Host::Name(name) => SanType::DnsName(name.as_str().try_into()?),
             Host::Address(address) => SanType::IpAddress(*address),
         }];
-        // A common name holds 64 characters (RFC 5280, ub-common-name); nobody looks at it.
+        // A common name holds 64 characters (RFC 5280, ub-common-name). Clients ignore it.
         params.distinguished_name = named(if text.len() <= 64 { &text } else { "lockgate" });
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -98,7 +98,7 @@ fn valid_now(params: &mut CertificateParams) {
     params.not_after = (now + AFTER).into();
 }
 
-/// The server's side of TLS for each host, made at first need.
+/// The server configurations of hosts, each made with a leaf certificate at first need.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     authority: RunAuthority,
@@ -110,7 +110,7 @@ impl Leaves {
         Self { authority, configs: RefCell::default() }
     }
 
-    /// The configuration that shows a certificate for a host.
+    /// Returns the configuration that presents a certificate for a host.
     pub(crate) fn config(&self, host: &Host) -> Result<Arc<ServerConfig>, AuthorityError> {
         if let Some(config) = self.configs.borrow().get(host) {
             return Ok(Arc::clone(config));

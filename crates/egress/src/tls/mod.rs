@@ -1,4 +1,4 @@
-//! TLS that we end: the run's own authority, its leaves, and the server's side of a handshake.
+//! Terminates TLS: the run's own authority, its leaf certificates, and the server's side of a handshake.
 
 mod accept;
 mod authority;
@@ -11,8 +11,8 @@ pub(crate) use accept::{Accepted, accept};
 pub(crate) use authority::Leaves;
 pub use authority::{AuthorityError, RunAuthority};
 
-/// The one provider of cryptography, for both directions. AES-128 comes first: it is as safe here, and SHA-384, which
-/// its bigger brother brings along, was a quarter of a handshake's cost (DESIGN §9).
+/// Returns the one cryptography provider, for both directions. AES-128 comes first: it is as safe here, and SHA-384, which comes with
+/// AES-256, was a quarter of a handshake's cost (DESIGN §9).
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let made = PROVIDER.get_or_init(|| {

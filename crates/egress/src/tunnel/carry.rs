@@ -1,25 +1,25 @@
-//! Carrying a granted connection: what may be carried is checked against what is, then octets go both ways.
+//! Carries a granted connection: checks that what it carries is what the rule allows, then copies octets both ways.
 
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Carriage, Denial, Guard, Plane, Scheme};
+use policy::{Carriage, Plane, Scheme};
 use tokio::net::TcpStream;
 
 use super::client_hello::ServerName;
-use super::refuse::{Spoken, refuse, unreachable};
+use super::refuse::{RefuseBy, refuse, unreachable};
 use super::sniff::{self, Carried};
-use super::{agree, copy, preface};
+use super::{agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
 use crate::upstream::{self, Dialled};
 
-/// How long a tunnel may be idle: interactive sessions rest for long.
+/// How long a tunnel may be idle. Interactive sessions pause for long.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
 
-/// A redirected connection that may carry any protocol, on a port where either side may speak first.
+/// Carries a redirected connection of any protocol, on a port where either side may speak first.
 pub(super) async fn carry_any(
     gate: &Rc<Gate>,
     mut exchange: Exchange<Pinned>,
@@ -31,7 +31,7 @@ pub(super) async fn carry_any(
     }
 }
 
-/// A redirected connection that carries TLS.
+/// Carries a redirected TLS connection, if its ClientHello names the granted host.
 pub(super) async fn carry_tls(
     gate: &Gate,
     exchange: Exchange<Pinned>,
@@ -39,13 +39,13 @@ pub(super) async fn carry_tls(
     name: &ServerName,
 ) -> io::Result<()> {
     if let Err(denial) = agree(exchange.grant().host(), name) {
-        let denial = exchange.refuse(denial);
-        return refuse(agent, &denial, Some(Spoken::Tls)).await;
+        exchange.refuse(denial);
+        return refuse(agent, RefuseBy::TlsAlert).await;
     }
     carry_other(gate, exchange, agent).await
 }
 
-/// A redirected connection whose first octets have been judged.
+/// Carries a redirected connection whose first octets have been judged.
 pub(super) async fn carry_other(
     gate: &Gate,
     mut exchange: Exchange<Pinned>,
@@ -57,7 +57,7 @@ pub(super) async fn carry_other(
     }
 }
 
-/// Waits for whoever speaks first, and checks the agent's first octets before any of them goes on.
+/// Waits for either side to speak, and judges the agent's first octets before it forwards any of them.
 pub(super) async fn carry_both(
     gate: &Rc<Gate>,
     plane: Plane,
@@ -67,40 +67,47 @@ pub(super) async fn carry_both(
     idle: Duration,
 ) -> io::Result<()> {
     if exchange.grant().is_companion() {
-        // No neighbour could be named in what it carries, and no credential is bound to it.
+        // A companion serves one host, so the octets cannot name a neighbour of it, and no credential is bound to it.
         return copy::both_ways(exchange, agent, upstream, idle).await;
     }
     let only_tls = exchange.grant().carriage() == Carriage::Tls;
     let carried = tokio::select! {
         biased;
         carried = sniff::sniff(&mut agent, idle) => carried,
-        // The upstream speaks first: SSH, SMTP, MySQL. A rule that is for TLS waits for the agent.
+        // The upstream speaks first: SSH, SMTP, MySQL. A rule for TLS waits for the agent.
         _ = upstream.readable(), if !only_tls => Carried::Other,
     };
     let checked = match carried {
-        Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, Some(Spoken::Tls))),
+        Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, RefuseBy::TlsAlert)),
         Carried::Nothing => return Ok(()),
-        Carried::Preface => Err((preface(), None)),
-        Carried::Http | Carried::Other if only_tls => {
-            Err((Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"), None))
-        }
-        // Requests in the clear are judged one by one, or `Host` could name a neighbour of the granted host (E10).
+        Carried::Preface => Err((preface(), RefuseBy::Reset)),
+        Carried::Http | Carried::Other if only_tls => Err((not_tls(), RefuseBy::Reset)),
         Carried::Http => {
             drop(upstream);
-            let grant = exchange.grant();
-            let (host, port) = (grant.host().clone(), grant.port());
-            let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
-            drop(exchange);
-            let Buffered { ahead, reader } = agent;
-            return Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await;
+            return serve_clear_requests(gate, plane, exchange, agent).await;
         }
         Carried::Other => Ok(()),
     };
     match checked {
         Ok(()) => copy::both_ways(exchange, agent, upstream, idle).await,
-        Err((denial, spoken)) => {
-            let denial = exchange.refuse(denial);
-            refuse(agent, &denial, spoken).await
+        Err((denial, by)) => {
+            exchange.refuse(denial);
+            refuse(agent, by).await
         }
     }
+}
+
+/// Serves requests in the clear. Each is judged by itself, or `Host` could name a neighbour of the granted host (E10).
+async fn serve_clear_requests(
+    gate: &Rc<Gate>,
+    plane: Plane,
+    exchange: Exchange<Pinned>,
+    agent: Buffered<TcpStream>,
+) -> io::Result<()> {
+    let grant = exchange.grant();
+    let (host, port) = (grant.host().clone(), grant.port());
+    let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
+    drop(exchange);
+    let Buffered { ahead, reader } = agent;
+    Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await
 }

@@ -1,31 +1,31 @@
-//! The server name of a ClientHello, read by the TLS library's own parser: the one that would terminate the
-//! connection, so that there is no second reading of it.
+//! Reads the server name of a ClientHello, with the parser of the TLS library that would terminate the connection. So there are no
+//! two readings of it that could differ.
 
 use rustls::server::Acceptor;
 
-/// What the first octets of a TLS connection are.
+/// The first octets of a TLS connection, as far as they have come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hello {
-    /// Not all of it has come.
+    /// The beginning of a ClientHello.
     Partial,
-    /// A ClientHello, and the server name in it.
+    /// A whole ClientHello, and its server name.
     Complete(Option<String>),
     /// Not a ClientHello.
     Malformed,
 }
 
-/// What a ClientHello says of whom it is for.
+/// The server name of a ClientHello.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServerName {
-    /// A name.
+    /// The ClientHello names a server.
     Said(String),
-    /// It was read, and there is none in it.
+    /// The ClientHello names no server.
     None,
-    /// It cannot be read: some server may find any name in it.
+    /// The ClientHello cannot be read, so some server may find any name in it.
     Unread,
 }
 
-/// Reads what there is.
+/// Parses the octets that have come so far.
 pub(super) fn read(bytes: &[u8]) -> Hello {
     let mut acceptor = Acceptor::default();
     let mut rest = bytes;
@@ -46,7 +46,7 @@ pub(super) fn read(bytes: &[u8]) -> Hello {
     Hello::Partial
 }
 
-/// The server name in a whole ClientHello; `None` if there is none, or it is no ClientHello. For fuzzing and tests.
+/// Returns the server name of a whole ClientHello, if the octets are one and it has one. For fuzzing and tests.
 #[must_use]
 pub fn server_name_of(bytes: &[u8]) -> Option<String> {
     match read(bytes) {
@@ -123,7 +123,7 @@ pub(super) mod tests {
             let name = b"api.example.com";
             let mut bytes = client_hello(Some(name));
             let stands = bytes.windows(name.len()).position(|window| window == name).unwrap();
-            // Before the name stand its kind and what says how long it, its list and its extension are.
+            // The nine octets before the name are its type and the lengths of it, of its list and of its extension.
             let beside: Vec<usize> = (0..stands - 9).chain(stands + name.len()..bytes.len()).collect();
             bytes[beside[at % beside.len()]] ^= 1 << bit;
             if let Hello::Complete(Some(read)) = read(&bytes) {

@@ -1,4 +1,4 @@
-//! What comes of a granted `CONNECT`.
+//! Answers a granted `CONNECT`, and hands its tunnel on.
 
 use std::io;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::carry::carry_both;
 use super::sniff;
-use super::terminate;
+use super::terminate::terminate;
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::http::{After, Buffered};
@@ -22,7 +22,7 @@ const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 /// How long a tunnel of the explicit proxy may be idle (REQUIREMENTS, literal behaviour of 8081).
 const REQUIREMENTS_IDLE: Duration = Duration::from_secs(120);
 
-/// After a granted `CONNECT`: connects, answers, and carries what the rule allows.
+/// Dials the destination, answers the `CONNECT`, and carries what the rule allows.
 pub(crate) async fn after_connect(
     gate: &Rc<Gate>,
     mut exchange: Exchange<Pinned>,
@@ -44,13 +44,13 @@ pub(crate) async fn after_connect(
     carry_both(gate, Plane::Forward, exchange, agent, upstream, REQUIREMENTS_IDLE).await
 }
 
-/// After a granted `CONNECT` to where requests are asked for one by one: answers, and opens what comes.
-pub(crate) async fn open_after_connect(
+/// Answers a `CONNECT` to a destination whose requests are judged one by one, and terminates the TLS in its tunnel.
+pub(crate) async fn terminate_after_connect(
     gate: &Rc<Gate>,
     exchange: Exchange<Granted>,
     mut agent: Buffered<TcpStream>,
 ) -> io::Result<()> {
     agent.reader.write_all(ESTABLISHED).await?;
     let carried = sniff::sniff(&mut agent, REQUIREMENTS_IDLE).await;
-    terminate::open(gate, Plane::Forward, exchange, agent, carried).await
+    terminate(gate, Plane::Forward, exchange, agent, carried).await
 }

@@ -1,7 +1,7 @@
-//! Octets both ways. A buffer is borrowed only while there is something to read, so an idle connection holds none.
+//! Copies octets both ways between two connections. All share one buffer, so an idle connection holds none.
 //!
-//! They are copied, and not moved by `splice(2)` through a pipe: that spares us little (the kernel's way through TCP is what costs), and
-//! whoever receives such pages pays more to read them.
+//! Octets are copied and not moved by `splice(2)` through a pipe: most of the cost is the kernel's TCP, and the receiver pays more to
+//! read spliced pages.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,17 +21,17 @@ use crate::upstream::Dialled;
 
 /// The size of the shared buffer.
 const BUFFER: usize = 64 * 1024;
-/// How long the other side of a connection may rest when one has ended: it would hold its place for nobody.
+/// How long one direction may be idle when the other has ended. A half-closed connection would hold its slot for nobody.
 const HALF_CLOSED: Duration = Duration::from_secs(600);
-/// How long it may rest when one has failed.
+/// How long one direction may be idle when the other has failed.
 const BROKEN: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// One buffer for all connections: it is never held across a wait.
+    /// The buffer of all connections. It is never held across an await.
     static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
 
-/// Copies both ways until both sides have ended, or nothing has moved for `idle`.
+/// Copies both ways until both sides have ended, or no octet has moved for `idle`.
 pub(super) async fn both_ways(
     mut exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
@@ -49,7 +49,7 @@ pub(super) async fn both_ways(
         Dialled::Tcp(mut upstream) => {
             between(&mut agent.reader, &mut upstream, (&flow.sent, &flow.received), &moved, idle).await
         }
-        // Inside a proxy's TLS the octets have to pass by here.
+        // The TLS of a proxy needs buffers of its own.
         Dialled::Tls(upstream) => {
             let (from_upstream, to_upstream) = tokio::io::split(upstream);
             let (from_agent, to_agent) = agent.reader.into_split();
@@ -73,9 +73,9 @@ pub(super) async fn both_ways(
     outcome
 }
 
-/// Copies both ways between two connections, and counts what goes to the second and what comes from it.
+/// Copies both ways between two connections, and counts the octets to the second and from it.
 ///
-/// One timer watches over both ways, and it is looked at only when neither has moved: what wakes a busy connection is octets.
+/// One timer serves both directions. It is polled only when neither has moved, so a busy connection is woken by octets alone.
 pub(super) async fn between(
     first: &mut TcpStream,
     second: &mut TcpStream,
@@ -96,7 +96,7 @@ pub(super) async fn between(
         let before = moved.get();
         let mut end = |polled: Poll<io::Result<()>>| {
             let Poll::Ready(outcome) = polled else { return false };
-            // Whoever takes no more may have said why before: what comes from there still goes on.
+            // A peer that reads no more may have sent the reason before, so the other direction goes on.
             ended.set(true);
             failed = failed.take().or(outcome.err());
             true
@@ -112,7 +112,7 @@ pub(super) async fn between(
             (false, false) => idle,
         };
         let until = moved.get() + idle.min(rest);
-        // A timer that is too early is set again when it is due, and not with every octet.
+        // A timer that is too early is reset when it fires, and not with every octet.
         if until < due {
             due = until;
             timer.as_mut().reset(due);
@@ -132,7 +132,7 @@ pub(super) async fn between(
     .await
 }
 
-/// Copies one way between any two streams.
+/// Copies one way between any two streams, with a buffer of its own.
 async fn through(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -152,7 +152,7 @@ async fn through(
     }
 }
 
-/// Ends when nothing has moved for `idle`.
+/// Returns when no octet has moved for `idle`.
 async fn rest(moved: &Cell<Instant>, idle: Duration) {
     loop {
         let until = moved.get() + idle;
@@ -163,6 +163,7 @@ async fn rest(moved: &Cell<Instant>, idle: Duration) {
     }
 }
 
+/// Copies one way, then shuts the writing side down unless the other direction has ended first.
 async fn one_way(
     mut from: ReadHalf<'_>,
     to: &TcpStream,
@@ -184,7 +185,7 @@ async fn one_way(
     }
     moved.set(Instant::now());
     if ended.replace(true) {
-        return Ok(()); // both ways have: the connections are closed now
+        return Ok(()); // both directions have ended, and the connections are closed now
     }
     rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
         rustix::io::Errno::NOTCONN => Ok(()),
@@ -192,8 +193,8 @@ async fn one_way(
     })
 }
 
-/// Reads once and writes what it can at once; what is left over is returned. A read that leaves room in the buffer has emptied
-/// the socket, and it is not asked again until there is more.
+/// Reads once and writes as much as it can without waiting. Returns the length read, and the octets not yet written. A read that
+/// leaves room in the buffer has emptied the socket, so tokio does not read again until there is more.
 fn read_and_write(
     from: Pin<&mut ReadHalf<'_>>,
     to: &TcpStream,
@@ -209,7 +210,7 @@ fn read_and_write(
     Poll::Ready(write_at_once(to, read).map(|written| (read.len(), read[written..].to_vec())))
 }
 
-/// Writes what goes without waiting.
+/// Writes as much as the socket takes without waiting.
 fn write_at_once(to: &TcpStream, octets: &[u8]) -> io::Result<usize> {
     match to.try_write(octets) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -244,8 +245,8 @@ mod tests {
         (dialled.unwrap(), accepted.unwrap().0)
     }
 
-    /// Copies between two connections until it ends, while `others` does what their other ends do; how it ended, when, and how
-    /// many octets went there and back.
+    /// Copies between two connections while `others` plays their peers. Returns the outcome, how long it took, and how many octets
+    /// went there and back.
     async fn copy_while<F: Future<Output = ()>>(
         idle: Duration,
         others: impl FnOnce(TcpStream, TcpStream) -> F,
@@ -254,7 +255,7 @@ mod tests {
         let began = Instant::now();
         let (moved, there, back) = (Cell::new(began), Cell::new(0), Cell::new(0));
         let copy = async {
-            let (mut first, mut second) = (first, second); // and they are closed when it has ended
+            let (mut first, mut second) = (first, second); // moved here, so that they are closed when the copy has ended
             let outcome = between(&mut first, &mut second, (&there, &back), &moved, idle).await;
             (outcome, began.elapsed())
         };
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(moved, (40, 30));
         let last = IDLE * 10 / 3;
-        // The clock of a test may go on to the next timer while octets are on their way.
+        // The paused clock may advance to the next timer while octets are on their way.
         assert!(took >= last + IDLE && took <= last + IDLE * 2, "{took:?}");
     }
 
@@ -294,7 +295,7 @@ mod tests {
             tokio::time::sleep(HALF_CLOSED / 2).await;
             right.write_all(b"answer").await.unwrap();
             left.read_exact(&mut [0; 6]).await.unwrap();
-            // Neither says more, and only one has ended.
+            // Neither peer sends more, and only one direction has ended.
             tokio::time::sleep(idle).await;
         })
         .await;
@@ -305,7 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_said_before_nothing_more_was_taken_still_comes() {
-        // As a server answers that a request is too large, and closes with most of it unread: the connection is reset.
+        // Like a server that answers that a request is too large, and closes with most of it unread, which resets the connection.
         let (outcome, _, _) = copy_while(IDLE, |mut left, mut right| async move {
             let (mut from, mut to) = left.split();
             let sends = async { while to.write_all(&[1; 1 << 16]).await.is_ok() {} };

@@ -1,5 +1,7 @@
-//! Connections from outside to a port of the command's, where one was declared: nothing is read of one before its source was
-//! judged. There is one record of each that is let in, and of as many that are refused as are worth it.
+//! Serves the declared ports: admits connections from outside by their source, and carries them to the command.
+//!
+//! Nothing of a connection is read before its source has been judged, but the header of our own port forwarder. Each admitted
+//! connection leaves one record, and so do the first refused ones.
 
 use std::cell::Cell;
 use std::io;
@@ -12,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::copy;
-use super::introduction::introduced;
+use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::audit::Record;
 use crate::gate::Gate;
@@ -21,11 +23,11 @@ use crate::inbound_ports::{InboundRoute, WhoConnects};
 /// How long a connection may be idle.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
 
-/// How many connections that are refused are recorded: whoever can reach the port makes them, and nobody asked for them.
+/// How many refused connections are recorded for each port. Anybody who can reach the port makes them.
 const MOST_REFUSED: u32 = 1000;
 
-/// One declared port, and how often it was refused.
-struct Port {
+/// One declared port, and how many connections it has refused.
+struct DeclaredPort {
     inbound: Inbound,
     route: Rc<InboundRoute>,
     refused: Cell<u32>,
@@ -38,7 +40,7 @@ pub(crate) async fn serve_inbound(
     inbound: Inbound,
     route: Rc<InboundRoute>,
 ) -> io::Result<()> {
-    let port = Rc::new(Port { inbound, route, refused: Cell::new(0) });
+    let port = Rc::new(DeclaredPort { inbound, route, refused: Cell::new(0) });
     loop {
         let (stream, permit) = acceptor.accept().await?;
         let (gate, port) = (Rc::clone(&gate), Rc::clone(&port));
@@ -49,13 +51,14 @@ pub(crate) async fn serve_inbound(
     }
 }
 
-impl Port {
-    /// Who connects; nobody where it is for somebody else to say, who does not. Where the port is open on this machine's loopback
-    /// alone, nobody else comes from the machine's address; where it is open to others, an engine may pass on theirs from there as
-    /// well.
+impl DeclaredPort {
+    /// Returns the source address, or none if the forwarder's header is missing.
+    ///
+    /// Behind an engine, connections from this machine arrive from the machine's address. That stands for loopback only where the
+    /// port is open on loopback alone: at a port that is open to others, the engine may pass on their connections from there too.
     async fn source(&self, outside: &mut TcpStream, seen: IpAddr) -> Option<IpAddr> {
         match &self.route.who {
-            WhoConnects::Forwarder(secret) => introduced(outside, secret).await,
+            WhoConnects::Forwarder(secret) => source_header::read(outside, secret).await,
             WhoConnects::SeenBehind(machine) if *machine == seen && self.inbound.is_local() => {
                 Some(Ipv4Addr::LOCALHOST.into())
             }
@@ -72,7 +75,7 @@ impl Port {
         if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) > MOST_REFUSED {
             return outside.set_zero_linger();
         }
-        // Without the source's port: each source is told of once.
+        // The target omits the source's port, so that each source is told once.
         let target = format!("port {} from {source}", inbound.container_port);
         let mut record = Record::begin(gate, Plane::Inbound, "TCP", target);
         record.rule(&inbound.to_string());

@@ -1,28 +1,28 @@
-//! Connections: `CONNECT`, and everything that was redirected. They are carried as they are, unless a credential is bound
-//! to where they go or a rule speaks of requests; then they are opened.
+//! Carries connections: `CONNECT` tunnels, redirected TCP, and connections to declared ports.
 //!
-//! A connection to a name that carries TLS must say the same name in its ClientHello; otherwise not one octet of it
-//! goes on. What is refused is refused fast: a TLS alert where TLS was spoken, else a reset.
+//! A connection is spliced as it is, unless a credential is bound to its destination or a rule names requests; then its TLS is
+//! terminated. The ClientHello of a TLS connection to a name must carry that name, or not one octet is forwarded. A connection is
+//! refused at once: with a TLS alert if the agent has begun TLS, else with a reset.
 
 mod carry;
 mod client_hello;
 mod connect;
 mod copy;
 mod inbound;
-mod introduction;
 mod port_forwarder;
 mod refuse;
 mod sniff;
+mod source_header;
 mod terminate;
 mod transparent;
 
 use std::rc::Rc;
 
 pub use client_hello::server_name_of;
-pub(crate) use connect::{after_connect, open_after_connect};
+pub(crate) use connect::{after_connect, terminate_after_connect};
 pub(crate) use inbound::serve_inbound;
-pub use introduction::INTRODUCER;
 pub use port_forwarder::hand_on;
+pub use source_header::FORWARDER_SECRET_LENGTH;
 pub(crate) use transparent::serve_transparent;
 
 use policy::{Denial, Guard, Host, Plane, Port, View};
@@ -31,7 +31,7 @@ use self::client_hello::ServerName;
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 
-/// Asks the policy for a tunnel of the explicit proxy.
+/// Asks the policy for a tunnel through the explicit proxy.
 pub(crate) fn ask(
     gate: &Rc<Gate>,
     action: &str,
@@ -43,7 +43,7 @@ pub(crate) fn ask(
     Exchange::begin(gate, action, target, asked).authorize(gate)
 }
 
-/// The host a ClientHello names must be the host that was granted.
+/// Checks that the host a ClientHello names is the granted one.
 fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     match (granted, server_name) {
         (Host::Name(name), ServerName::Said(said)) => match policy::Hostname::parse(said) {
@@ -73,10 +73,14 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     }
 }
 
-/// The denial of a PROXY protocol header. The header names the source of a connection. The protocol that the connection carries
-/// comes after it, where it is not read.
+/// The denial of a PROXY protocol header: it hides the protocol that follows it, which is not read.
 fn preface() -> Denial {
     Denial::new(Guard::Protocol, "a preface of the PROXY protocol hides what the connection carries")
+}
+
+/// The denial of another protocol where the rule allows TLS alone.
+fn not_tls() -> Denial {
+    Denial::new(Guard::Protocol, "the rule is for TLS, and this is not")
 }
 
 #[cfg(test)]

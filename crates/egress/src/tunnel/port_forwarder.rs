@@ -1,5 +1,6 @@
-//! The porter: takes connections to the declared ports of a run on this machine, and hands each on to the run's sidecar in its
-//! container, with a word of who it is from. It judges nothing and reads nothing: that is the sidecar's.
+//! Forwards connections to a run's declared ports on this machine to the sidecar in its container.
+//!
+//! It sends the source address ahead of each ([`source_header`]), and leaves every decision to the sidecar.
 
 use std::cell::Cell;
 use std::io;
@@ -16,19 +17,19 @@ use tokio::time::Instant;
 
 use super::copy;
 use super::inbound::IDLE;
-use super::introduction::introduce;
+use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::connection_slots::ConnectionSlots;
 use crate::gate::GateError;
 use crate::upstream::Entrance;
 
-/// Where a sidecar takes what is handed on, and by what it knows that it is.
+/// The sidecar that receives the connections, and the secret that it knows the forwarder by.
 struct Sidecar {
-    way: Entrance,
+    address: Entrance,
     secret: Secret,
 }
 
-/// Hands connections on until `stop` becomes readable or a listener fails.
+/// Forwards connections until `stop` becomes readable or a listener fails.
 ///
 /// # Errors
 /// When a listener cannot be served, or fails.
@@ -43,7 +44,7 @@ pub fn hand_on(
         .enable_time()
         .build()
         .map_err(GateError::Runtime)?;
-    let sidecar = Rc::new(Sidecar { way: Entrance::at(sidecar), secret });
+    let sidecar = Rc::new(Sidecar { address: Entrance::at(sidecar), secret });
     LocalSet::new().block_on(&runtime, serve(ports, sidecar, stop)).map_err(GateError::Socket)
 }
 
@@ -53,7 +54,7 @@ async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: Owned
         let acceptor = Acceptor::open(fd, ConnectionSlots::inbound(), None)?;
         let (sidecar, failed) = (Rc::clone(&sidecar), failed.clone());
         tokio::task::spawn_local(async move {
-            let _ = failed.send(take(acceptor, sidecar, inbound.host_port).await);
+            let _ = failed.send(forward_port(acceptor, sidecar, inbound.host_port).await);
         });
     }
     let stop = std::os::unix::net::UnixStream::from(stop);
@@ -65,14 +66,14 @@ async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: Owned
     }
 }
 
-/// Takes connections to one port until its listener fails.
-async fn take(acceptor: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
+/// Forwards connections to one port until its listener fails.
+async fn forward_port(acceptor: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Result<()> {
     loop {
         let (mut outside, permit) = acceptor.accept().await?;
         let sidecar = Rc::clone(&sidecar);
         tokio::task::spawn_local(async move {
-            if sidecar.take(&mut outside, port).await.is_err() {
-                // What is refused there is refused here.
+            if sidecar.forward(&mut outside, port).await.is_err() {
+                // The sidecar reset its connection, so this one is reset too.
                 let _ = outside.set_zero_linger();
             }
             drop((outside, permit));
@@ -81,10 +82,10 @@ async fn take(acceptor: Acceptor, sidecar: Rc<Sidecar>, port: Port) -> io::Resul
 }
 
 impl Sidecar {
-    async fn take(&self, outside: &mut TcpStream, port: Port) -> io::Result<()> {
+    async fn forward(&self, outside: &mut TcpStream, port: Port) -> io::Result<()> {
         let source = outside.peer_addr()?.ip().to_canonical();
-        let mut inside = self.way.connect(port).await?;
-        inside.write_all(&introduce(&self.secret, source)).await?;
+        let mut inside = self.address.connect(port).await?;
+        inside.write_all(&source_header::encode(&self.secret, source)).await?;
         outside.set_nodelay(true)?;
         let moved = Cell::new(Instant::now());
         copy::between(outside, &mut inside, (&Cell::new(0), &Cell::new(0)), &moved, IDLE).await

@@ -1,38 +1,38 @@
-//! Refusing a connection fast: a TLS alert where TLS was spoken, else a reset.
+//! Refuses a connection at once: with a TLS alert, or with a reset.
 
 use std::io;
 
-use policy::Denial;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::exchange::{Exchange, Pinned};
 use crate::http::Buffered;
 
-/// What the agent has spoken so far, which decides how it is refused.
+/// How a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoken {
-    /// TLS: it understands an alert.
-    Tls,
+pub(super) enum RefuseBy {
+    /// A TLS alert, for an agent that has sent a ClientHello.
+    TlsAlert,
+    /// A TCP reset.
+    Reset,
 }
 
 /// A fatal TLS alert, `access_denied` (RFC 8446 §6.2).
 const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
 
-/// Refuses a connection at once (E20).
-pub(super) async fn refuse(
-    mut agent: Buffered<TcpStream>,
-    _denial: &Denial,
-    spoken: Option<Spoken>,
-) -> io::Result<()> {
-    if spoken == Some(Spoken::Tls) {
-        agent.reader.write_all(&ACCESS_DENIED).await?;
-        return agent.reader.shutdown().await;
+/// Refuses a connection at once (E20). The denial is in the audit by then.
+pub(super) async fn refuse(mut agent: Buffered<TcpStream>, by: RefuseBy) -> io::Result<()> {
+    match by {
+        RefuseBy::TlsAlert => {
+            agent.reader.write_all(&ACCESS_DENIED).await?;
+            agent.reader.shutdown().await
+        }
+        // Dropping the stream after this resets the connection.
+        RefuseBy::Reset => agent.reader.set_zero_linger(),
     }
-    agent.reader.set_zero_linger()?; // closing now resets
-    Ok(())
 }
 
+/// Records that the destination could not be reached, and resets the connection.
 pub(super) async fn unreachable(
     mut exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,

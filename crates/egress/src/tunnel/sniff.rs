@@ -1,4 +1,4 @@
-//! The first octets of a connection tell what it carries: TLS, plain HTTP, or something else.
+//! Judges what a connection carries by its first octets: TLS, plain HTTP, or something else.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use tokio::net::TcpStream;
 use super::client_hello::{self, Hello, ServerName};
 use crate::http::Buffered;
 
-/// How long a client that speaks first may take.
+/// How long the first octets may take from a client that speaks first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The most that is read before a connection is judged: a ClientHello with room for large key shares.
+/// The most octets that are read before a connection is judged: a ClientHello with large key shares.
 const MOST: usize = 32 * 1024;
-/// The longest first line that is looked at.
+/// The longest first line that is examined.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// The types of TLS records (RFC 8446 §5.1, RFC 6520 §3). A hello is in a handshake record; some servers skip an alert before it, and
-/// some do not look at a record's version, so neither makes it anything else.
+/// The types of TLS records (RFC 8446 §5.1, RFC 6520 §3). A ClientHello is in a handshake record. Some servers skip an alert before it,
+/// and some ignore a record's version, so the type alone makes octets TLS.
 const RECORDS: RangeInclusive<u8> = 0x14..=0x18;
 
-/// How a binary preface of the PROXY protocol begins (its version 2, §2.2); one in text begins with a word (§2.1).
+/// The signature of a binary PROXY protocol header (version 2, §2.2), and the first word of one in text (§2.1).
 const PREFACE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const PREFACE_WORD: &[u8] = b"PROXY";
 
 /// What a connection carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Carried {
-    /// TLS, with what its ClientHello says of whom it is for.
+    /// TLS, with the server name of its ClientHello.
     Tls(ServerName),
-    /// Requests of HTTP/1 in the clear.
+    /// HTTP/1 in the clear.
     Http,
-    /// A preface of the PROXY protocol: what comes behind it is another connection, and may be of any kind.
+    /// A PROXY protocol header. Any protocol may follow it.
     Preface,
-    /// Some other protocol in which the client speaks first.
+    /// Another protocol in which the client speaks first.
     Other,
-    /// The client ended the connection or said too little.
+    /// The client ended the connection, or sent too little in time.
     Nothing,
 }
 
-/// Judges what has been read; `None` while more is needed.
+/// Judges the octets read so far. Returns `None` while more are needed.
 pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let first = *bytes.first()?;
     if RECORDS.contains(&first) {
@@ -59,7 +59,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     if PREFACE.starts_with(bytes) {
         return None;
     }
-    // Some servers skip lines and blanks before a request (RFC 9112 §2.2), so they hide nothing here.
+    // Some servers skip empty lines and blanks before a request (RFC 9112 §2.2), so they are skipped here.
     let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
         Some(start) => start,
         None if bytes.len() >= LONGEST_LINE => return Some(Carried::Other),
@@ -70,20 +70,20 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let is_whole = line.len() < bytes.len();
     let mut words = line.split(|b| is_blank(*b)).filter(|word| !word.is_empty());
     match words.next() {
-        // What does not begin with a word was never going to be a request, and may be all there is for now.
+        // Octets that do not begin with a word cannot become a request, and no more may come for now.
         Some(method) if !method[0].is_ascii_alphabetic() || !method.iter().all(u8::is_ascii_graphic) => {
             Some(Carried::Other)
         }
         Some(word) if is_whole && word.eq_ignore_ascii_case(PREFACE_WORD) => Some(Carried::Preface),
         Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
-        _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // and refused there, for its length
+        _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // the HTTP plane refuses it for its length
         _ => None,
     }
 }
 
-/// Whether it is a hello in the form of SSL 2, which some servers still take for one of TLS (RFC 5246 §E.2); nothing while more is needed.
-/// Its length is in the first two octets, and one that long is taken by none.
+/// Whether the octets are a hello in the form of SSL 2, which some servers still take for one of TLS (RFC 5246 §E.2); `None` while more
+/// are needed. The first two octets hold its length. A first octet above `0xbf` is a length that no server accepts.
 fn is_oldest_hello(bytes: &[u8]) -> Option<bool> {
     match bytes {
         [0x80..=0xbf] | [0x80..=0xbf, _] | [0x80..=0xbf, _, 1] | [0x80..=0xbf, _, 1, 0] => None,
@@ -92,17 +92,18 @@ fn is_oldest_hello(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether some server could take a line for that of a request, though it be none by the letter: with another version or none, of
-/// whatever method, with blanks around it. It is read strictly, and refused there; taken for something else it would be carried unread,
-/// and `Host` could name another than the one that was granted (E10). Node serves `POST /x` without a version, and lines of RTSP and ICE.
+/// Whether some server could take a line for a request line, even one that RFC 9112 does not allow: with another version or none, with
+/// any method, with blanks around it. The HTTP plane parses such a line strictly and refuses it. Taken for another protocol it would be
+/// carried unread, and `Host` could name another host than the granted one (E10). Node serves `POST /x` without a version, and lines of
+/// RTSP and ICE.
 fn is_request<'a>(method: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> bool {
     let Some(target) = words.next() else { return false };
-    // The word is one of NATS as well, with an object behind it.
+    // NATS has a CONNECT as well, followed by an object.
     let is_tunnel = method.eq_ignore_ascii_case(b"CONNECT") && !target.starts_with(b"{");
     is_tunnel || is_target(target) || is_version(target) || words.any(is_version)
 }
 
-/// Whether a word is what a request may be for: a path, all of a server, or an address with its scheme.
+/// Whether a word may be a request target: a path, `*`, or a URI with its scheme.
 fn is_target(word: &[u8]) -> bool {
     let scheme = word.windows(3).position(|three| three == b"://").and_then(|end| word.get(..end));
     let is_scheme =
@@ -110,14 +111,15 @@ fn is_target(word: &[u8]) -> bool {
     word == b"*" || word.starts_with(b"/") || scheme.is_some_and(is_scheme)
 }
 
-/// Whether a word begins as the versions of protocols do that some server takes for HTTP.
+/// Whether a word begins like the version of a protocol that some server takes for HTTP.
 fn is_version(word: &[u8]) -> bool {
     [&b"HTTP/"[..], b"RTSP/", b"ICE/"]
         .iter()
         .any(|with| word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with)))
 }
 
-/// What some server takes for white space within a line: RFC 9112 §3 names the first five, and Python's splits by the others as well.
+/// Whether some server takes an octet for white space within a line: RFC 9112 §3 names the first five, and Python splits at the others
+/// as well.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | 0x85 | 0xa0)
 }
@@ -146,7 +148,7 @@ mod tests {
     fn protocols_are_told_apart() {
         assert_eq!(judge(b"GET / HTTP/1.1\r\n"), Some(Carried::Http));
         assert_eq!(judge(b"GET / HT"), None);
-        // E10: what some servers read as a request is one.
+        // E10: a line that some server reads as a request is one.
         for line in [
             "GET / HTTP/1.2",
             "GET / HTTP/1.01",
@@ -184,7 +186,7 @@ mod tests {
             }
         }
         assert_eq!(judge(b"GET\xa0/ HTTP/1.1\r\n"), Some(Carried::Http));
-        // Who speaks first in another way is not kept waiting for the end of a line.
+        // A client of another protocol is not kept waiting for the end of a line.
         for bytes in [&b"1"[..], b"42 ", b"_x", b"#", b"$4", b"*1", b"~", b"9PUB x 3", b"\x10\x0c\0\x04MQTT"]
         {
             assert_eq!(judge(bytes), Some(Carried::Other), "{bytes:?}");
@@ -235,12 +237,12 @@ mod tests {
             let odd = [&[0x16][..], &version, &hello[3..]].concat();
             assert_eq!(judge(&odd), Some(Carried::Tls(ServerName::Unread)), "{version:?}");
         }
-        // Behind a warning, and behind what TLS 1.3 sends for the sake of devices on the way.
+        // After a warning alert, and after the ChangeCipherSpec that TLS 1.3 sends for the sake of middleboxes.
         for before in [&b"\x15\x03\x01\0\x02\x01\x5a"[..], b"\x14\x03\x03\0\x01\x01"] {
             let hello = [before, &hello].concat();
             assert_eq!(judge(&hello), Some(Carried::Tls(ServerName::Unread)), "{before:?}");
         }
-        // One with a name in it that is longer than any is read.
+        // A ClientHello that is longer than any that is read.
         let long = [&[0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &hello[9..], &[0; MOST]].concat();
         assert_eq!(judge(&long), Some(Carried::Tls(ServerName::Unread)));
         for start in [&b"\x80\x2e\x01\x03\x01\0\x15"[..], b"\x80\x2e\x01\0\x02\0\x15"] {

@@ -1,6 +1,7 @@
-//! Opening a connection: its TLS ends here, with a certificate of the run's own authority, and each of its requests is
-//! asked for by itself. Three things have agreed by then: the name that DNS or `CONNECT` was given, the server name of the
-//! ClientHello, and the rule; the request's own authority is the fourth.
+//! Terminates the TLS of a connection with a certificate of the run's own authority, and serves its requests one by one.
+//!
+//! Three names have agreed by then: the one that DNS or `CONNECT` was given, the server name of the ClientHello, and the rule's. The
+//! authority of each request is the fourth.
 
 use std::io;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use policy::{Denial, Guard, Plane, Scheme};
 use tokio::net::TcpStream;
 
-use super::refuse::{Spoken, refuse};
+use super::refuse::{RefuseBy, refuse};
 use super::sniff::Carried;
 use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
@@ -16,8 +17,8 @@ use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests, serve_streams};
 use crate::tls::{Accepted, accept};
 
-/// Opens what a connection carries.
-pub(super) async fn open(
+/// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
+pub(super) async fn terminate(
     gate: &Rc<Gate>,
     plane: Plane,
     exchange: Exchange<Granted>,
@@ -25,34 +26,45 @@ pub(super) async fn open(
     carried: Carried,
 ) -> io::Result<()> {
     let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
-    let via = |scheme| Via::Bound { plane, scheme, host: host.clone(), port };
-    let name = match carried {
-        Carried::Nothing => return Ok(()),
+    match carried {
+        Carried::Nothing => Ok(()),
         Carried::Http => {
             exchange.into_requests();
+            let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
             let Buffered { ahead, reader } = agent;
-            let stream = AgentStream::Tcp(reader);
-            return Box::pin(serve_requests(Rc::clone(gate), via(Scheme::Http), stream, ahead)).await;
+            Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await
         }
         Carried::Other => {
             let why = "only requests of HTTP may go there, because a credential is bound or a rule names paths or methods";
-            let denial = exchange.refuse(Denial::new(Guard::Protocol, why));
-            return refuse(agent, &denial, None).await;
+            exchange.refuse(Denial::new(Guard::Protocol, why));
+            refuse(agent, RefuseBy::Reset).await
         }
         Carried::Preface => {
-            let denial = exchange.refuse(preface());
-            return refuse(agent, &denial, None).await;
+            exchange.refuse(preface());
+            refuse(agent, RefuseBy::Reset).await
         }
-        Carried::Tls(name) => name,
-    };
-    if let Err(denial) = agree(&host, &name) {
-        let denial = exchange.refuse(denial);
-        return refuse(agent, &denial, Some(Spoken::Tls)).await;
+        Carried::Tls(name) => {
+            if let Err(denial) = agree(&host, &name) {
+                exchange.refuse(denial);
+                return refuse(agent, RefuseBy::TlsAlert).await;
+            }
+            terminate_tls(gate, plane, exchange, agent).await
+        }
     }
+}
+
+/// Terminates TLS whose server name has been checked.
+async fn terminate_tls(
+    gate: &Rc<Gate>,
+    plane: Plane,
+    exchange: Exchange<Granted>,
+    agent: Buffered<TcpStream>,
+) -> io::Result<()> {
+    let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
     let Some(config) = gate.leaves().and_then(|leaves| leaves.config(&host).ok()) else {
         let why = "the rule must see requests, and this sidecar has no authority to open TLS with";
-        let denial = exchange.refuse(Denial::new(Guard::Unseen, why));
-        return refuse(agent, &denial, Some(Spoken::Tls)).await;
+        exchange.refuse(Denial::new(Guard::Unseen, why));
+        return refuse(agent, RefuseBy::TlsAlert).await;
     };
     let accepted = match accept(config, agent).await {
         Ok(accepted) => accepted,
@@ -64,13 +76,11 @@ pub(super) async fn open(
         }
     };
     exchange.into_requests();
+    let via = Via::Bound { plane, scheme: Scheme::Https, host, port };
     match accepted {
         Accepted::Version1(stream) => {
-            Box::pin(serve_requests(Rc::clone(gate), via(Scheme::Https), stream, bytes::BytesMut::new()))
-                .await
+            Box::pin(serve_requests(Rc::clone(gate), via, stream, bytes::BytesMut::new())).await
         }
-        Accepted::Version2(stream) => {
-            Box::pin(serve_streams(Rc::clone(gate), via(Scheme::Https), stream)).await
-        }
+        Accepted::Version2(stream) => Box::pin(serve_streams(Rc::clone(gate), via, stream)).await,
     }
 }

@@ -1,22 +1,23 @@
-//! Redirected connections. Where they were going is asked of the kernel; which name that is, of our own DNS.
+//! Serves redirected TCP connections. The kernel gives the address they went to, and our own DNS the name that it stands for.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use policy::{Carriage, Denial, Guard, Host, Plane, Port, Scheme, View};
+use policy::{Carriage, Host, Plane, Port, Scheme, View};
 use rustix::io::Errno;
 use tokio::net::TcpStream;
 
-use super::refuse::{Spoken, refuse};
+use super::refuse::{RefuseBy, refuse};
 use super::sniff::{self, Carried};
-use super::{carry, preface, terminate};
+use super::terminate::terminate;
+use super::{carry, not_tls, preface};
 use crate::acceptor::Acceptor;
-use crate::exchange::Exchange;
+use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{AgentStream, Buffered, Via, serve_requests};
 
-/// Ports whose clients speak first, so that nothing is dialled before it is clear what they say.
+/// Ports whose clients speak first, so nothing is dialled before their first octets are judged.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
 
 /// The ports of the sidecar's own address. S0.15
@@ -40,12 +41,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let destination = original_destination(&stream)?;
     let to_sidecar = gate.names().borrow().is_sidecar(destination.ip());
     if to_sidecar {
-        let via = match destination.port() {
-            GATEWAY_PORT => Via::Gateway,
-            FORWARD_PORT => Via::Proxy,
-            _ => return stream.set_zero_linger(),
-        };
-        return requests(gate, via, Buffered::new(stream)).await;
+        return serve_sidecar_port(gate, stream, destination.port()).await;
     }
     let known = gate.names().borrow().name_of(destination.ip()).cloned();
     let host = known.map_or(Host::Address(destination.ip()), Host::Name);
@@ -53,82 +49,108 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let target = format!("{host}:{port}");
     let asked = policy::Asked::connection(Plane::Transparent, host.clone(), port, View::Opaque);
     let mut agent = Buffered::new(stream);
-    // The answer to the plain question tells whether to look at the first octets before anything else.
-    let decided = gate.policy().decide(&asked);
-    let must_look = match &decided {
-        // Its ports alone decide, whatever is spoken there.
-        Ok(grant) if grant.is_companion() => false,
-        Ok(grant) => CLIENT_FIRST.contains(&port.number()) || grant.carriage() != Carriage::Any,
-        Err(_) => CLIENT_FIRST.contains(&port.number()),
-    };
+    let must_look = must_look_first(&gate, &asked, port);
     let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
         return match exchange.pin(&gate).await {
             Ok(exchange) => carry::carry_any(&gate, exchange, agent).await,
-            Err(denial) => refuse(agent, &denial, None).await,
+            Err(_) => refuse(agent, RefuseBy::Reset).await,
         };
     }
     let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
-    let (exchange, spoken) = match &carried {
+    let (exchange, by) = match &carried {
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
             return requests(gate, via, agent).await;
         }
-        Carried::Nothing => {
-            // Clients open connections in advance and close them unused. One record, and a denial only where the policy
-            // has one: nothing was asked for that a rule could be missing for.
-            return match exchange.authorize(&gate) {
-                Ok(granted) => {
-                    granted.fail("the connection ended before it said what it carries");
-                    agent.reader.set_zero_linger()
-                }
-                Err(denial) => refuse(agent, &denial, None).await,
-            };
+        Carried::Nothing => return nothing_said(&gate, exchange, agent).await,
+        Carried::Tls(_) => (exchange.carries("TLS", View::Tls), RefuseBy::TlsAlert),
+        Carried::Other | Carried::Preface => (exchange, RefuseBy::Reset),
+    };
+    match exchange.authorize(&gate) {
+        Ok(granted) => carry_granted(&gate, granted, agent, carried).await,
+        Err(_) => refuse(agent, by).await,
+    }
+}
+
+/// Serves a connection to the sidecar's own address, whose ports are the explicit planes.
+async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io::Result<()> {
+    let via = match port {
+        GATEWAY_PORT => Via::Gateway,
+        FORWARD_PORT => Via::Proxy,
+        _ => return stream.set_zero_linger(),
+    };
+    requests(gate, via, Buffered::new(stream)).await
+}
+
+/// Whether the agent's first octets must be judged before anything is dialled, by the answer to the question without them.
+fn must_look_first(gate: &Gate, asked: &policy::Asked, port: Port) -> bool {
+    let is_client_first = CLIENT_FIRST.contains(&port.number());
+    match gate.policy().decide(asked) {
+        // The rule of a companion names ports alone, whatever protocol is spoken there.
+        Ok(grant) if grant.is_companion() => false,
+        Ok(grant) => is_client_first || grant.carriage() != Carriage::Any,
+        Err(_) => is_client_first,
+    }
+}
+
+/// Ends a connection that was closed before it said anything, as clients do that open connections in advance.
+///
+/// It leaves one record, and a denial only where the policy has one: nothing was asked for that a rule could be missing for.
+async fn nothing_said(gate: &Gate, exchange: Exchange<Asked>, agent: Buffered<TcpStream>) -> io::Result<()> {
+    match exchange.authorize(gate) {
+        Ok(granted) => {
+            granted.fail("the connection ended before it said what it carries");
+            agent.reader.set_zero_linger()
         }
-        Carried::Tls(_) => (exchange.carries("TLS", View::Tls), Some(Spoken::Tls)),
-        Carried::Other | Carried::Preface => (exchange, None),
-    };
-    let granted = match exchange.authorize(&gate) {
-        Ok(granted) => granted,
-        Err(denial) => return refuse(agent, &denial, spoken).await,
-    };
+        Err(_) => refuse(agent, RefuseBy::Reset).await,
+    }
+}
+
+/// Carries a granted connection by what its rule allows and what its first octets are.
+async fn carry_granted(
+    gate: &Rc<Gate>,
+    granted: Exchange<Granted>,
+    agent: Buffered<TcpStream>,
+    carried: Carried,
+) -> io::Result<()> {
     match (granted.grant().carriage(), carried) {
         (Carriage::Terminated, carried) => {
-            Box::pin(terminate::open(&gate, Plane::Transparent, granted, agent, carried)).await
+            Box::pin(terminate(gate, Plane::Transparent, granted, agent, carried)).await
         }
-        (_, Carried::Tls(name)) => match granted.pin(&gate).await {
-            Ok(exchange) => carry::carry_tls(&gate, exchange, agent, &name).await,
-            Err(denial) => refuse(agent, &denial, spoken).await,
+        (_, Carried::Tls(name)) => match granted.pin(gate).await {
+            Ok(exchange) => carry::carry_tls(gate, exchange, agent, &name).await,
+            Err(_) => refuse(agent, RefuseBy::TlsAlert).await,
         },
         (_, Carried::Preface) => {
-            let denial = granted.refuse(preface());
-            refuse(agent, &denial, spoken).await
+            granted.refuse(preface());
+            refuse(agent, RefuseBy::Reset).await
         }
-        (Carriage::Any, _) => match granted.pin(&gate).await {
-            Ok(exchange) => carry::carry_other(&gate, exchange, agent).await,
-            Err(denial) => refuse(agent, &denial, spoken).await,
+        (Carriage::Any, _) => match granted.pin(gate).await {
+            Ok(exchange) => carry::carry_other(gate, exchange, agent).await,
+            Err(_) => refuse(agent, RefuseBy::Reset).await,
         },
         _ => {
-            let denial = granted.refuse(Denial::new(Guard::Protocol, "the rule is for TLS, and this is not"));
-            refuse(agent, &denial, spoken).await
+            granted.refuse(not_tls());
+            refuse(agent, RefuseBy::Reset).await
         }
     }
 }
 
-/// Boxed: most connections are carried, for as long as they like, and hold no room for this meanwhile.
+/// Serves requests in the clear. Boxed, so that the many connections that are carried hold no memory for it.
 async fn requests(gate: Rc<Gate>, via: Via, agent: Buffered<TcpStream>) -> io::Result<()> {
     let Buffered { ahead, reader } = agent;
     Box::pin(serve_requests(gate, via, AgentStream::Tcp(reader), ahead)).await
 }
 
-/// The address the agent dialled: the connection's own, where it was handed over as it was, and what the kernel has kept of it
-/// where it was translated. Of one that was made to the listener itself nothing is kept, and nothing allows its address.
+/// Returns the address the agent dialled: the translated one that the kernel kept, or else the socket's own (`tproxy`). For a
+/// connection made to the listener itself the kernel keeps none, and no rule allows the listener's address.
 fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     let local = stream.local_addr()?;
     let own = SocketAddr::new(local.ip().to_canonical(), local.port());
     let kept = if own.is_ipv4() {
-        // Also of a socket of both families: IPv4's option has it.
+        // A dual-stack socket has it in the IPv4 option too.
         rustix::net::sockopt::ip_original_dst(stream).map(SocketAddr::V4)
     } else {
         rustix::net::sockopt::ipv6_original_dst(stream).map(SocketAddr::V6)

@@ -33,7 +33,7 @@ impl PortsHere {
         if ports.is_empty() {
             return Ok(None);
         }
-        let mut secret = vec![0; egress::INTRODUCER];
+        let mut secret = vec![0; egress::FORWARDER_SECRET_LENGTH];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| plumbing("make a secret")(errno.into()))?;
         Ok(Some(Self { ports, secret: Secret::new(secret) }))
