@@ -1,5 +1,5 @@
-//! What every plane of one sidecar shares: the policy, the resolver, the names it has answered, the connections it
-//! keeps, and the audit.
+//! The state that all planes of one sidecar share: the policy, the resolver, the names it has answered, the connection pool and the
+//! audit.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -26,36 +26,58 @@ use crate::resolve::Answers;
 use crate::tls::{AuthorityError, Leaves, RunAuthority};
 use crate::upstream::{Companions, Pool, Trust};
 
-/// What a sidecar is made of.
+/// The parts a sidecar is made of.
 #[derive(Debug)]
 pub struct GateOptions {
-    /// The rules.
+    /// The policy of the run.
     pub policy: Policy,
-    /// What may be spent on models.
+    /// The budget for models.
     pub spending: Spending,
-    /// The addresses that stand for names.
+    /// The addresses that DNS hands out for names.
     pub names: NameRange,
     /// The run it serves.
     pub run: RunId,
-    /// What was opened before it was shut in.
+    /// The files that were opened before the sidecar was confined.
     pub files: Files,
-    /// Where addresses come from, if not from the host's resolver.
+    /// The resolver to use in place of the host's.
     pub answers: Option<Answers>,
-    /// Where audit records go, and the key that signs them.
+    /// The file of the audit records, and the key that signs them.
     pub audit: Option<(File, SigningKey)>,
-    /// Where denials are told as they happen.
+    /// The socket on which denials are sent as they happen.
     pub notices: Option<OwnedFd>,
-    /// The run's own authority; without it no TLS is opened, and what needs it is denied.
+    /// The run's own authority. Without it no TLS is terminated, and a request that needs that is denied.
     pub authority: Option<RunAuthority>,
-    /// Where credentials come from.
+    /// The source of credentials.
     pub credential_config: CredentialConfig,
-    /// The services beside the command.
+    /// The routes to the run's companions.
     pub companions: Companions,
-    /// Addresses of the machine whose kernel is not asked here: that of an engine's containers knows their own alone.
+    /// The machine's addresses, if the sidecar's kernel does not know them: in a container it knows the container's own alone.
     pub machine: Vec<IpAddr>,
 }
 
-/// What keeps a gate from opening.
+impl GateOptions {
+    /// A sidecar for this run, with defaults for the rest: the default range of names, no files, no audit, no notices, no authority,
+    /// no credentials and no companions.
+    #[must_use]
+    pub fn new(policy: Policy, spending: Spending, run: RunId) -> Self {
+        Self {
+            policy,
+            spending,
+            run,
+            names: NameRange::default(),
+            files: Files::default(),
+            answers: None,
+            audit: None,
+            notices: None,
+            authority: None,
+            credential_config: CredentialConfig::default(),
+            companions: Companions::default(),
+            machine: Vec::new(),
+        }
+    }
+}
+
+/// An error of a sidecar as it starts or serves.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     /// The audit could not be begun.
@@ -76,12 +98,12 @@ pub enum GateError {
         source: io::Error,
     },
     /// The runtime could not be made.
-    #[error("make the runtime: {}", used_up(.0))]
+    #[error("make the runtime: {}", exhausted(.0))]
     Runtime(#[source] io::Error),
 }
 
-/// What the kernel says where a limit is reached, in the words of that limit: an event queue has nothing to do with room on a disk.
-fn used_up(error: &io::Error) -> String {
+/// Names the limit behind an errno. For an event queue, "no space left on device" has nothing to do with a disk.
+fn exhausted(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC) => {
             "what the kernel lets this user watch at once is used up (sysctl fs.epoll.max_user_watches)"
@@ -93,7 +115,7 @@ fn used_up(error: &io::Error) -> String {
     }
 }
 
-/// What every plane shares.
+/// The state that all planes share.
 #[derive(Debug)]
 pub struct Gate {
     policy: Policy,
@@ -114,7 +136,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Opens the gate.
+    /// Opens the gate, and begins the audit with the credentials that the command holds itself.
     ///
     /// # Errors
     /// When the audit's first record cannot be written.
@@ -155,7 +177,7 @@ impl Gate {
         }))
     }
 
-    /// Names the companions of the run in its audit, before anything is asked for.
+    /// Records the companions of the run in its audit. Called before the sidecar serves.
     pub fn name_companions(&self, companions: &[CompanionChain]) {
         companions.iter().for_each(|companion| self.audit.borrow_mut().name_companion(companion));
     }
@@ -208,7 +230,7 @@ impl Gate {
         &self.ledger
     }
 
-    /// What is done with an answer that cannot be searched for a credential.
+    /// What the policy says of a response that cannot be searched for a credential.
     pub(crate) fn unsearchable(&self) -> Unsearchable {
         match self.policy.scrub() {
             Scrub::Strict => Unsearchable::Refuse,
@@ -232,7 +254,7 @@ impl Gate {
         &self.notices
     }
 
-    /// Writes the last record, signed.
+    /// Closes the audit with a signed record, and sends the summary.
     pub fn close(&self) {
         let mut audit = self.audit.borrow_mut();
         audit.close();

@@ -1,4 +1,4 @@
-//! The addresses of this machine: a service here may be kept from the world by a firewall that a local connection does not pass.
+//! Tells the addresses of this machine. A service on it may rely on a firewall that a local connection does not pass.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 
-/// The addresses that this machine's links have now, for a sidecar whose kernel has others.
+/// Returns the addresses of this machine's network interfaces, for a sidecar whose kernel has others.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Whatever `getifaddrs(3)` returns.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let of = |address: SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|it| it.ip().into());
@@ -18,7 +18,7 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(getifaddrs()?.filter_map(|link| of(link.address?)).collect())
 }
 
-/// Whether an address belongs to this machine. The kernel is asked which source it would use; nothing is sent.
+/// Whether an address belongs to this machine: the kernel would send to it from that address itself. Nothing is sent.
 ///
 /// # Errors
 /// When it cannot be asked.
@@ -32,15 +32,15 @@ pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
     match source {
         Ok(SocketAddr::V4(source)) => Ok(*source.ip() == address),
         Ok(SocketAddr::V6(source)) => Ok(*source.ip() == address),
-        // Where no way leads there is none to this machine either, which has one to itself.
-        Err(error) if is_no_way(&error) => Ok(false),
+        // A machine always has a route to itself, so an address without a route is another's.
+        Err(error) if is_no_route(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-fn is_no_way(error: &io::Error) -> bool {
+fn is_no_route(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied};
-    // A rule of the machine's may refuse the way; a kernel without IPv6 has no such sockets.
+    // A routing rule may prohibit the route; a kernel without IPv6 has no such sockets.
     matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable | PermissionDenied)
         || matches!(
             error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
@@ -51,9 +51,9 @@ fn is_no_way(error: &io::Error) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Answers, Companions, CredentialConfig, Files, Gate, GateOptions, NameRange, check};
+    use crate::{Answers, Gate, GateOptions, check};
 
-    /// A gate with a policy, for a name with these addresses, and records in a file.
+    /// Opens a gate whose resolver has these addresses for every name, and whose audit goes to a file.
     pub(crate) fn gate_for(
         policy: &str,
         addresses: Vec<IpAddr>,
@@ -63,18 +63,9 @@ pub(crate) mod tests {
         layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
         let spec = layers.compile().unwrap();
         Gate::open(GateOptions {
-            policy: spec.policy,
-            spending: spec.spending,
-            names: NameRange::default(),
-            run: policy::RunId::from_random([0; 12]),
-            files: Files::default(),
             answers: Some(Answers::Given(addresses)),
             audit: audit.map(|file| (file, crate::SigningKey::generate().unwrap().0)),
-            notices: None,
-            authority: None,
-            credential_config: CredentialConfig::default(),
-            companions: Companions::default(),
-            machine: Vec::new(),
+            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
         })
         .unwrap()
     }
@@ -88,7 +79,7 @@ pub(crate) mod tests {
         {
             assert!(is_own(address).unwrap(), "{address}");
         }
-        // TEST-NET-3, which nobody has.
+        // TEST-NET-3, which no machine has.
         assert!(!is_own(Ipv4Addr::new(203, 0, 113, 7).into()).unwrap());
     }
 
@@ -114,18 +105,9 @@ pub(crate) mod tests {
         let verdict = |machine: Vec<IpAddr>| {
             let spec = policy();
             let gate = Gate::open(GateOptions {
-                policy: spec.policy,
-                spending: spec.spending,
-                names: NameRange::default(),
-                run: policy::RunId::from_random([0; 12]),
-                files: Files::default(),
                 answers: Some(Answers::Given(vec![address])),
-                audit: None,
-                notices: None,
-                authority: None,
-                credential_config: CredentialConfig::default(),
-                companions: Companions::default(),
                 machine,
+                ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
             });
             let method = policy::Method::parse("GET").unwrap();
             let outcomes = ["http://www.example.org/", "http://93.184.216.99:7777/"]

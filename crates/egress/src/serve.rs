@@ -37,6 +37,26 @@ pub struct Listeners {
     pub peer_filter: Option<PeerFilter>,
 }
 
+impl Listeners {
+    /// Duplicates every descriptor.
+    ///
+    /// # Errors
+    /// Whatever `fcntl(2)` returns.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let duplicate = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
+        Ok(Self {
+            transparent: duplicate(&self.transparent)?,
+            forward: duplicate(&self.forward)?,
+            gateway: duplicate(&self.gateway)?,
+            gateway_socket: duplicate(&self.gateway_socket)?,
+            dns_udp: duplicate(&self.dns_udp)?,
+            dns_tcp: duplicate(&self.dns_tcp)?,
+            inbound: self.inbound.as_ref().map(InboundPorts::try_clone).transpose()?,
+            peer_filter: self.peer_filter.clone(),
+        })
+    }
+}
+
 /// What ends a sidecar.
 pub struct Stop {
     /// The sidecar ends when its peer writes to this socket or closes it.

@@ -1,4 +1,4 @@
-//! One question, one answer: pure, but for the names it adds to the table.
+//! Answers one DNS message. Its only effect is that an allowed name is added to the table.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA};
@@ -7,16 +7,16 @@ use policy::{Denial, Guard, Hostname};
 
 use crate::gate::Gate;
 
-/// How long an answer holds, in seconds: the address stays the name's for the whole run.
+/// The TTL of a record, in seconds. The address stands for the name for the whole run.
 const TTL: u32 = 60;
-/// The largest answer over UDP that is offered. RFC 9715.
+/// The largest UDP payload that EDNS offers (RFC 9715).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// What became of a question.
+/// The outcome of a question.
 pub(super) struct Answered {
-    /// The answer; nothing is sent for octets that are no question.
+    /// The answer; `None` for octets that are no question.
     pub(super) bytes: Option<Vec<u8>>,
-    /// A name that was denied.
+    /// The name that was denied, and why.
     pub(super) denied: Option<(String, Denial)>,
 }
 
@@ -54,12 +54,12 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
 
 type Refusal = (ResponseCode, Option<(String, Denial)>);
 
-/// The record for an allowed name, none where there is no data of that type, or NXDOMAIN.
+/// Returns the record of an allowed name, or none if it has no data of that type. A denied name is NXDOMAIN.
 fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     if query.query_class() != DNSClass::IN {
         return Err((ResponseCode::Refused, None));
     }
-    // What is no name of a host does not exist: service labels, escapes, other alphabets.
+    // Names that no host can have do not exist: service labels, escapes, other alphabets.
     let text = query.name().to_ascii();
     let name = match Hostname::parse(&text) {
         Ok(name) => name,
@@ -84,7 +84,7 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
             Some(v6) => RData::AAAA(AAAA(v6)),
             None => return Ok(None),
         },
-        // HTTPS and SVCB among them: no encrypted client hello, no HTTP/3.
+        // No data for HTTPS and SVCB, so no encrypted ClientHello and no HTTP/3.
         _ => return Ok(None),
     };
     Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
@@ -101,13 +101,10 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
-    use crate::credential_config::CredentialConfig;
     use crate::dns::NameRange;
-    use crate::files::Files;
     use crate::gate::GateOptions;
-    use crate::upstream::Companions;
 
-    /// Where a small range begins, with room for this many names.
+    /// The start of a small range, and how many names it has room for.
     const SMALL: (Ipv4Addr, u32) = (Ipv4Addr::new(198, 18, 7, 3), 3);
 
     fn gate(names: NameRange) -> Rc<Gate> {
@@ -117,21 +114,8 @@ mod tests {
         let mut layers = Layers::default();
         layers.push(Origin::Named("test".into()), toml::from_str(rules).unwrap());
         let spec = layers.compile().unwrap();
-        Gate::open(GateOptions {
-            policy: spec.policy,
-            spending: spec.spending,
-            names,
-            run: RunId::from_random([0; 12]),
-            files: Files::default(),
-            answers: None,
-            audit: None,
-            notices: None,
-            authority: None,
-            credential_config: CredentialConfig::default(),
-            companions: Companions::default(),
-            machine: Vec::new(),
-        })
-        .unwrap()
+        let options = GateOptions::new(spec.policy, spec.spending, RunId::from_random([0; 12]));
+        Gate::open(GateOptions { names, ..options }).unwrap()
     }
 
     fn ranges() -> impl Strategy<Value = NameRange> {
@@ -140,7 +124,7 @@ mod tests {
 
     type Labels = Vec<Vec<u8>>;
 
-    /// Names around those that are allowed, in any case, with anything in front.
+    /// Names near the allowed ones, in any letter case, with any labels in front.
     fn labels() -> impl Strategy<Value = Labels> {
         let known = [
             "api.example.com",
@@ -181,7 +165,7 @@ mod tests {
         [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0], section].concat()
     }
 
-    /// Questions that are nearly right: some octets are others, some are missing.
+    /// Nearly valid questions: some octets are changed, some are missing.
     fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let kinds = prop_oneof![4 => select(vec![1_u16, 28]), 1 => any::<u16>()];
         let classes = prop_oneof![6 => Just(1_u16), 1 => any::<u16>()];
@@ -200,7 +184,7 @@ mod tests {
             })
     }
 
-    /// Whether the rules of `gate` let a name be asked for, or it means the sandbox itself: by a reader of its own.
+    /// Whether the rules of `gate` allow a name, or it is the sandbox's own: an implementation independent of the policy's.
     fn is_allowed(labels: &Labels) -> bool {
         let labels: Vec<Vec<u8>> = labels.iter().map(|label| label.to_ascii_lowercase()).collect();
         let is = |name: &str| labels.iter().map(Vec::as_slice).eq(name.split('.').map(str::as_bytes));
@@ -216,7 +200,7 @@ mod tests {
                 && !is("not.allowed.example.com")
     }
 
-    /// What an answer says, read without the library that wrote it: the labels asked for and the address given.
+    /// An answer, parsed without the library that wrote it.
     struct Read {
         labels: Labels,
         code: u8,
@@ -244,7 +228,7 @@ mod tests {
         }
         let (asked, address) = (answer.get(at..at + 4), answer.get(at + 4..));
         let address = (count(6) == 1).then(|| {
-            // Its name is a pointer to the question's, or the root itself.
+            // The record's name is a pointer to the question's, or the root.
             let record = address.unwrap().strip_prefix(&[0xc0, 12]).or(address.unwrap().strip_prefix(&[0]));
             let record = record.expect("a record of the name that was asked for");
             assert_eq!(record[..4], *asked.unwrap(), "a record of another type or class");
@@ -258,7 +242,7 @@ mod tests {
         Read { labels, code, address }
     }
 
-    /// Puts a question, and holds whatever comes to what is promised.
+    /// Asks a question, and checks the invariants of any answer.
     fn put(gate: &Gate, question: &[u8]) -> Option<Read> {
         let answered = answer(gate, question);
         let Some(bytes) = answered.bytes else {
@@ -286,7 +270,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-        // S2.14, E04: nothing resolves but what is allowed, to nothing but what is ours.
+        // S2.14, E04: only allowed names resolve, and only to addresses of our range.
         #[test]
         fn any_octets_have_a_good_answer_or_none(octets in vec(any::<u8>(), 0..1500), range in ranges()) {
             put(&gate(range), &octets);
