@@ -1,5 +1,5 @@
-//! Lulls: connections came or went, and for a moment no more do. Then there is time for what would otherwise be in somebody's
-//! way, such as giving memory back. A sidecar that nobody uses is not woken for it.
+//! Runs deferred work, such as giving memory back, in a lull: connections came or went, and then none did for a moment. A sidecar that
+//! nobody uses is not woken.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,40 +7,40 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long nothing must come or go.
+/// How long no connection must come or go.
 const MOMENT: Duration = Duration::from_millis(400);
 
 thread_local! {
-    static STIRS: Rc<Stirs> = Rc::default();
+    static ACTIVITY: Rc<Activity> = Rc::default();
 }
 
 #[derive(Default)]
-struct Stirs {
+struct Activity {
     count: Cell<u64>,
     is_awaited: Cell<bool>,
     first: Notify,
 }
 
-/// Something came or went.
+/// Notes that a connection came or went.
 pub(crate) fn touch() {
-    // At the very end of the thread there is nobody to tell.
-    let _ = STIRS.try_with(|stirs| {
-        stirs.count.set(stirs.count.get().wrapping_add(1));
-        if stirs.is_awaited.take() {
-            stirs.first.notify_one();
+    // As the thread ends, its local values are gone.
+    let _ = ACTIVITY.try_with(|activity| {
+        activity.count.set(activity.count.get().wrapping_add(1));
+        if activity.is_awaited.take() {
+            activity.first.notify_one();
         }
     });
 }
 
-/// Does something in every lull, for ever.
-pub(crate) async fn in_each(mut act: impl FnMut()) {
-    let stirs = STIRS.with(Rc::clone);
-    let mut seen = stirs.count.get();
+/// Calls `act` in each lull, for ever.
+pub(crate) async fn run_in_lulls(mut act: impl FnMut()) {
+    let activity = ACTIVITY.with(Rc::clone);
+    let mut seen = activity.count.get();
     loop {
-        stirs.is_awaited.set(true);
-        stirs.first.notified().await;
-        while stirs.count.get() != seen {
-            seen = stirs.count.get();
+        activity.is_awaited.set(true);
+        activity.first.notified().await;
+        while activity.count.get() != seen {
+            seen = activity.count.get();
             tokio::time::sleep(MOMENT).await;
         }
         act();
@@ -54,7 +54,7 @@ mod tests {
     #[tokio::test(start_paused = true, flavor = "current_thread")]
     async fn one_lull_follows_many_stirs() {
         let lulls = Cell::new(0);
-        let watched = in_each(|| lulls.set(lulls.get() + 1));
+        let watched = run_in_lulls(|| lulls.set(lulls.get() + 1));
         let stirred = async {
             for _ in 0..3 {
                 for _ in 0..50 {

@@ -123,9 +123,9 @@ async fn run(
     lull: fn(),
 ) -> io::Result<()> {
     let failures = start_planes(&gate, listeners)?;
-    tokio::task::spawn_local(idle::in_each(lull));
+    tokio::task::spawn_local(idle::run_in_lulls(lull));
     let audited = Rc::clone(&gate);
-    tokio::task::spawn_local(async move { audit::write_in_turns(audited.audit()).await });
+    tokio::task::spawn_local(async move { audit::write_batches(audited.audit()).await });
     let Stop { socket, drain } = stop;
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;

@@ -1,7 +1,7 @@
-//! Records in a chain.
+//! Writes records as a hash chain.
 //!
-//! A line is the record's own JSON object with `hash` as its last field but one and `sig`, where there is one, as its
-//! last. `hash` is the SHA-256 of the object as it would be without the two; `sig` signs the hash.
+//! A line is the record's JSON object, followed by the field `hash` and, if the record is signed, the field `sig`. `hash` is the SHA-256
+//! of the object without these two; `sig` signs the hash.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -14,24 +14,24 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::companion::CompanionChain;
-use super::draft::{Draft, Line};
+use super::draft::{RecordDraft, RecordLine};
 use super::entry::{Digest, digest};
 use super::key::SigningKey;
 use super::word::{GateAction, Outcome};
-use super::writer::Sheet;
+use super::writer::RecordWriter;
 use crate::notice::Summary;
 
-/// At most this long, and at most this many records, go by without a signature.
+/// The longest time, and the most records, without a signature.
 const SIGN_EVERY: Duration = Duration::from_secs(1);
 const SIGN_EVERY_RECORDS: u64 = 256;
 
-/// How much one run may write to the host's disk by being recorded.
+/// The most octets of records that one run may write to the host's disk.
 const MOST_WRITTEN: u64 = 256 << 20;
 
-/// The chain being written.
+/// The audit of one run, as it is written.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    sink: Option<(Sheet, SigningKey)>,
+    sink: Option<(RecordWriter, SigningKey)>,
     clock: Clock,
     run: String,
     next: u64,
@@ -40,15 +40,15 @@ pub(crate) struct Audit {
     unsigned: u64,
     summary: Summary,
     written: u64,
-    /// Why a record was lost, the first time: from then on nothing is allowed, see [`Audit::is_broken`].
+    /// Why the first record was lost. From then on nothing is allowed, see [`Audit::is_broken`].
     broken: Option<io::Error>,
 }
 
 impl Audit {
-    /// Begins a chain with a signed record. Without a sink, records are only numbered.
+    /// Begins a chain with a signed record. Without a sink, records are counted and not written.
     pub(crate) fn begin(sink: Option<(File, SigningKey)>, run: &RunId) -> io::Result<Self> {
         let mut audit = Self {
-            sink: sink.map(|(file, key)| (Sheet::of(file), key)),
+            sink: sink.map(|(file, key)| (RecordWriter::new(file), key)),
             clock: Clock::default(),
             run: run.to_string(),
             next: 0,
@@ -61,55 +61,55 @@ impl Audit {
         };
         let open = audit.of_gate(GateAction::Open, String::new());
         audit.append(&open);
-        let full = audit.sink.as_mut().and_then(|(sheet, _)| sheet.give_up());
+        let full = audit.sink.as_mut().and_then(|(writer, _)| writer.give_up());
         match audit.broken.take().or(full) {
             Some(error) => Err(error),
             None => Ok(audit),
         }
     }
 
-    /// The record of an exchange that begins now.
-    pub(crate) fn of_exchange(&mut self, plane: Plane, action: &str, target: String) -> Draft {
-        Draft::of_exchange(self.clock.now(), plane, action, target)
+    /// Returns the draft of an exchange that begins now.
+    pub(crate) fn of_exchange(&mut self, plane: Plane, action: &str, target: String) -> RecordDraft {
+        RecordDraft::of_exchange(self.clock.now(), plane, action, target)
     }
 
-    /// A record of the run itself, as of now.
-    fn of_gate(&mut self, action: GateAction, target: String) -> Draft {
-        Draft::of_gate(self.clock.now(), action, target)
+    /// Returns the draft of a record of the run itself, as of now.
+    fn of_gate(&mut self, action: GateAction, target: String) -> RecordDraft {
+        RecordDraft::of_gate(self.clock.now(), action, target)
     }
 
-    /// Has whoever is notified write what is added.
-    pub(super) fn write_later(&mut self, writer: &Rc<Notify>) {
-        if let Some((sheet, _)) = &mut self.sink {
-            sheet.wait_for(Rc::clone(writer));
+    /// Batches records from now on: `added` is notified when there are some to [`Audit::write`].
+    pub(super) fn batch(&mut self, added: &Rc<Notify>) {
+        if let Some((writer, _)) = &mut self.sink {
+            writer.batch(Rc::clone(added));
         }
     }
 
-    /// Writes what was added.
+    /// Writes the batched records.
     pub(super) fn write(&mut self) {
-        if let Some((sheet, _)) = &mut self.sink
-            && let Err(error) = sheet.write()
+        if let Some((writer, _)) = &mut self.sink
+            && let Err(error) = writer.write()
         {
             self.broken.get_or_insert(error);
         }
     }
 
-    /// Whether records are being lost, or wait for room that there still is none. A sidecar that cannot record does not allow.
+    /// Whether records were lost, the run has reached its limit, or the disk is still full. A sidecar that cannot record allows nothing.
     pub(crate) fn is_broken(&mut self) -> bool {
-        let is_full = |audit: &Self| audit.sink.as_ref().is_some_and(|(sheet, _)| sheet.is_full());
+        let is_full = |audit: &Self| audit.sink.as_ref().is_some_and(|(writer, _)| writer.is_full());
         if is_full(self) {
             self.write();
         }
         self.broken.is_some() || self.written > MOST_WRITTEN || is_full(self)
     }
 
-    /// What the exchanges so far came to.
+    /// Returns the counts of the exchanges so far.
     pub(crate) fn summary(&self) -> Summary {
         self.summary.clone()
     }
 
     /// Adds a record to the chain.
-    pub(crate) fn append(&mut self, draft: &Draft) {
+    pub(crate) fn append(&mut self, draft: &RecordDraft) {
         if draft.is_request() {
             match draft.outcome {
                 Outcome::Allowed => self.summary.allowed += 1,
@@ -120,13 +120,13 @@ impl Audit {
         if self.written > MOST_WRITTEN && draft.is_request() {
             return; // nothing is allowed any more, see `is_broken`
         }
-        let Some((sheet, key)) = &mut self.sink else {
+        let Some((writer, key)) = &mut self.sink else {
             self.next += 1;
             return;
         };
-        let lines = sheet.lines();
+        let lines = writer.lines();
         let start = lines.len();
-        let line = Line::of(draft, self.next, &self.run, &self.prev);
+        let line = RecordLine::of(draft, self.next, &self.run, &self.prev);
         if let Err(error) = serde_json::to_writer(&mut *lines, &line) {
             lines.truncate(start);
             self.broken.get_or_insert(error.into());
@@ -148,23 +148,23 @@ impl Audit {
         self.next += 1;
         self.prev = hash;
         let waits = draft.is_request() && draft.outcome != Outcome::Denied;
-        if let Err(error) = if waits { sheet.add() } else { sheet.write() } {
+        if let Err(error) = if waits { writer.add() } else { writer.write() } {
             self.broken.get_or_insert(error);
         }
     }
 
-    /// Names a companion of the run, and where its own chain begins.
+    /// Records a companion of the run, with the first hash of its own chain.
     pub(crate) fn name_companion(&mut self, companion: &CompanionChain) {
         let CompanionChain { name, image, first } = companion.clone();
         let named = self.of_gate(GateAction::Companion, name);
-        self.append(&Draft { image: Some(image), chain: Some(first), ..named });
+        self.append(&RecordDraft { image: Some(image), chain: Some(first), ..named });
     }
 
-    /// Names the variables in which the command holds a provider's credential itself.
+    /// Records the variables in which the command itself holds a provider's credential.
     pub(crate) fn name_exposed(&mut self, provider: &Provider) {
         for name in provider.exposed() {
             let named = self.of_gate(GateAction::Expose, name.clone());
-            self.append(&Draft { provider: Some(provider.id().to_string()), ..named });
+            self.append(&RecordDraft { provider: Some(provider.id().to_string()), ..named });
         }
     }
 
@@ -176,10 +176,11 @@ impl Audit {
     }
 }
 
-/// Writes the lines of each turn, for ever. It is woken by the first line of a turn, so it comes after all that were ready with it.
-pub(crate) async fn write_in_turns(audit: &RefCell<Audit>) {
+/// Writes the records of each iteration of the event loop together, for ever. The first record of an iteration wakes this task, which
+/// then runs after all tasks that were ready with that record's.
+pub(crate) async fn write_batches(audit: &RefCell<Audit>) {
     let added = Rc::new(Notify::new());
-    audit.borrow_mut().write_later(&added);
+    audit.borrow_mut().batch(&added);
     loop {
         added.notified().await;
         audit.borrow_mut().write();
@@ -202,9 +203,9 @@ mod tests {
         (file, RefCell::new(audit))
     }
 
-    fn denial(target: String) -> Draft {
-        let asked = Draft::of_exchange(String::new(), policy::Plane::Forward, "GET", target);
-        Draft { outcome: Outcome::Denied, ..asked }
+    fn denial(target: String) -> RecordDraft {
+        let asked = RecordDraft::of_exchange(String::new(), policy::Plane::Forward, "GET", target);
+        RecordDraft { outcome: Outcome::Denied, ..asked }
     }
 
     fn lines(file: &mut File) -> usize {
@@ -220,11 +221,11 @@ mod tests {
         let mut audit = audit.into_inner();
         let full = || File::options().write(true).open("/dev/full").unwrap();
         let denied = || denial(String::new());
-        audit.sink.as_mut().unwrap().0.turn_to(full());
+        audit.sink.as_mut().unwrap().0.redirect(full());
         audit.append(&denied());
         audit.append(&denied());
         assert!(audit.is_broken());
-        audit.sink.as_mut().unwrap().0.turn_to(file.try_clone().unwrap());
+        audit.sink.as_mut().unwrap().0.redirect(file.try_clone().unwrap());
         assert!(!audit.is_broken(), "there is room again, and nothing was lost");
         audit.append(&denied());
         audit.close();
@@ -240,12 +241,12 @@ mod tests {
     fn what_waits_for_room_has_an_end() {
         let (_, audit) = audit();
         let mut audit = audit.into_inner();
-        audit.sink.as_mut().unwrap().0.turn_to(File::options().write(true).open("/dev/full").unwrap());
+        audit.sink.as_mut().unwrap().0.redirect(File::options().write(true).open("/dev/full").unwrap());
         for _ in 0..=(5 << 20) / 1000 {
             let target = "x".repeat(1000);
             audit.append(&denial(target));
         }
-        audit.sink.as_mut().unwrap().0.turn_to(tempfile::tempfile().unwrap());
+        audit.sink.as_mut().unwrap().0.redirect(tempfile::tempfile().unwrap());
         assert!(audit.is_broken(), "lines were lost");
     }
 
@@ -261,11 +262,11 @@ mod tests {
     async fn one_turn_is_one_write_and_a_denial_waits_for_nothing() {
         let (mut file, audit) = audit();
         let added = async {
-            tokio::task::yield_now().await; // the writer is there
+            tokio::task::yield_now().await; // lets the writer start
             let append = |outcome| {
                 let mut audit = audit.borrow_mut();
                 let draft = audit.of_exchange(Plane::Forward, "GET", "http://x/".into());
-                audit.append(&Draft { outcome, ..draft });
+                audit.append(&RecordDraft { outcome, ..draft });
             };
             append(Outcome::Allowed);
             append(Outcome::Failed);
@@ -279,10 +280,10 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = write_in_turns(&audit) => unreachable!(),
+            () = write_batches(&audit) => unreachable!(),
             () = added => {}
         }
-        // Nobody writes in turns any more: the end of the chain takes with it what waits.
+        // The batch writer is gone, and closing the chain writes what it left.
         audit.borrow_mut().close();
         assert_eq!(lines(&mut file), 7);
     }

@@ -1,19 +1,19 @@
-//! The time as records have it: RFC 3339 UTC with microseconds. A second is written out once, however many records begin in it.
+//! Formats the time of records: RFC 3339 UTC with microseconds. The text of a second is cached, for the other records in it.
 
 use std::fmt::Write;
 
 use jiff::Timestamp;
 
-/// Tells the time.
+/// Formats the current time.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// The second that is written out, since 1970, and its text up to the point.
+    /// The cached second, since 1970, and its text up to the decimal point.
     second: i64,
     text: String,
 }
 
 impl Clock {
-    /// Now, as in `2026-01-02T03:04:05.000006Z`.
+    /// Returns the current time, as in `2026-01-02T03:04:05.000006Z`.
     pub(super) fn now(&mut self) -> String {
         self.tell(Timestamp::now())
     }

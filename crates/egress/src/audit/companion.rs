@@ -1,5 +1,5 @@
-//! How the chain of a run and those of its companions belong together: the run's names each companion, the image it was made of,
-//! and the hash of the first record of its chain, so that none can be exchanged, taken away or put in unseen.
+//! Links the chain of a run to those of its companions: it names each companion, its image, and the hash of the first record of its
+//! chain. So no companion's chain can be exchanged, removed or added unseen.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Digest, Entry};
 use super::word::GateAction;
 
-/// The longest first record that is looked at.
+/// The longest first record that is read, in octets.
 const LONGEST: u64 = 64 << 10;
 
-/// A companion, as the chain of its run names it.
+/// A companion as its run's chain names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompanionChain {
     /// Its name.
@@ -22,10 +22,10 @@ pub struct CompanionChain {
     pub first: Digest,
 }
 
-/// The hash of the first record of a chain, as it says; nothing where there is no whole record yet.
+/// Returns the hash that a chain's first record states, or none if that record is not whole yet.
 ///
 /// # Errors
-/// When it cannot be read, or begins with something else.
+/// When the chain cannot be read, or does not begin with a record.
 pub fn first_hash(reader: impl Read) -> io::Result<Option<Digest>> {
     #[derive(Deserialize)]
     struct Hashed {
@@ -40,10 +40,10 @@ pub fn first_hash(reader: impl Read) -> io::Result<Option<Digest>> {
     Ok(Some(hash))
 }
 
-/// The companions that a chain names, which was verified.
+/// Returns the companions that a verified chain names.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the chain cannot be read.
 pub fn named_companions(reader: impl BufRead) -> io::Result<Vec<CompanionChain>> {
     let mut named = Vec::new();
     for line in reader.lines() {

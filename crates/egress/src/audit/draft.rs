@@ -1,6 +1,6 @@
 //! A record before it has its place in the chain, and the line it becomes there.
 //!
-//! The octets of a line are what is hashed: the order of the fields here, and which are left out, is the format.
+//! The octets of a line are hashed, so the order of the fields here, and which are omitted, is the file format.
 
 use policy::Plane;
 use serde::Serialize;
@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::entry::Digest;
 use super::word::{EntryPlane, GateAction, Outcome, Vocabulary};
 
-/// What a record says, whatever its place in the chain.
+/// The content of a record, without its place in the chain.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Draft {
-    /// It stands before the run, see [`Line`].
+pub(crate) struct RecordDraft {
+    /// It precedes the run in a line, see [`RecordLine`].
     #[serde(skip)]
     pub(super) ts: String,
     pub(super) plane: EntryPlane,
@@ -39,14 +39,14 @@ pub(crate) struct Draft {
     pub(super) us: u64,
 }
 
-impl Draft {
-    /// Of an exchange. Until something says otherwise, it was let through and came to nothing.
+impl RecordDraft {
+    /// The record of an exchange. Its outcome is `failed` until another is set.
     pub(super) fn of_exchange(ts: String, plane: Plane, action: &str, target: String) -> Self {
         let plane = EntryPlane::Of(plane);
         Self { action: action.into(), target, outcome: Outcome::Failed, ..Self::blank(ts, plane) }
     }
 
-    /// Of the run itself.
+    /// A record of the run itself.
     pub(super) fn of_gate(ts: String, action: GateAction, target: String) -> Self {
         Self { action: action.as_str().into(), target, ..Self::blank(ts, EntryPlane::Gate) }
     }
@@ -72,7 +72,7 @@ impl Draft {
         }
     }
 
-    /// Whether it is of an exchange.
+    /// Whether it is the record of an exchange.
     pub(super) fn is_request(&self) -> bool {
         self.plane != EntryPlane::Gate
     }
@@ -80,18 +80,18 @@ impl Draft {
 
 /// The line of a record, without its hash and signature.
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct RecordLine<'a> {
     seq: u64,
     ts: &'a str,
     run: &'a str,
     #[serde(flatten)]
-    draft: &'a Draft,
+    draft: &'a RecordDraft,
     prev: &'a str,
 }
 
-impl<'a> Line<'a> {
-    /// The record as number `seq` of a run's chain, after the one with the hash `prev`.
-    pub(super) fn of(draft: &'a Draft, seq: u64, run: &'a str, prev: &'a str) -> Self {
+impl<'a> RecordLine<'a> {
+    /// The record as number `seq` in the chain of `run`, after the one whose hash is `prev`.
+    pub(super) fn of(draft: &'a RecordDraft, seq: u64, run: &'a str, prev: &'a str) -> Self {
         Self { seq, ts: &draft.ts, run, draft, prev }
     }
 }
@@ -102,20 +102,23 @@ mod tests {
 
     const TS: &str = "2026-01-02T03:04:05.000006Z";
 
-    fn line(draft: &Draft) -> String {
+    fn line(draft: &RecordDraft) -> String {
         let prev = "0".repeat(64);
-        serde_json::to_string(&Line::of(draft, 7, "abcdefghjkmn", &prev)).unwrap().replace(&prev, "PREV")
+        serde_json::to_string(&RecordLine::of(draft, 7, "abcdefghjkmn", &prev))
+            .unwrap()
+            .replace(&prev, "PREV")
     }
 
     #[test]
     fn a_line_has_these_octets() {
-        let mut draft = Draft::of_exchange(TS.into(), Plane::Forward, "GET", "http://x/\"\u{e4}".into());
+        let mut draft =
+            RecordDraft::of_exchange(TS.into(), Plane::Forward, "GET", "http://x/\"\u{e4}".into());
         assert_eq!(
             line(&draft),
             r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"forward","action":"GET","target":"http://x/\"ä","outcome":"failed","sent":0,"received":0,"us":0,"prev":"PREV"}"#
         );
         let text = |text: &str| Some(text.to_owned());
-        draft = Draft {
+        draft = RecordDraft {
             cap: text("rule"),
             outcome: Outcome::Denied,
             guard: text("policy"),
@@ -134,7 +137,7 @@ mod tests {
             line(&draft),
             r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"forward","cap":"rule","action":"GET","target":"http://x/\"ä","outcome":"denied","guard":"policy","reason":"why","provider":"openai","address":"192.0.2.1:443","image":"sha256:1","chain":"aa","status":403,"sent":1,"received":2,"us":3,"prev":"PREV"}"#
         );
-        let begins = Draft::of_gate(TS.into(), GateAction::Open, String::new());
+        let begins = RecordDraft::of_gate(TS.into(), GateAction::Open, String::new());
         assert_eq!(
             line(&begins),
             r#"{"seq":7,"ts":"2026-01-02T03:04:05.000006Z","run":"abcdefghjkmn","plane":"gate","action":"open","target":"","outcome":"allowed","sent":0,"received":0,"us":0,"prev":"PREV"}"#

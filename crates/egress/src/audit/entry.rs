@@ -1,4 +1,4 @@
-//! One record as it is read again, and the hashes by which records hang together.
+//! A record as it is read, and the hash that chains records.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use super::word::{EntryPlane, GateAction, Outcome, Vocabulary, Word};
 /// A SHA-256 in hexadecimal.
 pub type Digest = String;
 
-/// One record, as it is read. Another version may have written it: what it has beside this is left alone.
+/// A record as it is read. Another version may have written it, so unknown fields are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
     /// Its number in the chain, from 0.
@@ -16,7 +16,7 @@ pub struct Entry {
     pub ts: String,
     /// The run.
     pub run: String,
-    /// The way it came in.
+    /// The plane it came in by.
     pub plane: Word<EntryPlane>,
     /// The rule that decided, if one did.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct Entry {
     pub action: String,
     /// What was asked for.
     pub target: String,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Word<Outcome>,
     /// The guard that refused.
     #[serde(default)]
@@ -33,16 +33,16 @@ pub struct Entry {
     /// Why it was refused, or how it failed.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Whose credential was put into it, or into the sandbox.
+    /// The provider whose credential was injected into the request, or exposed to the command.
     #[serde(default)]
     pub provider: Option<String>,
     /// The address that was dialled.
     #[serde(default)]
     pub address: Option<String>,
-    /// Of a companion that is named: the digest of its image.
+    /// In the record of a companion: the digest of its image.
     #[serde(default)]
     pub image: Option<String>,
-    /// Of a companion that is named: the hash of the first record of its own chain.
+    /// In the record of a companion: the hash of the first record of its own chain.
     #[serde(default)]
     pub chain: Option<Digest>,
     /// The upstream's HTTP status.
@@ -59,26 +59,26 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is of an exchange, and not of the run itself.
+    /// Whether it is the record of an exchange, and not of the run itself.
     #[must_use]
     pub fn is_request(&self) -> bool {
         self.plane != Word::Known(EntryPlane::Gate)
     }
 
-    /// What it says of the run itself, if that is what it is of, and this version knows it.
+    /// Returns what it records of the run itself, if it does and this version knows the word.
     #[must_use]
     pub fn gate_action(&self) -> Option<GateAction> {
         if self.is_request() { None } else { GateAction::of(&self.action) }
     }
 
-    /// Whether it is the last of its chain.
+    /// Whether it closes its chain.
     #[must_use]
     pub fn closes(&self) -> bool {
         self.gate_action() == Some(GateAction::Close)
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> Digest {
     hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())

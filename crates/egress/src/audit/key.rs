@@ -7,7 +7,7 @@ use credential::Secret;
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// Makes a new key; its PKCS#8 document is to be kept readable by its owner only.
+    /// Makes a new key. Returns its PKCS#8 document as well, which is to be kept readable by its owner only.
     ///
     /// # Errors
     /// When the system gives no randomness.
@@ -22,13 +22,13 @@ impl SigningKey {
     /// Reads a key from its PKCS#8 document.
     ///
     /// # Errors
-    /// When the document is not one.
+    /// When the document does not hold an Ed25519 key.
     pub fn from_pkcs8(document: &Secret) -> Result<Self, std::io::Error> {
         let rejected = |_| std::io::Error::other("it does not hold an Ed25519 key");
         Ed25519KeyPair::from_pkcs8(document.expose()).map(Self).map_err(rejected)
     }
 
-    /// The public key, 32 octets in hexadecimal.
+    /// Returns the public key, 32 octets in hexadecimal.
     #[must_use]
     pub fn public(&self) -> String {
         super::entry::hex(self.0.public_key().as_ref())

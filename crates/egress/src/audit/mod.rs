@@ -1,9 +1,8 @@
-//! The audit: one JSON line for each request, allowed or not, in a chain that shows what was changed or taken out.
+//! The audit: one JSON line for each request, allowed or not, in a hash chain that shows any change or removal.
 //!
-//! Each record holds the hash of the one before it (SHA-256), and records are signed (Ed25519): the first, the last,
-//! and one at least every second in between, so that a signature vouches for all before it. A record is written when
-//! its exchange ends, by whatever way: it is held from the start and written on drop, a denial at once and all else before the
-//! sidecar waits for anything again.
+//! Each record holds the hash of the one before it (SHA-256). The first record, the last, and at least one a second in between are
+//! signed (Ed25519); a signature vouches for all records before it. A record exists from the start of its exchange and is written when
+//! it is dropped, however the exchange ends: a denial at once, any other before the sidecar waits for anything again.
 
 mod chain;
 mod clock;
@@ -16,7 +15,7 @@ mod verify;
 mod word;
 mod writer;
 
-pub(crate) use chain::{Audit, write_in_turns};
+pub(crate) use chain::{Audit, write_batches};
 pub use companion::{CompanionChain, first_hash, named_companions};
 pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;

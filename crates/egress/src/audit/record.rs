@@ -1,5 +1,5 @@
-//! The record of one exchange, from its first moment to its last. It is written when it is dropped, so a cut
-//! connection or a panic is still one line.
+//! The record of one exchange, from its start to its end. It is written when it is dropped, so a connection that is cut or a panic
+//! leaves its line as well.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,34 +7,35 @@ use std::time::Instant;
 
 use policy::{Denial, Plane, Port};
 
-use super::draft::Draft;
+use super::draft::RecordDraft;
 use super::word::Outcome;
 use crate::gate::Gate;
 
-/// The longest target that is kept.
+/// The longest target that is recorded, in octets.
 const LONGEST_TARGET: usize = 2048;
-/// The longest reason, in characters: it may quote the agent.
+/// The longest reason, in characters. It may quote the agent.
 const LONGEST_REASON: usize = 512;
 
-/// Why a request has no answer that nobody said anything of.
+/// The reasons for a request that ended without an answer or an error.
 const CUT: &str = "the sidecar ended while it was under way";
 const GIVEN_UP: &str = "it was given up before it was answered";
 
-/// A record that is still being made.
+/// The record of an exchange that is under way.
 pub(crate) struct Record {
     gate: Rc<Gate>,
     plane: Plane,
     began: Instant,
-    /// In a place of its own: a record goes from stage to stage with its exchange.
-    draft: Box<Draft>,
-    /// Whether an answer belongs to it.
+    /// Boxed, because an exchange moves its record from stage to stage.
+    draft: Box<RecordDraft>,
+    /// Whether it awaits an answer.
     is_request: bool,
     discarded: bool,
 }
 
 impl Record {
+    /// Begins the record of an exchange. Until it is dropped, the exchange counts as under way.
     pub(crate) fn begin(gate: &Rc<Gate>, plane: Plane, action: &str, target: String) -> Self {
-        // Before it is cut: a beginning of the value would match nothing.
+        // Credentials are masked before the target is cut, because part of one would match nothing.
         let mut target = gate.credentials().veiled(target);
         if target.len() > LONGEST_TARGET {
             let cut = (0..=LONGEST_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
@@ -46,17 +47,17 @@ impl Record {
         Self { gate: Rc::clone(gate), plane, began: Instant::now(), draft, is_request, discarded }
     }
 
-    /// Says what kind of exchange it turned out to be.
+    /// Replaces the action, once the exchange turned out to be of another kind.
     pub(crate) fn action(&mut self, action: &str) {
         self.draft.action = action.into();
     }
 
-    /// Lets go of it unwritten: others stand for it.
+    /// Drops it unwritten, because its requests have records of their own.
     pub(crate) fn discard(mut self) {
         self.discarded = true;
     }
 
-    /// Says that an answer belongs to it: without one it came to nothing.
+    /// Makes it the record of a request, which has failed if it is not answered.
     pub(crate) fn awaits_answer(&mut self) {
         self.is_request = true;
     }
@@ -90,14 +91,14 @@ impl Record {
         self.draft.outcome = Outcome::Allowed;
     }
 
-    /// Notes whose credential was put into it.
+    /// Notes the provider whose credential was injected.
     pub(crate) fn provider(&mut self, provider: &policy::ProviderId) {
         self.draft.provider = Some(provider.to_string());
     }
 
-    /// Notes something about an exchange that was let through.
+    /// Notes something about an allowed exchange.
     pub(crate) fn note(&mut self, what: &str) {
-        self.draft.reason = Some(self.told(what));
+        self.draft.reason = Some(self.masked(what));
     }
 
     /// Notes the upstream's status.
@@ -105,7 +106,7 @@ impl Record {
         self.draft.status = Some(status);
     }
 
-    /// Ends the record of what needed no upstream.
+    /// Ends the record of a request that the gateway answered by itself.
     pub(crate) fn answered(mut self, status: u16) {
         self.draft.status = Some(status);
         if status < 400 {
@@ -116,11 +117,11 @@ impl Record {
     /// Notes how it failed, after it was allowed.
     pub(crate) fn fail(&mut self, why: &str) {
         self.draft.outcome = Outcome::Failed;
-        self.draft.reason = Some(self.told(why));
+        self.draft.reason = Some(self.masked(why));
     }
 
-    /// What others may have had a word in, without credentials and of a bounded length.
-    fn told(&self, text: &str) -> String {
+    /// Masks credentials in a text that the agent or an upstream may have influenced, and bounds its length.
+    fn masked(&self, text: &str) -> String {
         let credentials = self.gate.credentials();
         let text = credentials.veiled(text.into());
         let masked = credentials.needles().scrub_text(text.as_bytes());
@@ -128,13 +129,13 @@ impl Record {
         masked.unwrap_or(text).chars().take(LONGEST_REASON).collect()
     }
 
-    /// Adds to the octets that went each way.
+    /// Adds to the octets that were sent and received.
     pub(crate) fn count(&mut self, sent: u64, received: u64) {
         self.draft.sent += sent;
         self.draft.received += received;
     }
 
-    /// Ends the record with a denial, and tells it.
+    /// Ends the record with a denial, and sends it as a notice.
     pub(crate) fn deny(mut self, mut denial: Denial) -> Denial {
         denial.reason = self.gate.credentials().veiled(denial.reason);
         denial.hint = denial.hint.map(|hint| hint.map(|text| self.gate.credentials().veiled(text)));

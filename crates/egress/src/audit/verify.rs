@@ -1,4 +1,4 @@
-//! Checking a chain: that no record was changed, taken out or put in, and how far signatures vouch for it.
+//! Verifies a chain: that no record was changed, removed or added, and how far signatures vouch for it.
 
 use std::io::BufRead;
 
@@ -7,29 +7,29 @@ use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use super::entry::{Entry, digest};
 use super::word::GateAction;
 
-/// What a chain that holds is worth.
+/// The result for a chain that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Records in the chain.
     pub records: u64,
     /// Signatures that were checked.
     pub signatures: u64,
-    /// Records after the last signature: the chain vouches for them, no key does.
+    /// Records after the last signature, which only their hashes vouch for.
     pub unsigned_tail: u64,
-    /// Whether the chain was ended as it should be. One that was not was cut, by a crash or by somebody.
+    /// Whether the last record closes the chain. A chain without it was cut, by a crash or by somebody.
     pub closed: bool,
 }
 
-/// Where a chain breaks.
+/// Why a chain does not verify.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The file could not be read.
     #[error("read the audit: {0}")]
     Read(#[source] std::io::Error),
-    /// The key is not one.
+    /// The key is not a public key.
     #[error("use the key: it is not 32 octets in hexadecimal")]
     Key,
-    /// A chain has at least its first record.
+    /// The chain has no record.
     #[error("find a record: the audit is empty")]
     Empty,
     /// A line is not a record.
@@ -40,7 +40,7 @@ pub enum VerifyError {
         /// What is wrong.
         why: String,
     },
-    /// A record was changed, taken out or put in.
+    /// A record was changed, removed or added.
     #[error("line {line}: the chain is broken: {why}")]
     Broken {
         /// Its number, from 1.
@@ -50,10 +50,10 @@ pub enum VerifyError {
     },
 }
 
-/// Checks a chain against a public key in hexadecimal.
+/// Verifies a chain with a public key in hexadecimal.
 ///
 /// # Errors
-/// The first line at which it breaks.
+/// The first line at which the chain breaks.
 pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport, VerifyError> {
     let key = unhex(public_key).filter(|key| key.len() == 32).ok_or(VerifyError::Key)?;
     let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, closed: false };
@@ -114,7 +114,7 @@ fn split(line: &str) -> Option<(String, &str, Option<&str>)> {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    // In one form only: a letter in upper case would be a change that does not show.
+    // In lower case only, or a change of a letter's case would not show.
     if text.bytes().any(|b| b.is_ascii_uppercase()) {
         return None;
     }
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// A chain of these records, in the form of every version so far.
+    /// Writes a chain of these records, in the format of every version so far.
     fn written(records: &[(&str, &str, &str)]) -> (String, String) {
         let (key, _) = SigningKey::generate().unwrap();
         let (mut text, mut prev) = (String::new(), "0".repeat(64));
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(of_requests, [false, true, true, false, true, false]);
         let closing: Vec<bool> = entries.iter().map(Entry::closes).collect();
         assert_eq!(closing, [false, false, false, false, false, true]);
-        // Nothing follows the end.
+        // No record may follow the one that closes the chain.
         let (text, key) =
             written(&[("gate", "open", "allowed"), ("gate", "close", "allowed"), ("gate", "x", "y")]);
         assert!(matches!(verify(text.as_bytes(), &key), Err(VerifyError::Broken { line: 3, .. })));

@@ -1,49 +1,49 @@
-//! The words that records have for what they are of and what came of it. A word is spelled here and nowhere else.
+//! The words that records use for planes, actions and outcomes. Each word is spelled here and nowhere else.
 
 use std::fmt;
 
 use policy::Plane;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The way in that a record is of.
+/// The plane of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryPlane {
-    /// None: the sidecar writes it of the run.
+    /// No plane: the sidecar records something of the run itself.
     Gate,
-    /// That of an exchange.
+    /// The plane of an exchange.
     Of(Plane),
 }
 
-/// What the sidecar writes of the run, beside exchanges.
+/// What the sidecar records of the run itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateAction {
     /// The chain begins.
     Open,
     /// A companion has a chain of its own.
     Companion,
-    /// The command holds a credential itself, in a variable.
+    /// The command itself holds a credential, in a variable.
     Expose,
     /// The chain ends.
     Close,
 }
 
-/// What came of an exchange.
+/// The outcome of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was let through.
+    /// It was allowed.
     Allowed,
-    /// It was refused.
+    /// It was denied.
     Denied,
-    /// It was let through, and came to nothing.
+    /// It was allowed, and failed.
     Failed,
 }
 
-/// A word of a record that is read: one of this version's, or as it stands another version's.
+/// A word of a record that is read, which another version may have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word<T> {
-    /// One that this version writes.
+    /// A word that this version writes.
     Known(T),
-    /// Any other.
+    /// Any other word, as it is.
     Other(String),
 }
 
@@ -51,7 +51,7 @@ pub enum Word<T> {
 pub(super) trait Vocabulary: Copy {
     fn as_str(self) -> &'static str;
 
-    /// What a word means, if it is one of them.
+    /// Parses a word of the set.
     fn of(word: &str) -> Option<Self>;
 }
 

@@ -1,5 +1,5 @@
-//! Where the lines of a chain go. While a sidecar serves, those that are added in one turn of its loop are written together, at the
-//! end of the turn and before it waits for anything; what must not wait is written at once.
+//! Writes the lines of a chain to a file. While a sidecar serves, the lines of one iteration of its event loop are written together, at
+//! the end of the iteration. Lines that must not wait are written at once.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,69 +7,69 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-/// How much may wait for the end of a turn.
+/// The most octets that are batched.
 const MOST_WAITING: usize = 64 << 10;
-/// How much may wait for room on the disk.
+/// The most octets that are kept while the disk is full.
 const MOST_KEPT: usize = 4 << 20;
 
-/// A file that takes lines.
+/// A file of records, and the lines that are not written yet.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub(super) struct RecordWriter {
     file: File,
-    /// What is not written yet; at its end, the line that is being made.
+    /// The octets that are not written yet. They end with the line that is being built.
     waiting: Vec<u8>,
-    /// Who writes at the end of a turn, where there is one.
-    writer: Option<Rc<Notify>>,
-    /// Whether what was written last may be half a line.
+    /// Notified when lines are batched; without it each line is written at once.
+    batched: Option<Rc<Notify>>,
+    /// Whether the file may end in a partial line.
     is_cut: bool,
-    /// That there was no room for what waits. It goes on with the octet at which that was found, so that no line is lost.
+    /// Why the last write failed for lack of space. The next one continues at the octet where it failed, so no line is lost.
     full: Option<io::Error>,
 }
 
-impl Sheet {
-    pub(super) fn of(file: File) -> Self {
-        Self { file, waiting: Vec::new(), writer: None, is_cut: false, full: None }
+impl RecordWriter {
+    pub(super) fn new(file: File) -> Self {
+        Self { file, waiting: Vec::new(), batched: None, is_cut: false, full: None }
     }
 
-    /// Has lines wait for whoever is notified.
-    pub(super) fn wait_for(&mut self, writer: Rc<Notify>) {
-        self.writer = Some(writer);
+    /// Batches lines from now on, and notifies `batched` when there are some to write.
+    pub(super) fn batch(&mut self, batched: Rc<Notify>) {
+        self.batched = Some(batched);
     }
 
-    /// The lines that wait, to which another may be added.
+    /// The waiting lines, for the next one to be appended.
     pub(super) fn lines(&mut self) -> &mut Vec<u8> {
         &mut self.waiting
     }
 
-    /// A line is whole, and is written in its turn.
+    /// Accepts the appended line: batches it, or writes it if there is no batching or the batch is full.
     pub(super) fn add(&mut self) -> io::Result<()> {
-        match &self.writer {
-            Some(writer) if self.waiting.len() < MOST_WAITING => {
-                writer.notify_one();
+        match &self.batched {
+            Some(batched) if self.waiting.len() < MOST_WAITING => {
+                batched.notify_one();
                 Ok(())
             }
             _ => self.write(),
         }
     }
 
-    /// Whether lines wait for room.
+    /// Whether lines wait for space on the disk.
     pub(super) fn is_full(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Gives up what waits for room, and says why it does.
+    /// Discards the lines that wait for space, and returns the error that made them wait.
     pub(super) fn give_up(&mut self) -> Option<io::Error> {
         let why = self.full.take()?;
         self.waiting.clear();
         Some(why)
     }
 
-    /// Writes what waits. Where there is no room it goes on waiting, which is no error; what an error loses is lost for good.
+    /// Writes the waiting lines. If the disk is full they go on waiting, which is no error. Any other error loses them.
     pub(super) fn write(&mut self) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // What was cut off must not be read together with what comes after it.
+        // A newline keeps a partial line apart from the next one.
         let ended = if self.is_cut { self.file.write_all(b"\n") } else { Ok(()) };
         let mut done = 0;
         let written = ended.and_then(|()| self.write_from(&mut done));
@@ -101,19 +101,19 @@ impl Sheet {
         Ok(())
     }
 
-    /// Goes on in another file.
+    /// Continues in another file.
     #[cfg(test)]
-    pub(super) fn turn_to(&mut self, file: File) {
+    pub(super) fn redirect(&mut self, file: File) {
         self.file = file;
     }
 }
 
-/// Whether there may be room later.
+/// Whether a later write may succeed.
 fn is_about_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-impl Drop for Sheet {
+impl Drop for RecordWriter {
     fn drop(&mut self) {
         let _ = self.write();
     }
