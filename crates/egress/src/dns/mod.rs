@@ -1,6 +1,7 @@
-//! The sandbox's only resolver. It asks nobody: an allowed name gets an address of our own choosing, which the
-//! transparent plane maps back to the name; everything else does not exist. So no question of the agent's ever leaves
-//! the machine, and the name that was asked for is the one that is dialled.
+//! The sandbox's only resolver, which asks no other.
+//!
+//! It answers an allowed name with an address of its own range, which the transparent plane maps back to the name, and any other name
+//! with NXDOMAIN. So no question of the agent's leaves the machine, and the sidecar dials the name that was asked for.
 
 mod answer;
 mod names;

@@ -1,4 +1,4 @@
-//! The addresses handed out for names: one an IPv4 and one an IPv6 of ours, mapped back when they are dialled.
+//! Hands out an IPv4 and an IPv6 address for each allowed name, and maps dialled addresses back to names.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,27 +7,27 @@ use policy::Hostname;
 
 /// RFC 2544 benchmarking space, which no network routes: 198.18.0.0/15.
 const V4_BASE: u32 = 0xc612_0000;
-/// A unique local prefix of ours (RFC 4193), `fd6c:6f63:6b67::/96`.
+/// A unique local prefix (RFC 4193) of our own, `fd6c:6f63:6b67::/96`.
 const V6_BASE: u128 = 0xfd6c_6f63_6b67_0000_0000_0000_0000_0000;
 
-/// The addresses that stand for names, of which the first is the sidecar's own: its ports are the explicit planes.
+/// The addresses that stand for names. The first is the sidecar's own, whose ports are the explicit planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameRange {
     first: u32,
-    /// How many names there is room for.
+    /// The number of names there is room for.
     names: u32,
-    /// Whether there is an address of IPv6 for each as well.
+    /// Whether each name has an IPv6 address as well.
     both: bool,
 }
 
 impl NameRange {
-    /// The usual addresses of IPv4 alone: over a link, which knows no other family.
+    /// The default range with IPv4 alone, for a sandbox on a veth link, which carries IPv4 alone.
     #[must_use]
     pub fn of_ipv4() -> Self {
         Self::after(V4_BASE.into(), MOST)
     }
 
-    /// A range of IPv4 alone: the sidecar's address, and as many for names after it.
+    /// A range of IPv4 alone: the sidecar's address, followed by that many for names.
     #[must_use]
     pub fn after(sidecar: Ipv4Addr, names: u32) -> Self {
         Self { first: sidecar.into(), names: names.max(1), both: false }
@@ -35,29 +35,29 @@ impl NameRange {
 }
 
 impl Default for NameRange {
-    /// Where every address is local, and so any of them can be the sidecar's.
+    /// The default range of both families, for a sandbox in which every address is local.
     fn default() -> Self {
         Self { first: V4_BASE, names: MOST, both: true }
     }
 }
 
-/// How many names are known at once; after that the oldest makes room.
+/// How many names are known at once. A further name evicts the oldest.
 const MOST: u32 = 65_536;
 /// How many denied names are remembered, so that each is recorded once.
 const MOST_DENIED: usize = 4096;
 
-/// Whether a denied name is worth a record.
+/// Whether a denied name is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It was not denied before.
+pub(crate) enum Novelty {
+    /// It has not been denied before, and is recorded.
     First,
-    /// It is the first one too many to remember.
+    /// It is the first beyond the limit. One record says that no further names are recorded.
     TooMany,
-    /// There is nothing new in it.
+    /// It has been denied before, or is beyond the limit.
     Known,
 }
 
-/// The table of one sandbox.
+/// The table of names and addresses of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     range: NameRange,
@@ -80,7 +80,7 @@ impl Names {
         }
     }
 
-    /// The addresses of a name that means the sandbox itself.
+    /// The addresses of a name that is the sandbox's own.
     pub(crate) fn own(&self, name: &Hostname) -> Option<(Ipv4Addr, Option<Ipv6Addr>)> {
         match name.as_str() {
             "sidecar" => Some((self.range.first.into(), None)),
@@ -89,7 +89,7 @@ impl Names {
         }
     }
 
-    /// The addresses of an allowed name.
+    /// Returns the addresses of an allowed name, and adds it to the table if it is new.
     pub(crate) fn addresses(&mut self, name: &Hostname) -> (Ipv4Addr, Option<Ipv6Addr>) {
         let index = match self.by_name.get(name) {
             Some(index) => *index,
@@ -109,7 +109,7 @@ impl Names {
         index
     }
 
-    /// The name that an address was handed out for; `None` if it never was.
+    /// Returns the name an address stands for, if it stands for one.
     pub(crate) fn name_of(&self, address: IpAddr) -> Option<&Hostname> {
         let index = match address {
             IpAddr::V4(v4) => u32::from(v4).checked_sub(self.range.first)?,
@@ -118,13 +118,13 @@ impl Names {
         self.by_index.get(&index)
     }
 
-    /// Remembers a denied name, and says whether that is news.
-    pub(crate) fn denied(&mut self, name: &str) -> News {
+    /// Remembers a denied name, and returns whether it is to be recorded.
+    pub(crate) fn denied(&mut self, name: &str) -> Novelty {
         if self.denied.contains(name) || self.denied.len() > MOST_DENIED {
-            return News::Known;
+            return Novelty::Known;
         }
         self.denied.insert(name.to_owned());
-        if self.denied.len() > MOST_DENIED { News::TooMany } else { News::First }
+        if self.denied.len() > MOST_DENIED { Novelty::TooMany } else { Novelty::First }
     }
 }
 

@@ -1,4 +1,4 @@
-//! DNS over UDP in batches, and over TCP. The socket is bound to every address, and each answer is sent from the one
+//! Serves DNS over UDP, in batches, and over TCP. The UDP socket is bound to every address, and each answer is sent from the address
 //! that was asked.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,20 +15,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::answer::answer;
-use super::names::News;
+use super::names::Novelty;
 use crate::acceptor::{Acceptor, survive};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 
-/// How many datagrams are taken at once.
+/// How many datagrams are received at once.
 const BATCH: usize = 32;
-/// The largest question.
+/// The largest question, in octets.
 const QUESTION: usize = 1500;
-/// How long a TCP connection may be idle, and how many questions it may put.
+/// How long a TCP connection may be idle, and how many questions it may ask.
 const TCP_IDLE: Duration = Duration::from_secs(10);
 const TCP_QUESTIONS: usize = 1000;
 
-/// Where a question came from, and which address it was put to.
+/// The source of a question, and the address it was sent to.
 struct Asker {
     from: SockaddrStorage,
     to: Option<IpAddr>,
@@ -37,7 +37,7 @@ struct Asker {
 /// Serves a UDP socket until it fails.
 pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()> {
     let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
-    // Its room is sixty kilobytes, and many a command asks nothing.
+    // Many commands ask nothing, so the buffers (60 KB) are allocated at the first question.
     socket.readable().await?;
     let mut buffers = vec![[0u8; QUESTION]; BATCH];
     let mut headers: MultiHeaders<SockaddrStorage> = MultiHeaders::preallocate(BATCH, Some(room_for_info()));
@@ -66,7 +66,7 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
     }
 }
 
-/// A buffer for one address of either family.
+/// A control message buffer for one address of either family.
 fn room_for_info() -> Vec<u8> {
     nix::cmsg_space!(nix::libc::in6_pktinfo)
 }
@@ -97,7 +97,7 @@ fn receive(
     Ok(found)
 }
 
-/// Sends the answers, those with the same source together. One that cannot be sent is asked for again.
+/// Sends the answers, those with the same source address together. An answer that cannot be sent is dropped; the client asks again.
 fn send(socket: &UdpSocket, answers: &[(Vec<u8>, Asker)]) {
     let mut rest = answers;
     while let Some((_, Asker { to, .. })) = rest.first() {
@@ -111,20 +111,20 @@ fn send(socket: &UdpSocket, answers: &[(Vec<u8>, Asker)]) {
 fn send_group(socket: &UdpSocket, group: &[(Vec<u8>, Asker)], source: Option<IpAddr>) {
     let slices: Vec<[IoSlice<'_>; 1]> = group.iter().map(|(bytes, _)| [IoSlice::new(bytes)]).collect();
     let to: Vec<Option<SockaddrStorage>> = group.iter().map(|(_, asker)| Some(asker.from)).collect();
-    let info = source.map(Info::of);
-    let control: Vec<ControlMessage<'_>> = info.iter().map(Info::message).collect();
-    // Without a source there is no control message, and an empty one is refused.
-    let mut headers = MultiHeaders::preallocate(group.len(), info.as_ref().map(Info::room));
+    let info = source.map(PacketInfo::of);
+    let control: Vec<ControlMessage<'_>> = info.iter().map(PacketInfo::message).collect();
+    // The kernel refuses an empty control message, so without a source there is none.
+    let mut headers = MultiHeaders::preallocate(group.len(), info.as_ref().map(PacketInfo::room));
     let _ = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, control, MsgFlags::MSG_DONTWAIT);
 }
 
-/// What tells the kernel which address an answer comes from, in the family of the socket.
-enum Info {
+/// The control message that sets the source address of an answer, in the socket's family.
+enum PacketInfo {
     V4(nix::libc::in_pktinfo),
     V6(nix::libc::in6_pktinfo),
 }
 
-impl Info {
+impl PacketInfo {
     fn of(source: IpAddr) -> Self {
         use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
         match source {
@@ -145,7 +145,7 @@ impl Info {
         }
     }
 
-    /// A buffer of its size: what is left over would be read as another message.
+    /// Returns a buffer of exactly its size. The kernel would read surplus octets as another message.
     fn room(&self) -> Vec<u8> {
         match self {
             Self::V4(_) => nix::cmsg_space!(nix::libc::in_pktinfo),
@@ -166,7 +166,7 @@ pub(crate) async fn serve_tcp(gate: Rc<Gate>, acceptor: Acceptor) -> io::Result<
     }
 }
 
-/// Answers questions framed by their length (RFC 1035 §4.2.2).
+/// Answers questions that are framed by their length (RFC 1035 §4.2.2).
 async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
     for _ in 0..TCP_QUESTIONS {
         let question = tokio::time::timeout(TCP_IDLE, async {
@@ -189,16 +189,16 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// One record a denied name: an agent may ask again a thousand times. When there are too many names to remember, one
-/// more record says so.
+/// Records each denied name once, however often the agent asks for it. When there are too many names to remember, one more record
+/// says so.
 fn record_denial(gate: &Rc<Gate>, name: &str, denial: Denial) {
-    let news = gate.names().borrow_mut().denied(name);
-    match news {
-        News::First => Exchange::refuse_name(gate, name, denial),
-        News::TooMany => {
+    let novelty = gate.names().borrow_mut().denied(name);
+    match novelty {
+        Novelty::First => Exchange::refuse_name(gate, name, denial),
+        Novelty::TooMany => {
             Exchange::refuse_name(gate, "further denied names, which are not recorded one by one", denial)
         }
-        News::Known => {}
+        Novelty::Known => {}
     }
 }
 

@@ -1,5 +1,6 @@
-//! Through a proxy of the keeper's: `CONNECT`, in the clear or over TLS, or SOCKS 5. The name that was granted is what the proxy
-//! is asked for; whether it could be dialled directly has been judged before, as far as it resolves here.
+//! Connects through an upstream proxy: `CONNECT`, in the clear or over TLS, or SOCKS 5.
+//!
+//! The proxy is asked for the granted name. The name's addresses have been judged before, as far as it resolves here.
 
 use std::io;
 
@@ -7,19 +8,20 @@ use credential::Credential;
 use data_encoding::BASE64;
 use policy::{Host, Port, Proxy, ProxyScheme};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use super::dial::{Dialled, dial_proxy};
 use super::trust::{Offer, Trust};
+use crate::duplex::Duplex;
 use crate::gate::Gate;
 use crate::resolve::Answers;
 
-/// The largest answer to a `CONNECT`.
+/// The largest response head to a `CONNECT`, in octets.
 const LARGEST: usize = 16 * 1024;
 
-/// Opens a connection to a host through a proxy of the run's.
+/// Connects to a host through a proxy that the policy declares, with its credential.
 pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
     let credential = match &proxy.credential {
         Some(id) => {
@@ -29,23 +31,24 @@ pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port)
         None => None,
     };
     let credential = credential.as_ref().map(|held| held.credential());
-    Guide { answers: gate.answers(), trust: gate.trust(), credential }.through(proxy, host, port).await
+    let connector = ProxyConnector { answers: gate.answers(), trust: gate.trust(), credential };
+    connector.connect(proxy, host, port).await
 }
 
 fn refusal(proxy: &Proxy, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("proxy {}: {why}", proxy.id))
 }
 
-/// What the way through a proxy takes: where its name leads, who vouches for it, and as whom we come.
-pub(super) struct Guide<'a> {
+/// Connects through proxies: with a resolver for their names, the authorities to verify them, and a credential for them.
+pub(super) struct ProxyConnector<'a> {
     pub(super) answers: &'a Answers,
     pub(super) trust: &'a Trust,
     pub(super) credential: Option<&'a Credential>,
 }
 
-impl Guide<'_> {
-    /// Opens a connection to a host through a proxy.
-    pub(super) async fn through(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
+impl ProxyConnector<'_> {
+    /// Connects to a host through a proxy.
+    pub(super) async fn connect(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
         let refused = |why: String| refusal(proxy, &why);
         let found = self.answers.of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
         let mut stream = dial_proxy(&found, proxy.port).await.map_err(|error| {
@@ -76,7 +79,7 @@ impl Guide<'_> {
     }
 }
 
-/// The user and the password of a proxy. Nobody comes as somebody without a name.
+/// Returns the user and the password for a proxy. Both must be set: an empty one would be another identity.
 fn user(credential: &Credential) -> Result<(&[u8], &[u8]), String> {
     let field = |name: &str| match credential.field(name) {
         Some(secret) => Ok(secret.expose()),
@@ -85,8 +88,9 @@ fn user(credential: &Credential) -> Result<(&[u8], &[u8]), String> {
     Ok((field("username")?, field("password")?))
 }
 
+/// Sends a `CONNECT` and reads the head of its response.
 async fn connect(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    stream: &mut impl Duplex,
     host: &Host,
     port: Port,
     credential: Option<&Credential>,
@@ -104,7 +108,7 @@ async fn connect(
     head.extend(b"\r\n");
     stream.write_all(&head).await.map_err(|e| e.to_string())?;
     stream.flush().await.map_err(|e| e.to_string())?;
-    // An octet at a time: what follows the head belongs to the connection.
+    // Read octet by octet: the octets after the head belong to the connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= LARGEST {
@@ -115,18 +119,29 @@ async fn connect(
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
     match (response.parse(&answer), response.code) {
-        // A head that ends earlier for this reader would take what follows it from the connection.
+        // If the parser ends the head earlier, the octets after it were the connection's and are lost.
         (Ok(httparse::Status::Complete(end)), Some(200..=299)) if end == answer.len() => Ok(()),
         (Ok(_), Some(code)) if !(200..=299).contains(&code) => Err(format!("it answered {code}")),
         _ => Err("its answer cannot be read".into()),
     }
 }
 
-/// RFC 1928, with the user and password of RFC 1929.
+/// Asks a SOCKS 5 proxy for a connection (RFC 1928).
 async fn socks5(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    stream: &mut impl Duplex,
     host: &Host,
     port: Port,
+    credential: Option<&Credential>,
+) -> Result<(), String> {
+    socks5_authenticate(stream, credential).await?;
+    let request = socks5_request(host, port)?;
+    stream.write_all(&request).await.map_err(|e| e.to_string())?;
+    socks5_reply(stream).await
+}
+
+/// Agrees on a method of authentication, and sends user and password if there is a credential (RFC 1929).
+async fn socks5_authenticate(
+    stream: &mut impl Duplex,
     credential: Option<&Credential>,
 ) -> Result<(), String> {
     const NO_AUTHENTICATION: u8 = 0;
@@ -139,19 +154,23 @@ async fn socks5(
     if chosen != [5, method] {
         return Err("it wants another way to authenticate".into());
     }
-    if let Some(credential) = credential {
-        let (user, password) = user(credential)?;
-        let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
-        else {
-            return Err("its user or password is longer than 255 octets".into());
-        };
-        let message = Zeroizing::new([&[1, user_length][..], user, &[password_length], password].concat());
-        stream.write_all(&message).await.map_err(text)?;
-        stream.read_exact(&mut chosen).await.map_err(text)?;
-        if chosen[1] != 0 {
-            return Err("it refused user and password".into());
-        }
+    let Some(credential) = credential else { return Ok(()) };
+    let (user, password) = user(credential)?;
+    let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
+    else {
+        return Err("its user or password is longer than 255 octets".into());
+    };
+    let message = Zeroizing::new([&[1, user_length][..], user, &[password_length], password].concat());
+    stream.write_all(&message).await.map_err(text)?;
+    stream.read_exact(&mut chosen).await.map_err(text)?;
+    if chosen[1] != 0 {
+        return Err("it refused user and password".into());
     }
+    Ok(())
+}
+
+/// Encodes a SOCKS 5 `CONNECT` (RFC 1928 §4).
+fn socks5_request(host: &Host, port: Port) -> Result<Vec<u8>, String> {
     let mut request = vec![5, 1, 0];
     match host {
         Host::Name(name) => {
@@ -169,7 +188,12 @@ async fn socks5(
         }
     }
     request.extend(port.number().to_be_bytes());
-    stream.write_all(&request).await.map_err(text)?;
+    Ok(request)
+}
+
+/// Reads the reply to a SOCKS 5 request (RFC 1928 §6), to the end of its bound address.
+async fn socks5_reply(stream: &mut impl Duplex) -> Result<(), String> {
+    let text = |e: io::Error| e.to_string();
     let mut head = [0; 4];
     stream.read_exact(&mut head).await.map_err(text)?;
     if head[0] != 5 {
@@ -192,7 +216,7 @@ async fn socks5(
 mod tests {
     use super::*;
 
-    /// What comes of an answer, and what of it is left for the connection.
+    /// Returns the outcome of a proxy's answer, and the octets that are left for the connection.
     async fn outcome(socks: &str, answer: &[u8]) -> (Result<(), String>, Vec<u8>) {
         let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
         theirs.write_all(answer).await.unwrap();

@@ -1,4 +1,4 @@
-//! The one place that dials: for an agent pinned addresses only, for this program itself a declared proxy and the platform.
+//! Dials: pinned addresses for an agent, declared proxies and the platform for Lockgate itself. No other file dials.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,24 +15,24 @@ use crate::duplex::{Duplex, duplex};
 
 /// How long all attempts to connect may take together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
-/// How long one address may take while another is left.
+/// How long one address may take while others are left to try.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// A connection that has been dialled: to the host itself, or through a proxy.
+/// A connection to a host, dialled directly or through a proxy.
 pub(crate) enum Dialled {
-    /// In the clear as far as the network is concerned.
+    /// TCP, to the host or to a proxy.
     Tcp(TcpStream),
-    /// Inside the TLS of a proxy.
+    /// Through the TLS of a proxy.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Opens a connection to a proxy that this machine's keeper declared.
+/// Connects to a proxy, which the policy or the caller declared.
 pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in found {
         #[expect(
             clippy::disallowed_methods,
-            reason = "a proxy is declared by whoever keeps this machine, not by the agent"
+            reason = "a proxy is declared by the policy or the caller, not by the agent"
         )]
         match tokio::time::timeout(ATTEMPT, TcpStream::connect((*address, port.number()))).await {
             Ok(Ok(stream)) => {
@@ -46,20 +46,20 @@ pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpSt
     Err(last)
 }
 
-/// Opens a connection to the platform, at the address that whoever configured the sidecar gave.
+/// Connects to the platform, at the address in the sidecar's configuration.
 pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> {
     #[expect(clippy::disallowed_methods, reason = "the platform is no destination of the agent's")]
     let dialled = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
     dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Opens a connection to the first of these that answers.
+/// Connects to the first of these addresses that answers.
 pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let now = Instant::now();
     for (index, address) in addresses.iter().enumerate() {
         let pinned = address.socket_addr();
-        // One timer for an attempt: each that is the first to be due wakes this thread's own loop.
+        // One timer for each attempt, since each timer that becomes the next to fire wakes the event loop.
         let until = if index + 1 == addresses.len() { now + CONNECT } else { Instant::now() + ATTEMPT };
         #[expect(
             clippy::disallowed_methods,
@@ -85,7 +85,7 @@ impl Dialled {
         }
     }
 
-    /// Waits until the other side has said something.
+    /// Waits until the peer has sent something.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,

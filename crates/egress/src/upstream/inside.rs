@@ -1,6 +1,7 @@
-//! The way into a sandbox: a line on which its init hands out sockets of the sandbox's own network, which are then connected to
-//! what listens there. Nothing but the sandbox itself can be reached by one of them. Where an engine makes the sandbox it is
-//! the address of its container, on a network of which this sidecar has a place.
+//! Connects into a sandbox: through sockets that its init hands out, or at the address of its container.
+//!
+//! A socket from init belongs to the sandbox's own network namespace, so it reaches nothing but the sandbox. An engine's container has
+//! an address on a network that the sidecar is on as well.
 
 use std::fmt;
 use std::io;
@@ -15,87 +16,87 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::dial::CONNECT;
 
-/// A way into a sandbox.
+/// A route into a sandbox.
 #[derive(Debug)]
-pub struct Entrance(Way);
+pub struct Entrance(Route);
 
 #[derive(Debug)]
-enum Way {
-    Line(Line),
+enum Route {
+    Broker(Broker),
     Address(Ipv4Addr),
 }
 
-/// A line on which sockets of a sandbox's network are asked for, one after the other.
-struct Line {
+/// The socket on which a sandbox's init is asked for sockets of its network, one at a time.
+struct Broker {
     line: OwnedFd,
     /// Asks for a socket of IPv6, or of IPv4; the line is readable when it is there.
     ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
-    /// Takes what was asked for.
+    /// Receives the socket that was asked for.
     take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
-    /// The line, once somebody waits for it.
+    /// The same socket in the event loop, from its first use on.
     watched: OnceCell<Mutex<tokio::net::UnixStream>>,
 }
 
 impl Entrance {
-    /// Uses a line, with the words that are spoken on it.
+    /// Asks a sandbox's init for sockets, with the functions that speak its protocol.
     #[must_use]
     pub fn new(
         line: OwnedFd,
         ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
         take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
     ) -> Self {
-        Self(Way::Line(Line { line, ask, take, watched: OnceCell::new() }))
+        Self(Route::Broker(Broker { line, ask, take, watched: OnceCell::new() }))
     }
 
-    /// Uses the address of a container, which nobody but an engine can have given.
+    /// Connects to a container's address, as an engine gave it.
     #[must_use]
     pub fn at(address: Ipv4Addr) -> Self {
-        Self(Way::Address(address))
+        Self(Route::Address(address))
     }
 
-    /// That address, where it is one.
+    /// Returns the container's address, if this is one.
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Addr> {
         match &self.0 {
-            Way::Line(_) => None,
-            Way::Address(address) => Some(*address),
+            Route::Broker(_) => None,
+            Route::Address(address) => Some(*address),
         }
     }
 
-    /// What must stay open for it.
+    /// The descriptor that must stay open for it.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
-            Way::Line(line) => Some(line.line.as_fd()),
-            Way::Address(_) => None,
+            Route::Broker(broker) => Some(broker.line.as_fd()),
+            Route::Address(_) => None,
         }
     }
 
-    /// The same way once more, for a process that is forked from this one.
+    /// Duplicates the descriptor, for a process that is forked from this one.
     ///
     /// # Errors
-    /// Whatever `fcntl(2)` gives.
+    /// Whatever `fcntl(2)` returns.
     pub fn try_clone(&self) -> io::Result<Self> {
         match &self.0 {
-            Way::Line(line) => Ok(Self::new(line.line.try_clone()?, line.ask, line.take)),
-            Way::Address(address) => Ok(Self::at(*address)),
+            Route::Broker(broker) => Ok(Self::new(broker.line.try_clone()?, broker.ask, broker.take)),
+            Route::Address(address) => Ok(Self::at(*address)),
         }
     }
 
-    /// Connects to what listens inside: on loopback, over IPv4 or else IPv6; or at the container's address.
+    /// Connects to a port inside: on loopback, over IPv4 or else IPv6; or at the container's address.
     pub(crate) async fn connect(&self, port: Port) -> io::Result<TcpStream> {
         match &self.0 {
-            Way::Line(line) => line.connect(port).await,
-            Way::Address(address) => finish(TcpSocket::new_v4()?, (*address).into(), port).await,
+            Route::Broker(broker) => broker.connect(port).await,
+            Route::Address(address) => finish(TcpSocket::new_v4()?, (*address).into(), port).await,
         }
     }
 }
 
-impl Line {
+impl Broker {
     async fn connect(&self, port: Port) -> io::Result<TcpStream> {
         match self.connect_over(Ipv4Addr::LOCALHOST.into(), port).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // What refused is told by the family that most servers have.
+                // The error is that of IPv4, which most servers listen on.
                 self.connect_over(Ipv6Addr::LOCALHOST.into(), port).await.map_err(|_| error)
             }
             other => other,
@@ -105,7 +106,7 @@ impl Line {
     async fn connect_over(&self, address: IpAddr, port: Port) -> io::Result<TcpStream> {
         let socket = self.socket(address.is_ipv6()).await?;
         let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
-        // The time is for this alone: a question that is given up would leave its answer to the next one.
+        // The timeout covers the connect alone: the answer to an abandoned request would be taken for that to the next.
         finish(socket, address, port).await
     }
 
@@ -115,45 +116,45 @@ impl Line {
             line.set_nonblocking(true)?;
             Ok(Mutex::new(tokio::net::UnixStream::from_std(line)?))
         };
-        // One question at a time, to its end: an answer that is not waited for would be taken for the next one.
+        // One request at a time: init's answers carry nothing that tells whose they are.
         let line = self.watched.get_or_try_init(watch).await?.lock().await;
         (self.ask)(line.as_fd(), v6)?;
         line.async_io(Interest::READABLE, || (self.take)(line.as_fd())).await
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Line({:?})", self.line)
+        write!(f, "Broker({:?})", self.line)
     }
 }
 
-/// Connects a socket, within the time there is for that.
+/// Connects a socket within the timeout.
 async fn finish(socket: TcpSocket, address: IpAddr, port: Port) -> io::Result<TcpStream> {
     let connecting = socket.connect(SocketAddr::new(address, port.number()));
     let stream = tokio::time::timeout(CONNECT, connecting)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     if stream.local_addr()? == stream.peer_addr()? {
-        // Where nobody listens, a socket that was given that very port reaches itself.
+        // If nothing listens at the port and the kernel chose that very port for the socket, it connects to itself.
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// The companions of a run, by name.
+/// The routes to the companions of a run, by name.
 #[derive(Debug, Default)]
 pub struct Companions(Vec<(Hostname, Entrance)>);
 
 impl Companions {
-    /// Those of a run.
+    /// The companions of a run.
     #[must_use]
     pub fn new(list: Vec<(Hostname, Entrance)>) -> Self {
         Self(list)
     }
 
-    /// Connects to a port of one.
+    /// Connects to a port of a companion.
     pub(crate) async fn connect(&self, name: &Hostname, port: Port) -> io::Result<TcpStream> {
         match self.0.iter().find(|(known, _)| known == name) {
             Some((_, entrance)) => entrance.connect(port).await,

@@ -1,4 +1,4 @@
-//! Connections to the outside: dialled to pinned addresses, verified, and kept for the next request of the same run.
+//! Connects to upstreams: dials pinned addresses, verifies certificates, and keeps connections for the next request of the same run.
 
 mod cascade;
 mod dial;

@@ -1,5 +1,6 @@
-//! Connections for errands of this program's own, which no agent asked for: pulling an image. Names are resolved, authorities
-//! trusted and addresses dialled as for everybody else; there is no policy, and nothing to guard against but the other side.
+//! Connects for Lockgate's own purposes, which no agent asked for: pulling an image.
+//!
+//! Names are resolved, certificates verified and addresses dialled as for an agent. There is no policy.
 
 use std::io;
 
@@ -9,27 +10,27 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use super::cascade::Guide;
+use super::cascade::ProxyConnector;
 use super::dial::{Dialled, dial_proxy};
 use super::trust::{Offer, Trust};
 use crate::files::Files;
 use crate::resolve::Answers;
 
-/// The way to the outside for this program itself.
+/// Connects to outside hosts for Lockgate itself.
 #[derive(Debug)]
 pub struct Outside {
     answers: Answers,
     trust: Trust,
 }
 
-/// A proxy on the way to the outside, and the hosts that are reached without it.
+/// A proxy to the outside, and the hosts that are reached without it.
 #[derive(Debug)]
 pub struct Detour {
     /// The proxy.
     pub proxy: Proxy,
     /// Its user and password, in the fields `username` and `password`.
     pub credential: Option<Credential>,
-    /// The hosts that are reached without it; this machine always is.
+    /// The hosts that are reached without it, beside this machine, which always is.
     pub direct: Vec<HostPattern>,
 }
 
@@ -44,17 +45,17 @@ impl Detour {
 }
 
 impl Outside {
-    /// Uses this machine's resolver and authorities.
+    /// Uses this machine's resolver and certification authorities.
     #[must_use]
     pub fn new(files: Files) -> Self {
         let (answers, bundle) = files.into_parts();
         Self { answers, trust: Trust::from_bundle(bundle) }
     }
 
-    /// Connects to a host in the clear, through the proxy where there is one on the way to it.
+    /// Connects to a host in the clear, through the proxy unless the host is reached without it.
     ///
     /// # Errors
-    /// When it has no address, none of them answers, or the proxy refuses.
+    /// When the host has no address, no address answers, or the proxy refuses.
     pub async fn connect(
         &self,
         host: &str,
@@ -67,7 +68,7 @@ impl Outside {
     /// Connects to a host over TLS, with its certificate verified.
     ///
     /// # Errors
-    /// As [`Outside::connect`], and when the certificate is not the host's.
+    /// As [`Outside::connect`], and when the certificate does not verify for the host.
     pub async fn connect_securely(
         &self,
         host: &str,
@@ -84,8 +85,8 @@ impl Outside {
         let port = Port::new(port).ok_or(io::ErrorKind::InvalidInput)?;
         if let Some(detour) = detour.filter(|detour| detour.leads_to(&host)) {
             let credential = detour.credential.as_ref();
-            let guide = Guide { answers: &self.answers, trust: &self.trust, credential };
-            return guide.through(&detour.proxy, &host, port).await;
+            let connector = ProxyConnector { answers: &self.answers, trust: &self.trust, credential };
+            return connector.connect(&detour.proxy, &host, port).await;
         }
         let found = self.answers.of(&host).await.map_err(|denial| io::Error::other(denial.reason))?;
         dial_proxy(&found, port).await.map(Dialled::Tcp)

@@ -1,5 +1,5 @@
-//! Connections that wait for another request. They belong to one sidecar, and so to one run (C21); the one used last is
-//! used next.
+//! Keeps idle upstream connections for later requests. A pool belongs to one sidecar, and so to one run (C21). The connection used
+//! last is reused first.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,20 +22,20 @@ use crate::http::Buffered;
 /// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The halves of a connection that carries HTTP/1.
+/// The halves of an HTTP/1 connection.
 pub(crate) type UpstreamReader = ReadHalf<Upstream>;
 pub(crate) type UpstreamWriter = WriteHalf<Upstream>;
 
-/// A way to send a request.
+/// A connection to send a request over.
 pub(crate) enum Link {
-    /// A connection of its own.
+    /// An HTTP/1 connection, for one request at a time.
     Version1(Buffered<UpstreamReader>, UpstreamWriter),
-    /// A stream among others.
+    /// A handle to an HTTP/2 session that requests share.
     Version2(SendRequest<Bytes>),
 }
 
 impl Link {
-    /// Makes a link of an open connection.
+    /// Wraps an open connection, by the HTTP version that it negotiated.
     pub(crate) async fn over(upstream: Upstream) -> io::Result<Self> {
         if upstream.chose_version_2() {
             return Ok(Self::Version2(crate::http::begin_version_2(upstream).await?));
@@ -44,7 +44,8 @@ impl Link {
         Ok(Self::Version1(Buffered::new(reader), writer))
     }
 
-    /// Whether nothing has come over it unasked: an answer would be read under the next request, and an end leaves nothing to ask.
+    /// Whether an idle connection has received nothing: an unsolicited response would be read as that to the next request, and a closed
+    /// connection cannot carry one.
     fn is_silent(&mut self) -> bool {
         let Self::Version1(reader, _) = self else { return true };
         let (mut octet, mut context) = ([0], Context::from_waker(Waker::noop()));
@@ -52,22 +53,22 @@ impl Link {
     }
 }
 
-/// What a connection may be used for again: the same peer, scheme, name, and credential. What an upstream sends too
-/// late or too much of must not be read under a request that it is not searched for.
-struct Use {
+/// The requests a connection may be reused for: those to the same peer, scheme and name, with the credential of the same provider. A
+/// response that an upstream sends too late must not be read under a request for which other secrets are scrubbed.
+struct PoolKey {
     peer: Peer,
     scheme: Scheme,
     host: Host,
     provider: Option<ProviderId>,
 }
 
-impl Use {
+impl PoolKey {
     fn of(exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> Self {
         let provider = exchange.held().map(|held| held.provider().clone());
         Self { peer, scheme, host: exchange.grant().host().clone(), provider }
     }
 
-    fn is(&self, exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> bool {
+    fn matches(&self, exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> bool {
         self.peer == peer
             && self.scheme == scheme
             && self.host == *exchange.grant().host()
@@ -75,7 +76,7 @@ impl Use {
     }
 }
 
-/// A session of HTTP/2, and when it last answered. One that has not for so long may have gone silent: no other request waits in it.
+/// An HTTP/2 session, and when it last answered. One that has not answered for [`IDLE`] may be dead, so it takes no more requests.
 struct Session {
     heard: Instant,
     requests: SendRequest<Bytes>,
@@ -91,20 +92,20 @@ impl Session {
     }
 }
 
-/// The connections of one sidecar.
+/// The upstream connections of one sidecar.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// The one used last is last. There are few, so they are looked through.
-    idle: RefCell<Vec<(Use, Instant, Link)>>,
-    shared: RefCell<Vec<(Use, Session)>>,
+    /// Ordered by last use. There are few, so they are searched linearly.
+    idle: RefCell<Vec<(PoolKey, Instant, Link)>>,
+    shared: RefCell<Vec<(PoolKey, Session)>>,
 }
 
 impl Pool {
-    /// The connection of HTTP/1 used last for where an exchange goes, if one is still fresh.
+    /// Takes the HTTP/1 connection last used for the exchange's destination, if one is still fresh.
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
         let mut kept = self.idle.borrow_mut();
         let (peer, link) = exchange.destination().peers().find_map(|peer| {
-            while let Some(last) = kept.iter().rposition(|(used, ..)| used.is(exchange, peer, scheme)) {
+            while let Some(last) = kept.iter().rposition(|(key, ..)| key.matches(exchange, peer, scheme)) {
                 let (_, since, mut link) = kept.remove(last);
                 if since.elapsed() < IDLE && link.is_silent() {
                     return Some((peer, link));
@@ -116,7 +117,7 @@ impl Pool {
         Some(link)
     }
 
-    /// Keeps a connection whose last response was read to its end.
+    /// Keeps an HTTP/1 connection whose last response was read to its end.
     pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
         let Some(reached) = exchange.reached() else { return };
         let mut kept = self.idle.borrow_mut();
@@ -124,10 +125,10 @@ impl Pool {
         if kept.len() >= most_idle() {
             kept.remove(0);
         }
-        kept.push((Use::of(exchange, reached, scheme), Instant::now(), link));
+        kept.push((PoolKey::of(exchange, reached, scheme), Instant::now(), link));
     }
 
-    /// A session of HTTP/2 that is still open to where an exchange goes.
+    /// Returns an HTTP/2 session to the exchange's destination, if one is still fresh.
     pub(crate) fn session(
         &self,
         exchange: &mut Exchange<Ready>,
@@ -136,7 +137,7 @@ impl Pool {
         let mut shared = self.shared.borrow_mut();
         shared.retain(|(_, session)| session.is_fresh());
         let open = |peer: Peer| {
-            let found = shared.iter().find(|(used, _)| used.is(exchange, peer, scheme));
+            let found = shared.iter().find(|(key, _)| key.matches(exchange, peer, scheme));
             found.map(|(_, session)| (peer, session.requests.clone()))
         };
         let (peer, session) = exchange.destination().peers().find_map(open)?;
@@ -144,30 +145,31 @@ impl Pool {
         Some(session)
     }
 
-    /// Shares a new session of HTTP/2.
+    /// Adds a new HTTP/2 session, for requests to share.
     pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &SendRequest<Bytes>) {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
-        shared.retain(|(used, _)| !used.is(exchange, reached, scheme));
+        shared.retain(|(key, _)| !key.matches(exchange, reached, scheme));
         if shared.len() >= most_idle() {
             shared.remove(0);
         }
-        shared.push((Use::of(exchange, reached, scheme), Session::begun(session)));
+        shared.push((PoolKey::of(exchange, reached, scheme), Session::begun(session)));
     }
 
-    /// The session that an exchange went over has answered.
+    /// Notes that the exchange's session has answered.
     pub(crate) fn heard(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
-        if let Some((_, session)) = shared.iter_mut().find(|(used, _)| used.is(exchange, reached, scheme)) {
+        if let Some((_, session)) = shared.iter_mut().find(|(key, _)| key.matches(exchange, reached, scheme))
+        {
             session.heard = Instant::now();
         }
     }
 
-    /// Forgets a session that has ended, or may have gone silent.
+    /// Removes a session that has ended or may be dead.
     pub(crate) fn forget(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
         if let Some(reached) = exchange.reached() {
-            self.shared.borrow_mut().retain(|(used, _)| !used.is(exchange, reached, scheme));
+            self.shared.borrow_mut().retain(|(key, _)| !key.matches(exchange, reached, scheme));
         }
     }
 }
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
     use crate::upstream::Dialled;
 
-    /// A link to somebody, who does something then.
+    /// Whether a link is silent after its peer has done something.
     async fn is_silent_after<F: Future<Output = TcpStream>>(does: impl FnOnce(TcpStream) -> F) -> bool {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The way to a host: straight, to a companion, or through a proxy.
+//! Dials the destination of an exchange: pinned addresses, a companion, or a proxy.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::destination::{Destination, Peer};
 use crate::exchange::{Exchange, Reach};
 use crate::gate::Gate;
 
-/// Opens a connection to where an exchange goes.
+/// Connects to the destination of an exchange, and records which peer was reached.
 pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
     let (stream, peer) = match exchange.destination() {
         Destination::Dial(addresses) => {

@@ -24,8 +24,8 @@ pub(crate) enum Upstream {
 }
 
 impl Upstream {
-    /// Opens a connection for requests. With `https` not one octet of a request is sent before the upstream's
-    /// certificate was verified for the granted host (C04).
+    /// Connects to the destination of an exchange. With `https` the upstream's certificate is verified for the granted host before one
+    /// octet of a request is sent (C04).
     pub(crate) async fn open(
         gate: &Gate,
         exchange: &mut Exchange<Ready>,
@@ -45,7 +45,7 @@ impl Upstream {
         Ok(Self::Tls(Box::new(tls.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)))
     }
 
-    /// Whether the other side chose HTTP/2.
+    /// Whether the upstream chose HTTP/2.
     pub(crate) fn chose_version_2(&self) -> bool {
         match self {
             Self::Plain(_) => false,

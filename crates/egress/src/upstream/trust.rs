@@ -1,4 +1,4 @@
-//! Which authorities vouch for an upstream. Certificates are always verified; there is no switch for it.
+//! Verifies upstream certificates against a bundle of authorities. Verification cannot be switched off.
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -9,16 +9,16 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::files::{Bundle, LARGEST_BUNDLE, roots_in};
 use crate::tls;
 
-/// The protocols that are offered to an upstream.
+/// The protocols that ALPN offers to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Offer {
     /// HTTP/1.1 alone.
     Version1,
-    /// HTTP/2, and HTTP/1.1 for those who do not speak it.
+    /// HTTP/2 and HTTP/1.1.
     Version2,
 }
 
-/// The authorities, read at the first need from a file that was opened before the sidecar was shut in.
+/// The trusted authorities, read at first need from a file that was opened before the sidecar was confined.
 #[derive(Debug)]
 pub(crate) struct Trust {
     bundle: RefCell<Bundle>,
