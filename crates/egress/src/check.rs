@@ -1,7 +1,7 @@
-//! What would happen to a request, by its method and target, through the same stages that enforce.
+//! Judges a request by its method and target, through the stages that enforce the policy, without sending it.
 //!
-//! There is no run here, and there are no header fields. So nothing looks for keys of the sender's own and for placeholders, nothing
-//! fetches a credential, counts towards a budget or a rate, and nothing is dialled.
+//! There is no run here, and there are no header fields. So nothing searches for the sender's own keys or for placeholders, fetches a
+//! credential, counts towards a budget or a rate, or dials.
 
 use std::rc::Rc;
 
@@ -13,14 +13,14 @@ use crate::gate::Gate;
 use crate::gate::GateError;
 use crate::inject;
 
-/// The answer to "what would happen".
+/// What would happen to a request.
 #[derive(Debug)]
 pub struct Verdict {
-    /// The rule that grants it and the target as it would be sent; or the denial.
+    /// The rule that grants it, and the target as it would be sent; or the denial.
     pub outcome: Result<(String, Target), Denial>,
 }
 
-/// Judges one target, asked for with a method on the explicit plane.
+/// Judges a request to the explicit proxy.
 ///
 /// # Errors
 /// When the runtime cannot be made.

@@ -1,5 +1,7 @@
-//! How many connections one sidecar serves at once. More wait to be accepted. With what is read ahead of each this bounds its
-//! memory, and where it may open few files, its descriptors: a sidecar without any could not even say that it is alive.
+//! Limits how many connections one sidecar serves at once. Further ones wait to be accepted.
+//!
+//! With the limit on what is read ahead of each, this bounds the sidecar's memory. It also bounds its descriptors, if it may open only
+//! few files: a sidecar without any left could not even answer a health check.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -9,25 +11,25 @@ use tokio::sync::Semaphore;
 
 use crate::idle;
 
-/// Connections of all doors.
+/// Connections of all listeners but the declared ports.
 const MOST: usize = 1024;
-/// More of them that the gateway's doors alone take, so that it answers while the proxy is full.
+/// Further connections that only the gateway's listeners take, so that it answers while the proxy is full.
 const MOST_KEPT: usize = 64;
-/// The same of connections from outside to one port, which take no place of the command's or of another port.
+/// Connections to one declared port. They take no slots of the command's or of another port.
 const MOST_INBOUND: usize = 128;
-/// Connections to upstreams that wait for another request.
+/// Idle connections to upstreams.
 const MOST_IDLE: usize = 64;
-/// Each door holds a place for whoever comes next, and there are five.
+/// The fewest slots in all. Each of the five listeners holds one for its next connection.
 const FEWEST: usize = 12;
-/// Descriptors that are no connection's: listeners, the audit, the platform, the kernel's queues of events.
+/// Descriptors beside connections: listeners, the audit, the platform, epoll.
 const OTHER_DESCRIPTORS: u64 = 32;
 
 thread_local! {
     static BOUNDS: Bounds = Bounds::within(getrlimit(Resource::Nofile).current);
-    static PLACES: OnceCell<[Rc<Semaphore>; 2]> = const { OnceCell::new() };
+    static SLOTS: OnceCell<[Rc<Semaphore>; 2]> = const { OnceCell::new() };
 }
 
-/// How many connections there may be.
+/// The limits of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     common: usize,
@@ -36,75 +38,75 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Of a process that may have so many descriptors. A connection takes two, one to the agent and one to the upstream.
+    /// The limits with so many descriptors. A connection takes two, one to the agent and one to the upstream.
     fn within(descriptors: Option<u64>) -> Self {
         let Some(descriptors) = descriptors else {
             return Self { common: MOST, kept: MOST_KEPT, idle: MOST_IDLE };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
-        // Two for each place, and one idle for four places.
+        // Two descriptors for each slot, and one for an idle connection for every four slots.
         let all = (left / 9 * 4).clamp(FEWEST, MOST + MOST_KEPT);
         let kept = (all / 8).clamp(2, MOST_KEPT);
         Self { common: (all - kept).min(MOST), kept, idle: (all / 4).min(MOST_IDLE) }
     }
 }
 
-/// How many connections to upstreams may wait for another request.
+/// How many connections to upstreams may be idle.
 pub(crate) fn most_idle() -> usize {
     BOUNDS.with(|bounds| bounds.idle)
 }
 
-/// The places that one door gives.
+/// The slots that one listener's connections take.
 #[derive(Clone)]
 pub(crate) struct ConnectionSlots {
     first: Rc<Semaphore>,
-    /// What it gives when there are no others.
+    /// Taken when the first ones are used up.
     kept: Option<Rc<Semaphore>>,
 }
 
 impl ConnectionSlots {
-    /// Those that all doors share.
+    /// The slots that all listeners share.
     pub(crate) fn common() -> Self {
         Self { first: shared(0), kept: None }
     }
 
-    /// Those, and some that are kept for the gateway's doors.
+    /// The shared slots, and those that are reserved for the gateway's listeners.
     pub(crate) fn gateway() -> Self {
         Self { first: shared(0), kept: Some(shared(1)) }
     }
 
-    /// Those of one port that is reached from outside.
+    /// The slots of one declared port.
     pub(crate) fn inbound() -> Self {
         let most = BOUNDS.with(|bounds| bounds.common.min(MOST_INBOUND));
         Self { first: Rc::new(Semaphore::new(most)), kept: None }
     }
 
-    /// Waits for one.
+    /// Waits for a free slot.
     pub(crate) async fn take(&self) -> ConnectionPermit {
         let Some(kept) = &self.kept else { return ConnectionPermit::of(&self.first).await };
         tokio::select! {
             biased;
-            place = ConnectionPermit::of(&self.first) => place,
-            place = ConnectionPermit::of(kept) => place,
+            permit = ConnectionPermit::of(&self.first) => permit,
+            permit = ConnectionPermit::of(kept) => permit,
         }
     }
 }
 
-/// The places of this thread's sidecar.
+/// Returns the shared (0) or the reserved (1) slots of this thread's sidecar.
 fn shared(at: usize) -> Rc<Semaphore> {
     let made = || BOUNDS.with(|it| [it.common, it.kept].map(|many| Rc::new(Semaphore::new(many))));
-    PLACES.with(|places| Rc::clone(&places.get_or_init(made)[at]))
+    SLOTS.with(|slots| Rc::clone(&slots.get_or_init(made)[at]))
 }
 
-/// A place among the connections that are served at once, given back when it is dropped.
+/// A slot, given back when it is dropped.
 pub(crate) struct ConnectionPermit(Rc<Semaphore>);
 
 impl ConnectionPermit {
-    async fn of(places: &Rc<Semaphore>) -> Self {
-        if let Ok(permit) = places.acquire().await {
+    async fn of(slots: &Rc<Semaphore>) -> Self {
+        if let Ok(permit) = slots.acquire().await {
             permit.forget();
         }
-        Self(Rc::clone(places))
+        Self(Rc::clone(slots))
     }
 }
 

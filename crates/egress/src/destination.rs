@@ -1,7 +1,7 @@
-//! Where an exchange goes once it has been judged: what is dialled for an agent, and nothing else is.
+//! The judged destination of an exchange. Nothing else is dialled for an agent.
 //!
-//! Only [`Destination::judge`] makes a [`PinnedAddr`]. A companion of the run has no address, and a proxy dials by itself: neither is
-//! a pinned address, and neither passes for one.
+//! Only [`Destination::judge`] makes a [`PinnedAddr`]. A companion has no address and a proxy dials by itself, so neither is a pinned
+//! address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use policy::{Denial, Grant, Guard, Host, Hostname, Port, Proxy};
 
 use crate::gate::Gate;
 
-/// Where one exchange goes.
+/// The destination of one exchange.
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
-    /// To the first of these that answers, in the order in which they were found.
+    /// The first of these addresses that answers, in resolver order.
     Dial(Vec<PinnedAddr>),
-    /// To a companion of the run.
+    /// A port of a companion of the run.
     Companion(Hostname, Port),
-    /// Through a proxy, which dials by itself.
+    /// A proxy, which dials by itself.
     Proxy(Arc<Proxy>),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Destination {
 pub(crate) struct PinnedAddr(SocketAddr);
 
 impl PinnedAddr {
-    /// What is dialled.
+    /// The address to dial.
     pub(crate) fn socket_addr(self) -> SocketAddr {
         self.0
     }
@@ -42,8 +42,7 @@ pub(crate) enum Peer {
 }
 
 impl Destination {
-    /// The companion that was granted, if it is one that was. It is part of the run: its name is not resolved, and no proxy is on the
-    /// way to it.
+    /// Returns the granted companion, if the grant is for one. It is part of the run, so its name is not resolved and no proxy is used.
     pub(crate) fn companion(grant: &Grant) -> Option<Self> {
         match grant.host() {
             Host::Name(name) if grant.is_companion() => Some(Self::Companion(name.clone(), grant.port())),
@@ -51,7 +50,7 @@ impl Destination {
         }
     }
 
-    /// Judges every address that was found, every time (E14).
+    /// Judges every resolved address, every time (E14).
     pub(crate) fn judge(
         gate: &Gate,
         grant: &Grant,
@@ -59,19 +58,19 @@ impl Destination {
         proxy: Option<Arc<Proxy>>,
     ) -> Result<Self, Denial> {
         match proxy {
-            // Behind a proxy the names of the world need not resolve here.
+            // The proxy resolves the name, so it need not resolve here.
             Some(proxy) if found.is_empty() => return Ok(Self::Proxy(proxy)),
             _ => vet(gate, grant, found)?,
         }
         let port = grant.port().number();
         Ok(match proxy {
-            // The addresses have been judged and are not used.
+            // The addresses have been judged, but the proxy dials.
             Some(proxy) => Self::Proxy(proxy),
             None => Self::Dial(found.iter().map(|ip| PinnedAddr(SocketAddr::new(*ip, port))).collect()),
         })
     }
 
-    /// Whoever may answer there, unless that is for a proxy to find out.
+    /// The peers that may answer. A proxy has none: it dials by itself.
     pub(crate) fn peers(&self) -> impl Iterator<Item = Peer> {
         let (addresses, companion) = match self {
             Self::Dial(addresses) => (&addresses[..], None),
@@ -82,6 +81,7 @@ impl Destination {
     }
 }
 
+/// Denies addresses that the policy or this machine forbids.
 fn vet(gate: &Gate, grant: &Grant, found: &[IpAddr]) -> Result<(), Denial> {
     grant.vet(found)?;
     let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));

@@ -1,13 +1,13 @@
-//! Streams that are one of several kinds: what is read and written goes to whichever it is. Several pieces are written at once, as the
-//! records of TLS are.
+//! Implements [`AsyncRead`] and [`AsyncWrite`] for enums over stream types, by delegation to the variant. Vectored writes are passed on,
+//! as the records of TLS need them.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What is read and written.
+/// A stream that is read and written.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// Makes a stream of a type that has `fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)>`.
+/// Implements both traits for a type that has `fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)>`.
 macro_rules! duplex {
     ($kind:ty) => {
         impl tokio::io::AsyncRead for $kind {
@@ -37,7 +37,7 @@ macro_rules! duplex {
                 self.pinned().poll_write_vectored(cx, bufs)
             }
 
-            // All kinds do.
+            // All variants do.
             fn is_write_vectored(&self) -> bool {
                 true
             }

@@ -1,10 +1,10 @@
-//! The end of a sidecar that lets what is under way come to its own: what that is, and when there is none left.
+//! Counts the exchanges under way, so that a draining sidecar can end when none is left.
 
 use std::cell::Cell;
 
 use tokio::sync::Notify;
 
-/// What is under way, and whether more may begin.
+/// The number of exchanges under way, and the stage of the sidecar's end.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     under_way: Cell<usize>,
@@ -16,24 +16,25 @@ pub(crate) struct Ending {
 enum Stage {
     #[default]
     Serving,
-    /// What is under way goes on, and nothing new begins.
+    /// Exchanges under way go on, and none begins.
     Draining,
-    /// Nothing goes on.
+    /// Exchanges under way are cut.
     Over,
 }
 
 impl Ending {
-    /// Something begins, and is under way until what this gives is dropped.
+    /// Counts an exchange as under way until the guard is dropped.
     pub(crate) fn begin(&self) -> UnderWay<'_> {
         self.enter();
         UnderWay(self)
     }
 
-    /// The same without a borrow: [`Ending::leave`] follows.
+    /// Counts an exchange as under way until [`Ending::leave`].
     pub(crate) fn enter(&self) {
         self.under_way.set(self.under_way.get() + 1);
     }
 
+    /// Ends what [`Ending::enter`] began.
     pub(crate) fn leave(&self) {
         let left = self.under_way.get() - 1;
         self.under_way.set(left);
@@ -42,17 +43,17 @@ impl Ending {
         }
     }
 
-    /// Whether nothing new may begin.
+    /// Whether no exchange may begin any more.
     pub(crate) fn has_begun(&self) -> bool {
         self.stage.get() != Stage::Serving
     }
 
-    /// Whether nothing goes on any more.
+    /// Whether exchanges under way are cut.
     pub(crate) fn is_over(&self) -> bool {
         self.stage.get() == Stage::Over
     }
 
-    /// Lets nothing new begin, and waits until nothing is under way.
+    /// Lets no exchange begin, and waits until none is under way.
     pub(crate) async fn drain(&self) {
         self.stage.set(Stage::Draining);
         while self.under_way.get() > 0 {
@@ -60,13 +61,13 @@ impl Ending {
         }
     }
 
-    /// Says that what is still under way is cut.
+    /// Marks the exchanges that are still under way as cut.
     pub(crate) fn end(&self) {
         self.stage.set(Stage::Over);
     }
 }
 
-/// Something that is under way.
+/// Guard of an exchange under way.
 pub(crate) struct UnderWay<'a>(&'a Ending);
 
 impl Drop for UnderWay<'_> {

@@ -1,8 +1,7 @@
-//! One request on its way out, as a value that each stage consumes and returns in its next state.
+//! One request on its way out, as a typestate: each stage consumes the exchange and returns it in its next state, so none can be skipped.
 //!
-//! Only [`policy::Policy::decide`] makes a grant. Only [`Pinned`] has a [`Destination`], and only that is dialled: to addresses that
-//! [`Exchange::guard`] judged, to a companion that was granted, or through a proxy. A stage cannot be left out, because the next one
-//! does not accept what came before it.
+//! Only [`policy::Policy::decide`] makes a grant. Only [`Pinned`] has a [`Destination`], and only a destination is dialled: addresses
+//! that [`Exchange::guard`] has judged, a granted companion, or a proxy.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -19,11 +18,11 @@ use crate::inject::draft::{Draft, Injected};
 use crate::llm::Admitted;
 use crate::resolve::Answers;
 
-/// What was asked; nothing has been decided.
+/// The question to the policy; nothing has been decided.
 #[derive(Debug)]
 pub(crate) struct Asked(policy::Asked);
 
-/// The policy granted it; no name has been resolved.
+/// The policy has granted it; no name has been resolved.
 #[derive(Debug)]
 pub(crate) struct Granted(Grant);
 
@@ -35,7 +34,7 @@ pub(crate) struct Resolved {
     proxy: Option<Arc<Proxy>>,
 }
 
-/// Where it goes has been judged. The only state that can be dialled.
+/// Its destination has been judged. The first state that can be dialled.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     grant: Grant,
@@ -43,13 +42,13 @@ pub(crate) struct Pinned {
     reached: Option<Peer>,
 }
 
-/// Credentials have been put into it, or none belong there. The only state that is sent to an upstream as a request.
+/// Its credential has been injected, or it needs none. The only state that is sent to an upstream as a request.
 pub(crate) struct Ready {
     pinned: Pinned,
     injected: Option<Injected>,
 }
 
-/// A state in which there is a destination to reach.
+/// A state that has a destination.
 pub(crate) trait Reach {
     fn pinned(&self) -> &Pinned;
     fn pinned_mut(&mut self) -> &mut Pinned;
@@ -75,7 +74,7 @@ impl Reach for Ready {
     }
 }
 
-/// A request in one of its states, with the record that will be written of it whatever happens.
+/// A request in one of its states, with its audit record, which is written whatever happens.
 #[derive(Debug)]
 pub(crate) struct Exchange<S> {
     stage: S,
@@ -83,30 +82,30 @@ pub(crate) struct Exchange<S> {
 }
 
 impl Exchange<Asked> {
-    /// Begins an exchange: from here on there is exactly one audit record of it.
+    /// Begins an exchange. From here on it has exactly one audit record.
     pub(crate) fn begin(gate: &Rc<Gate>, action: &str, target: String, asked: policy::Asked) -> Self {
         let record = Record::begin(gate, asked.plane, action, target);
         Self { stage: Asked(asked), record }
     }
 
-    /// Says what the connection turned out to carry.
+    /// Sets what the connection turned out to carry.
     pub(crate) fn carries(mut self, action: &str, view: policy::View) -> Self {
         self.stage.0.view = view;
         self.record.action(action);
         self
     }
 
-    /// Lets go of it: its requests are exchanges of their own.
+    /// Drops it without a record, because its requests are exchanges of their own.
     pub(crate) fn into_requests(self) {
         self.record.discard();
     }
 
-    /// Goes through every stage up to the address guard.
+    /// Takes it through every stage up to the address guard.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         self.authorize(gate)?.pin(gate).await
     }
 
-    /// Asks the policy.
+    /// Asks the policy, unless the audit cannot be written.
     pub(crate) fn authorize(mut self, gate: &Gate) -> Result<Exchange<Granted>, Denial> {
         if gate.audit().borrow_mut().is_broken() {
             let denial = Denial::new(
@@ -124,7 +123,7 @@ impl Exchange<Asked> {
         }
     }
 
-    /// Records a request that was refused before it said beyond doubt where it goes.
+    /// Records a request that was refused because its destination is ambiguous or unreadable.
     pub(crate) fn refuse_unreadable(
         gate: &Rc<Gate>,
         plane: policy::Plane,
@@ -134,47 +133,47 @@ impl Exchange<Asked> {
         Record::begin(gate, plane, "HTTP", target.escape_default().to_string()).deny(denial)
     }
 
-    /// Records a request that the gateway answers by itself, with a status.
+    /// Records a request that the gateway answered by itself.
     pub(crate) fn answered(gate: &Rc<Gate>, method: &str, target: &str, status: u16) {
         let target = target.escape_default().to_string();
         Record::begin(gate, policy::Plane::Gateway, method, target).answered(status);
     }
 
-    /// Records that a name was not answered.
+    /// Records a denied DNS name.
     pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &str, denial: Denial) {
         Record::begin(gate, policy::Plane::Dns, "DNS", name.to_owned()).deny(denial);
     }
 }
 
 impl Exchange<Granted> {
-    /// What was granted.
+    /// The grant.
     pub(crate) fn grant(&self) -> &Grant {
         &self.stage.0
     }
 
-    /// Lets go of it: its requests are exchanges of their own.
+    /// Drops it without a record, because its requests are exchanges of their own.
     pub(crate) fn into_requests(self) {
         self.record.discard();
     }
 
-    /// Refuses it after all: what came over the connection was not what was granted.
+    /// Refuses it after all, because the connection carries something else than was granted.
     pub(crate) fn refuse(self, denial: Denial) -> Denial {
         let rule = self.stage.0.rule().as_str().to_owned();
         self.record.deny(denial.with_rule(rule))
     }
 
-    /// Ends it: it was let through and came to nothing.
+    /// Ends it as allowed and failed.
     pub(crate) fn fail(mut self, why: &str) {
         self.record.fail(why);
     }
 
-    /// Goes through the stages that are left up to the address guard.
+    /// Takes it through the remaining stages up to the address guard, with the proxy that the policy has for the host.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
         self.pin_by(gate, proxy).await
     }
 
-    /// The same, through a proxy that the request itself names.
+    /// Like [`Exchange::pin`], with a proxy that the request itself names.
     pub(crate) async fn pin_through(
         self,
         gate: &Gate,
@@ -191,7 +190,7 @@ impl Exchange<Granted> {
         self.resolve(gate.answers(), proxy).await?.guard(gate)
     }
 
-    /// Finds the addresses of the host, unless the rule itself gives them.
+    /// Resolves the host, unless the rule itself gives its addresses.
     pub(crate) async fn resolve(
         mut self,
         answers: &Answers,
@@ -204,7 +203,7 @@ impl Exchange<Granted> {
         };
         match found {
             Ok(found) => Ok(Exchange { stage: Resolved { grant, found, proxy }, record: self.record }),
-            // Behind a proxy the names of the world need not resolve here; the proxy is asked by name (S1.44).
+            // The proxy is asked by name, so the name need not resolve here (S1.44).
             Err(denial) if proxy.is_some() && denial.guard == Guard::NoAddress => {
                 Ok(Exchange { stage: Resolved { grant, found: Vec::new(), proxy }, record: self.record })
             }
@@ -225,7 +224,7 @@ impl Exchange<Resolved> {
                 Ok(Exchange { stage: Pinned { grant, destination, reached: None }, record: self.record })
             }
             Err(denial) => {
-                // Where a deny rule names an address, that one decided.
+                // If a deny rule names the address, that rule decided.
                 let rule = denial.rule.clone().unwrap_or_else(|| grant.rule().as_str().to_owned());
                 Err(self.record.deny(denial.with_rule(rule)))
             }
@@ -234,7 +233,7 @@ impl Exchange<Resolved> {
 }
 
 impl Exchange<Pinned> {
-    /// Notes the credential that is part of it from now on. Only `inject` calls this, after it has looked at the request.
+    /// Attaches the injected credential, if there is one. Only `inject` calls this, after it has examined the request.
     pub(crate) fn ready(mut self, injected: Option<Injected>) -> Exchange<Ready> {
         self.record.awaits_answer();
         if let Some(injected) = &injected {
@@ -245,29 +244,29 @@ impl Exchange<Pinned> {
 }
 
 impl Exchange<Ready> {
-    /// The credential that is part of the request, which must not be in the answer.
+    /// The credential in the request, which must not be in the response.
     pub(crate) fn held(&self) -> Option<&Rc<FetchedCredential>> {
         self.stage.injected.as_ref().map(|injected| &injected.held)
     }
 
-    /// The request before the credential was put in.
+    /// The request before the credential was injected.
     pub(crate) fn draft(&self) -> Option<&Draft> {
         self.stage.injected.as_ref().map(|injected| &injected.draft)
     }
 
-    /// Notes that another credential has taken the place of the one that was refused.
+    /// Replaces a credential that the upstream refused.
     pub(crate) fn hold(&mut self, new: Rc<FetchedCredential>) {
         if let Some(injected) = &mut self.stage.injected {
             injected.held = new;
         }
     }
 
-    /// Whether it asks a model for something, and stands in the run's account.
+    /// Whether it is a request to a model that counts towards the run's budget.
     pub(crate) fn is_counted(&self) -> bool {
         self.stage.injected.as_ref().is_some_and(|injected| injected.admitted.is_some())
     }
 
-    /// Notes that it has gone out: what it takes is no longer given back.
+    /// Notes that it has been sent, so its reservation in the budget is no longer returned.
     pub(crate) fn mark_sent(&mut self) {
         let injected = self.stage.injected.iter_mut();
         injected.filter_map(|injected| injected.admitted.as_mut()).for_each(Admitted::mark_sent);
@@ -275,23 +274,23 @@ impl Exchange<Ready> {
 }
 
 impl<S: Reach> Exchange<S> {
-    /// What was granted.
+    /// The grant.
     pub(crate) fn grant(&self) -> &Grant {
         &self.stage.pinned().grant
     }
 
-    /// Where it goes.
+    /// The destination.
     pub(crate) fn destination(&self) -> &Destination {
         &self.stage.pinned().destination
     }
 
-    /// Refuses it after all: what came over the connection was not what was granted.
+    /// Refuses it after all, because the connection carries something else than was granted.
     pub(crate) fn refuse(self, denial: Denial) -> Denial {
         let rule = self.grant().rule().as_str().to_owned();
         self.record.deny(denial.with_rule(rule))
     }
 
-    /// Notes who answered.
+    /// Notes the peer that was reached.
     pub(crate) fn reach(&mut self, peer: Peer) {
         self.stage.pinned_mut().reached = Some(peer);
         match peer {
@@ -300,12 +299,12 @@ impl<S: Reach> Exchange<S> {
         }
     }
 
-    /// Notes that the proxy answered.
+    /// Notes the proxy that was reached.
     pub(crate) fn reach_through(&mut self, proxy: &str) {
         self.record.reached_through(proxy);
     }
 
-    /// Who answered, unless that was a proxy.
+    /// The peer that was reached, unless it was a proxy.
     pub(crate) fn reached(&self) -> Option<Peer> {
         self.stage.pinned().reached
     }
@@ -316,7 +315,7 @@ impl<S: Reach> Exchange<S> {
     }
 }
 
-/// What has moved in an exchange so far. It reaches the record even when the exchange is cut off in the middle.
+/// Counts the octets of an exchange. They reach the record even if the exchange is cut off.
 pub(crate) struct Flow<'a> {
     record: &'a mut Record,
     pub(crate) sent: Cell<u64>,
@@ -324,7 +323,7 @@ pub(crate) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Begins to count, with what has gone on already.
+    /// Begins to count, with the octets that were sent already.
     pub(crate) fn of(record: &'a mut Record, sent: usize) -> Self {
         Self { record, sent: Cell::new(sent as u64), received: Cell::new(0) }
     }

@@ -1,4 +1,4 @@
-//! Files a sidecar reads, opened or read before it is shut in.
+//! Reads or opens the files that a sidecar needs, before it is confined.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -9,12 +9,12 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::resolve::Answers;
 
-/// The largest bundle of authorities that is read.
+/// The largest bundle of authorities that is read, in octets.
 pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
-/// How much of it is looked at first, for an authority.
+/// How much of a bundle is searched for a first authority.
 const BEGINNING: u64 = 32 << 10;
 
-/// Files a sidecar reads, opened or read before it is shut in.
+/// The files that a sidecar needs, read or opened before it is confined.
 #[derive(Debug, Default)]
 pub struct Files {
     resolv_conf: Vec<u8>,
@@ -25,16 +25,16 @@ pub struct Files {
 /// The certification authorities that upstreams are verified against.
 #[derive(Debug, Default)]
 pub(crate) enum Bundle {
-    /// Those in a file that was named, and no others.
+    /// The authorities in a file that `SSL_CERT_FILE` names, and no others.
     Named(File),
-    /// Those of a machine.
+    /// The authorities of a machine.
     Usual(File),
-    /// Those that are built in.
+    /// The authorities that are compiled in.
     #[default]
     BuiltIn,
 }
 
-/// The file of authorities that was named is none.
+/// The file that `SSL_CERT_FILE` names cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("use the authorities in {path}, which SSL_CERT_FILE names: {source}")]
 pub struct BundleError {
@@ -42,7 +42,7 @@ pub struct BundleError {
     source: io::Error,
 }
 
-/// Where a bundle of certification authorities may lie, most usual first.
+/// Where systems keep their bundle of certification authorities, most common first.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -52,10 +52,10 @@ const BUNDLES: &[&str] = &[
 ];
 
 impl Files {
-    /// Reads the resolver's configuration and opens the bundle. `bundle` is what `SSL_CERT_FILE` names, if it is set.
+    /// Reads the resolver's configuration and opens the bundle. `bundle` is the value of `SSL_CERT_FILE`, if it is set.
     ///
     /// # Errors
-    /// When the file that is named cannot be read or holds no authority: others in its place would be trusted unasked.
+    /// When the named file cannot be read or holds no authority. To fall back to others would trust them unasked.
     pub fn open(bundle: Option<&str>) -> Result<Self, BundleError> {
         let bundle = match bundle.filter(|path| !path.is_empty()) {
             Some(path) => {
@@ -73,13 +73,13 @@ impl Files {
         })
     }
 
-    /// The same, with the bundle of another machine.
+    /// Replaces the bundle by that of another machine.
     #[must_use]
     pub fn trusting(self, bundle: File) -> Self {
         Self { bundle: Bundle::Usual(bundle), ..self }
     }
 
-    /// The bundle, to be read where another process is to trust it.
+    /// Returns the bundle, to hand it to another process.
     #[must_use]
     pub fn into_bundle(self) -> Option<File> {
         match self.bundle {
@@ -88,7 +88,7 @@ impl Files {
         }
     }
 
-    /// What names are resolved by, and the bundle.
+    /// Returns the resolver and the bundle.
     pub(crate) fn into_parts(self) -> (Answers, Bundle) {
         (Answers::system(self.resolv_conf, self.hosts), self.bundle)
     }
@@ -103,11 +103,11 @@ impl Files {
     }
 }
 
-/// A file that was named, once it is seen to hold an authority.
+/// Opens a named bundle, and checks that it holds an authority.
 fn named(path: &str) -> io::Result<File> {
     let mut file = File::open(path)?;
     let mut pem = Vec::new();
-    // One is enough to know, and most bundles begin with one: to take them all costs a start a millisecond.
+    // One authority is enough, and most bundles begin with one. To parse them all would cost a start a millisecond.
     let mut has_one = |most: u64| -> io::Result<bool> {
         (&file).take(most - pem.len() as u64).read_to_end(&mut pem)?;
         Ok(certificates_in(&pem).any(|it| RootCertStore::empty().add(it).is_ok()))
@@ -119,7 +119,7 @@ fn named(path: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// The authorities in a text; what is none is passed over.
+/// Parses the authorities in a PEM text, and skips anything else.
 pub(crate) fn roots_in(pem: &[u8]) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates_in(pem));

@@ -1,5 +1,6 @@
-//! Denials as they happen, told to whoever watches the run. Each target and guard is told once; all are counted in
-//! the audit.
+//! Messages of a sidecar to the process that watches the run: denials as they happen, and its last word.
+//!
+//! A denial is sent once for each target and guard. The audit counts them all.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,84 +13,84 @@ use serde::{Deserialize, Serialize};
 use crate::llm::ModelUse;
 use crate::tls::RunAuthority;
 
-/// How many different denials are told. An agent that makes up names must not fill memory or a terminal.
+/// How many different denials are sent. An agent that makes up names must not fill memory or a terminal.
 const MOST: usize = 1000;
-/// The longest text of a field.
+/// The longest text of a field, in characters.
 const LONGEST: usize = 500;
 
 /// One denial, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// The way it came in.
+    /// The plane it came in by.
     pub plane: String,
     /// What was asked for.
     pub target: String,
     /// The guard's code.
     pub guard: String,
-    /// Why.
+    /// Why it was denied.
     pub reason: String,
-    /// What would allow it.
+    /// What would allow it, if that is known.
     pub hint: Option<String>,
 }
 
-/// What a sidecar's exchanges came to.
+/// The counts of a sidecar's exchanges by outcome, and its use of models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Exchanges that were let through.
+    /// Exchanges that were allowed.
     pub allowed: u64,
-    /// Exchanges that were refused.
+    /// Exchanges that were denied.
     pub denied: u64,
-    /// Exchanges that were let through and failed.
+    /// Exchanges that were allowed, and failed.
     pub failed: u64,
-    /// What was used of models, if anything was.
+    /// The use of models, if there was any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub models: Option<ModelUse>,
 }
 
-/// What a sidecar tells whoever watches it.
+/// A message of a sidecar to the process that watches it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SidecarMessage {
-    /// The first word, where TLS is opened: the certificate of the run's authority, in PEM.
+    /// The first message, if TLS is terminated: the certificate of the run's authority, in PEM.
     Authority(String),
     /// A denial, as it happens.
     Denied(Notice),
-    /// The last word.
+    /// The last message.
     Summary(Summary),
-    /// The last word of a sidecar that ends because it cannot go on.
+    /// The last message of a sidecar that cannot go on.
     Failed {
-        /// Why; it reads on after "failed to".
+        /// Why. The text reads on after "failed to".
         why: String,
-        /// What the person can do about it, where that is known.
+        /// What the user can do about it, if that is known.
         remedy: Option<String>,
     },
 }
 
 impl SidecarMessage {
-    /// Reads a message.
+    /// Parses a message.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
         serde_json::from_slice(message).ok()
     }
 }
 
-/// Tells the certificate of the run's authority, before anything else.
+/// Sends the certificate of the run's authority. It must be the first message.
 ///
 /// # Errors
-/// When nobody listens any more.
+/// When the socket has no reader any more.
 pub fn send_authority(socket: BorrowedFd<'_>, authority: &RunAuthority) -> io::Result<()> {
     let message = serde_json::to_vec(&SidecarMessage::Authority(authority.certificate_pem().to_owned()))?;
     rustix::net::send(socket, &message, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Tells why a sidecar ends that was not told to. Nobody else hears it.
+/// Sends the reason why a sidecar ends that was not asked to. No other message does.
 pub fn send_failure(socket: BorrowedFd<'_>, why: &str, remedy: Option<&str>) {
     let told = SidecarMessage::Failed { why: clipped(why), remedy: remedy.map(clipped) };
     send(socket, &told, SendFlags::DONTWAIT);
 }
 
-/// Where denials are told.
+/// Sends denials and the summary of one sidecar.
 #[derive(Debug)]
 pub(crate) struct Notices {
     socket: Option<OwnedFd>,
@@ -101,7 +102,7 @@ impl Notices {
         Self { socket, told: HashSet::new() }
     }
 
-    /// Tells a denial, once for its target. A watcher that does not read misses it; the sidecar never waits.
+    /// Sends a denial, once for its target and guard. If the watcher does not read, the denial is dropped: the sidecar never waits.
     pub(crate) fn tell(&mut self, plane: Plane, target: &str, denial: &Denial) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(target);
@@ -118,7 +119,7 @@ impl Notices {
         send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT);
     }
 
-    /// Tells what it all came to.
+    /// Sends the summary, as the last message.
     pub(crate) fn close(&mut self, summary: Summary) {
         if let Some(socket) = self.socket.take() {
             send(&socket, &SidecarMessage::Summary(summary), SendFlags::empty());
@@ -128,12 +129,12 @@ impl Notices {
 
 fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) {
     if let Ok(message) = serde_json::to_vec(told) {
-        // Nobody may be listening any more; what was asked for is in the audit all the same.
+        // The watcher may be gone. The audit has the denial all the same.
         let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);
     }
 }
 
-/// Without control characters, and short: it goes to a terminal.
+/// Removes control characters and bounds the length, because the text goes to a terminal.
 fn clipped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
 }

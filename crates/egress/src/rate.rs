@@ -1,4 +1,4 @@
-//! How often a provider may be asked: a bucket of tokens for each that has a rate, filled as time goes by (S2).
+//! Limits the rate of requests to a provider, with a token bucket for each that has a rate (S2).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use policy::{Denial, Guard, Provider, ProviderId};
 
-/// The buckets of one run.
+/// The token buckets of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(RefCell<HashMap<ProviderId, Bucket>>);
 
@@ -17,7 +17,7 @@ struct Bucket {
 }
 
 impl Rates {
-    /// Takes a token for a request, or says that there is none left.
+    /// Takes a token for a request, or denies the request if none is left.
     pub(crate) fn admit(&self, provider: &Provider, now: impl FnOnce() -> Instant) -> Result<(), Denial> {
         let Some(rate) = provider.rate() else { return Ok(()) };
         let now = now();

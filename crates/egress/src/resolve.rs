@@ -1,4 +1,4 @@
-//! From a name to addresses, by the sidecar's own resolver. What it finds is not trusted: the guard judges it.
+//! Resolves names to addresses with the sidecar's own resolver. Its answers are not trusted: the address guard judges them.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -9,20 +9,20 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
 
-/// How long one question may wait for its answer, and how often it is put.
+/// How long one question may wait for its answer, and how often it is asked.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 2;
 
-/// Where addresses come from.
+/// The source of addresses.
 #[derive(Debug)]
 pub enum Answers {
-    /// The host's own resolver configuration, read once at the start and built at the first question.
+    /// The host's resolver configuration, read at the start. The resolver is built at the first question.
     System(Box<SystemAnswers>),
-    /// A fixed answer for every name: what `policy check` is told by its rows.
+    /// A fixed answer for every name, as the rows of `policy check` give it.
     Given(Vec<IpAddr>),
 }
 
-/// The host's resolver configuration, and the resolver it becomes.
+/// The host's resolver configuration, and the resolver that is built from it.
 #[derive(Debug)]
 pub struct SystemAnswers {
     resolv_conf: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct SystemAnswers {
 #[derive(Debug)]
 struct Built {
     resolver: TokioResolver,
-    /// Why no server can be asked, where none can: then a name has the addresses that `hosts` gives it.
+    /// Why there is no server to ask, if so. Names then have only the addresses in `hosts`.
     asks_nobody: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Answers {
         Self::System(Box::new(SystemAnswers { resolv_conf, hosts, resolver: OnceLock::new() }))
     }
 
-    /// The addresses of a host; an address is its own.
+    /// Returns the addresses of a host. An address resolves to itself.
     pub(crate) async fn of(&self, host: &Host) -> Result<Vec<IpAddr>, Denial> {
         let name = match host {
             Host::Address(address) => return Ok(vec![*address]),
@@ -63,7 +63,7 @@ impl SystemAnswers {
             |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
         let Built { resolver, asks_nobody } =
             self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
-        // The dot keeps search domains out: the name that was judged is the name that is asked for.
+        // The dot keeps search domains out: the resolver asks for the name that was judged.
         match resolver.lookup_ip(format!("{name}.")).await {
             Ok(found) => {
                 let mut addresses: Vec<IpAddr> = found.iter().collect();
@@ -87,7 +87,7 @@ impl SystemAnswers {
             }
         };
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        options.use_hosts_file = ResolveHosts::Never; // the file is out of reach by now; its content is set below
+        options.use_hosts_file = ResolveHosts::Never; // the file cannot be opened by now; its content is set below
         options.timeout = TIMEOUT;
         options.attempts = ATTEMPTS - 1; // those after the first
         let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());

@@ -1,37 +1,44 @@
-//! The name of a Unix socket in the file system: taken away behind the socket it was given to, and behind no other.
+//! Removes the path of a Unix socket when its sidecar ends, unless another socket has taken the path.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A name that is taken away when this is dropped, if it is still that socket's: somebody else may have bound it anew.
+/// The path of a bound socket. Dropping it removes the path, if it still leads to that socket.
 #[derive(Debug)]
 pub struct SocketName {
     path: PathBuf,
-    being: (u64, u64),
+    inode: Inode,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inode {
+    device: u64,
+    number: u64,
 }
 
 impl SocketName {
-    /// The name of a socket that was bound just now. What tells it from others holds for as long as the socket is open.
+    /// The path of a socket that was bound just now. Its inode identifies it for as long as the socket is open.
     ///
     /// # Errors
-    /// Whatever `lstat(2)` gives.
+    /// Whatever `lstat(2)` returns.
     pub fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.into(), being: being(path)? })
+        Ok(Self { path: path.into(), inode: Inode::of(path)? })
     }
 }
 
 impl Drop for SocketName {
     fn drop(&mut self) {
-        if being(&self.path).is_ok_and(|being| being == self.being) {
+        if Inode::of(&self.path).is_ok_and(|inode| inode == self.inode) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Its device and its number there.
-fn being(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|it| (it.dev(), it.ino()))
+impl Inode {
+    fn of(path: &Path) -> io::Result<Self> {
+        std::fs::symlink_metadata(path).map(|it| Self { device: it.dev(), number: it.ino() })
+    }
 }
 
 #[cfg(test)]
