@@ -5,6 +5,7 @@ use hickory_proto::rr::rdata::{A, AAAA};
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use policy::{Denial, Guard, Hostname};
 
+use super::names::NameAddresses;
 use crate::gate::Gate;
 
 /// The TTL of a record, in seconds. The address stands for the name for the whole run.
@@ -16,8 +17,14 @@ const UDP_PAYLOAD: u16 = 1232;
 pub(super) struct Answered {
     /// The answer; `None` for octets that are no question.
     pub(super) bytes: Option<Vec<u8>>,
-    /// The name that was denied, and why.
-    pub(super) denied: Option<(String, Denial)>,
+    /// The name that was denied.
+    pub(super) denied: Option<DeniedName>,
+}
+
+/// A name that was denied, and why.
+pub(super) struct DeniedName {
+    pub(super) name: String,
+    pub(super) denial: Denial,
 }
 
 /// Answers the octets of one datagram or one framed message.
@@ -41,9 +48,9 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
             response.queries.push(query.clone());
             match decide(gate, query) {
                 Ok(record) => response.answers.extend(record),
-                Err((code, denial)) => {
-                    response.metadata.response_code = code;
-                    denied = denial;
+                Err(refusal) => {
+                    response.metadata.response_code = refusal.code;
+                    denied = refusal.denied;
                 }
             }
         }
@@ -52,12 +59,22 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
     Answered { bytes: response.to_vec().ok(), denied }
 }
 
-type Refusal = (ResponseCode, Option<(String, Denial)>);
+/// An answer without data: its code, and the name if it was denied.
+struct Refusal {
+    code: ResponseCode,
+    denied: Option<DeniedName>,
+}
+
+impl Refusal {
+    fn denied(name: String, denial: Denial) -> Self {
+        Self { code: ResponseCode::NXDomain, denied: Some(DeniedName { name, denial }) }
+    }
+}
 
 /// Returns the record of an allowed name, or none if it has no data of that type. A denied name is NXDOMAIN.
 fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     if query.query_class() != DNSClass::IN {
-        return Err((ResponseCode::Refused, None));
+        return Err(Refusal { code: ResponseCode::Refused, denied: None });
     }
     // Names that no host can have do not exist: service labels, escapes, other alphabets.
     let text = query.name().to_ascii();
@@ -65,15 +82,15 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
         Ok(name) => name,
         Err(why) => {
             let denial = Denial::new(Guard::HostForm, format!("it is not the name of a host: {why}"));
-            return Err((ResponseCode::NXDomain, Some((text.escape_default().to_string(), denial))));
+            return Err(Refusal::denied(text.escape_default().to_string(), denial));
         }
     };
     let own = gate.names().borrow().own(&name);
-    let (v4, v6) = match own {
-        Some(pair) => pair,
+    let NameAddresses { v4, v6 } = match own {
+        Some(addresses) => addresses,
         None => {
             if let Err(denial) = gate.policy().decide_name(&name) {
-                return Err((ResponseCode::NXDomain, Some((name.to_string(), denial))));
+                return Err(Refusal::denied(name.to_string(), denial));
             }
             gate.names().borrow_mut().addresses(&name)
         }

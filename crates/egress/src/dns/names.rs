@@ -46,6 +46,13 @@ const MOST: u32 = 65_536;
 /// How many denied names are remembered, so that each is recorded once.
 const MOST_DENIED: usize = 4096;
 
+/// The addresses that a name is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NameAddresses {
+    pub(super) v4: Ipv4Addr,
+    pub(super) v6: Option<Ipv6Addr>,
+}
+
 /// Whether a denied name is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Novelty {
@@ -81,22 +88,22 @@ impl Names {
     }
 
     /// The addresses of a name that is the sandbox's own.
-    pub(crate) fn own(&self, name: &Hostname) -> Option<(Ipv4Addr, Option<Ipv6Addr>)> {
+    pub(super) fn own(&self, name: &Hostname) -> Option<NameAddresses> {
         match name.as_str() {
-            "sidecar" => Some((self.range.first.into(), None)),
-            "localhost" => Some((Ipv4Addr::LOCALHOST, Some(Ipv6Addr::LOCALHOST))),
+            "sidecar" => Some(NameAddresses { v4: self.range.first.into(), v6: None }),
+            "localhost" => Some(NameAddresses { v4: Ipv4Addr::LOCALHOST, v6: Some(Ipv6Addr::LOCALHOST) }),
             _ => None,
         }
     }
 
     /// Returns the addresses of an allowed name, and adds it to the table if it is new.
-    pub(crate) fn addresses(&mut self, name: &Hostname) -> (Ipv4Addr, Option<Ipv6Addr>) {
+    pub(super) fn addresses(&mut self, name: &Hostname) -> NameAddresses {
         let index = match self.by_name.get(name) {
             Some(index) => *index,
             None => self.add(name),
         };
         let v6 = self.range.both.then(|| Ipv6Addr::from(V6_BASE + u128::from(index)));
-        (Ipv4Addr::from(self.range.first + index), v6)
+        NameAddresses { v4: Ipv4Addr::from(self.range.first + index), v6 }
     }
 
     fn add(&mut self, name: &Hostname) -> u32 {
@@ -137,12 +144,12 @@ mod tests {
         let mut names = Names::default();
         let a = Hostname::parse("a.example.com").unwrap();
         let b = Hostname::parse("b.example.com").unwrap();
-        let (a4, a6) = names.addresses(&a);
-        let (b4, _) = names.addresses(&b);
-        assert_eq!(names.addresses(&a), (a4, a6));
-        assert_ne!(a4, b4);
-        assert_eq!(names.name_of(a4.into()), Some(&a));
-        assert_eq!(names.name_of(a6.unwrap().into()), Some(&a));
+        let of_a = names.addresses(&a);
+        let of_b = names.addresses(&b);
+        assert_eq!(names.addresses(&a), of_a);
+        assert_ne!(of_a.v4, of_b.v4);
+        assert_eq!(names.name_of(of_a.v4.into()), Some(&a));
+        assert_eq!(names.name_of(of_a.v6.unwrap().into()), Some(&a));
         for other in
             ["198.18.0.0", "198.20.0.1", "93.184.216.34", "127.0.0.1", "::1", "fd6c:6f63:6b67::ffff:1"]
         {
@@ -155,9 +162,9 @@ mod tests {
         let mut names = Names::new(NameRange::after(Ipv4Addr::new(198, 18, 7, 3), 2));
         let name = |n: u32| Hostname::parse(&format!("n{n}.example.com")).unwrap();
         let given = [1, 2, 3].map(|n| names.addresses(&name(n)));
-        let at = |last| (Ipv4Addr::new(198, 18, 7, last), None);
+        let at = |last| NameAddresses { v4: Ipv4Addr::new(198, 18, 7, last), v6: None };
         assert_eq!(given, [at(4), at(5), at(4)]);
-        assert_eq!(names.name_of(given[2].0.into()), Some(&name(3)));
+        assert_eq!(names.name_of(given[2].v4.into()), Some(&name(3)));
         assert!(
             names.is_sidecar("198.18.7.3".parse().unwrap())
                 && !names.is_sidecar("fd6c:6f63:6b67::".parse().unwrap())
@@ -169,7 +176,7 @@ mod tests {
     fn the_table_is_bounded_and_never_maps_to_a_name_it_forgot() {
         let mut names = Names::default();
         let first = Hostname::parse("n0.example.com").unwrap();
-        let (address, _) = names.addresses(&first);
+        let address = names.addresses(&first).v4;
         for n in 1..=MOST {
             names.addresses(&Hostname::parse(&format!("n{n}.example.com")).unwrap());
         }

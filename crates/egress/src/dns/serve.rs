@@ -10,11 +10,10 @@ use std::time::Duration;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg,
 };
-use policy::Denial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
-use super::answer::answer;
+use super::answer::{DeniedName, answer};
 use super::names::Novelty;
 use crate::acceptor::{Acceptor, survive};
 use crate::exchange::Exchange;
@@ -55,8 +54,8 @@ pub(crate) async fn serve_udp(gate: Rc<Gate>, socket: OwnedFd) -> io::Result<()>
         let mut answers = Vec::with_capacity(BATCH);
         for (index, (length, asker)) in received.into_iter().enumerate() {
             let answered = answer(&gate, &buffers[index][..length]);
-            if let Some((name, denial)) = answered.denied {
-                record_denial(&gate, &name, denial);
+            if let Some(denied) = answered.denied {
+                record_denial(&gate, denied);
             }
             if let Some(bytes) = answered.bytes {
                 answers.push((bytes, asker));
@@ -177,8 +176,8 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
         });
         let question = question.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let answered = answer(gate, &question);
-        if let Some((name, denial)) = answered.denied {
-            record_denial(gate, &name, denial);
+        if let Some(denied) = answered.denied {
+            record_denial(gate, denied);
         }
         let Some(bytes) = answered.bytes else { return Ok(()) };
         let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
@@ -191,10 +190,10 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
 
 /// Records each denied name once, however often the agent asks for it. When there are too many names to remember, one more record
 /// says so.
-fn record_denial(gate: &Rc<Gate>, name: &str, denial: Denial) {
-    let novelty = gate.names().borrow_mut().denied(name);
+fn record_denial(gate: &Rc<Gate>, DeniedName { name, denial }: DeniedName) {
+    let novelty = gate.names().borrow_mut().denied(&name);
     match novelty {
-        Novelty::First => Exchange::refuse_name(gate, name, denial),
+        Novelty::First => Exchange::refuse_name(gate, &name, denial),
         Novelty::TooMany => {
             Exchange::refuse_name(gate, "further denied names, which are not recorded one by one", denial)
         }

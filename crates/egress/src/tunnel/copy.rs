@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
 
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
@@ -44,25 +45,10 @@ pub(super) async fn both_ways(
     }
     let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
-    let moved = Cell::new(Instant::now());
+    let counts = Counts { there: &flow.sent, back: &flow.received };
     let outcome = match upstream {
-        Dialled::Tcp(mut upstream) => {
-            between(&mut agent.reader, &mut upstream, (&flow.sent, &flow.received), &moved, idle).await
-        }
-        // The TLS of a proxy needs buffers of its own.
-        Dialled::Tls(upstream) => {
-            let (from_upstream, to_upstream) = tokio::io::split(upstream);
-            let (from_agent, to_agent) = agent.reader.into_split();
-            tokio::select! {
-                outcome = async {
-                    tokio::try_join!(
-                        through(from_agent, to_upstream, &flow.sent, &moved),
-                        through(from_upstream, to_agent, &flow.received, &moved),
-                    )
-                } => outcome.map(drop),
-                () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
-            }
-        }
+        Dialled::Tcp(mut upstream) => between(&mut agent.reader, &mut upstream, counts, idle).await,
+        Dialled::Tls(upstream) => through_tls(agent.reader, upstream, counts, idle).await,
     };
     drop(flow);
     if let Err(error) = &outcome
@@ -73,21 +59,27 @@ pub(super) async fn both_ways(
     outcome
 }
 
+/// The octets that were copied to the second of two connections, and back from it.
+#[derive(Clone, Copy)]
+pub(super) struct Counts<'a> {
+    pub(super) there: &'a Cell<u64>,
+    pub(super) back: &'a Cell<u64>,
+}
+
 /// Copies both ways between two connections, and counts the octets to the second and from it.
 ///
 /// One timer serves both directions. It is polled only when neither has moved, so a busy connection is woken by octets alone.
 pub(super) async fn between(
     first: &mut TcpStream,
     second: &mut TcpStream,
-    (there, back): (&Cell<u64>, &Cell<u64>),
-    moved: &Cell<Instant>,
+    counts: Counts<'_>,
     idle: Duration,
 ) -> io::Result<()> {
-    let ended = Cell::new(false);
+    let (moved, ended) = (Cell::new(Instant::now()), Cell::new(false));
     let (from_first, to_first) = first.split();
     let (from_second, to_second) = second.split();
-    let mut there = pin!(one_way(from_first, to_second.as_ref(), there, moved, &ended));
-    let mut back = pin!(one_way(from_second, to_first.as_ref(), back, moved, &ended));
+    let mut there = pin!(one_way(from_first, to_second.as_ref(), counts.there, &moved, &ended));
+    let mut back = pin!(one_way(from_second, to_first.as_ref(), counts.back, &moved, &ended));
     let (mut is_there, mut is_back, mut failed) = (false, false, None);
     let mut due = moved.get() + idle;
     let mut timer = pin!(tokio::time::sleep_until(due));
@@ -130,6 +122,27 @@ pub(super) async fn between(
         Poll::Pending
     })
     .await
+}
+
+/// Copies both ways between the agent and an upstream inside the TLS of a proxy, with buffers of their own.
+async fn through_tls(
+    agent: TcpStream,
+    upstream: Box<TlsStream<TcpStream>>,
+    counts: Counts<'_>,
+    idle: Duration,
+) -> io::Result<()> {
+    let moved = Cell::new(Instant::now());
+    let (from_upstream, to_upstream) = tokio::io::split(upstream);
+    let (from_agent, to_agent) = agent.into_split();
+    tokio::select! {
+        outcome = async {
+            tokio::try_join!(
+                through(from_agent, to_upstream, counts.there, &moved),
+                through(from_upstream, to_agent, counts.back, &moved),
+            )
+        } => outcome.map(drop),
+        () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+    }
 }
 
 /// Copies one way between any two streams, with a buffer of its own.
@@ -253,10 +266,10 @@ mod tests {
     ) -> (io::Result<()>, Duration, (u64, u64)) {
         let ((left, first), (right, second)) = (pair().await, pair().await);
         let began = Instant::now();
-        let (moved, there, back) = (Cell::new(began), Cell::new(0), Cell::new(0));
+        let (there, back) = (Cell::new(0), Cell::new(0));
         let copy = async {
             let (mut first, mut second) = (first, second); // moved here, so that they are closed when the copy has ended
-            let outcome = between(&mut first, &mut second, (&there, &back), &moved, idle).await;
+            let outcome = between(&mut first, &mut second, Counts { there: &there, back: &back }, idle).await;
             (outcome, began.elapsed())
         };
         let ((outcome, took), ()) = tokio::join!(copy, others(left, right));

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use policy::{Denial, Guard, Inbound, Plane};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 
-use super::copy;
+use super::copy::{self, Counts};
 use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::audit::Record;
@@ -100,8 +99,8 @@ impl DeclaredPort {
         record.reached_inside(inbound.container_port);
         outside.set_nodelay(true)?;
         let (received, sent) = (Cell::new(0), Cell::new(0));
-        let moved = Cell::new(Instant::now());
-        let outcome = copy::between(&mut outside, &mut inside, (&received, &sent), &moved, IDLE).await;
+        let counts = Counts { there: &received, back: &sent };
+        let outcome = copy::between(&mut outside, &mut inside, counts, IDLE).await;
         record.count(sent.get(), received.get());
         outcome
     }

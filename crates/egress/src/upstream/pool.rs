@@ -76,6 +76,19 @@ impl PoolKey {
     }
 }
 
+/// An HTTP/1 connection that waits for another request.
+struct IdleLink {
+    key: PoolKey,
+    since: Instant,
+    link: Link,
+}
+
+impl IdleLink {
+    fn is_fresh(&self) -> bool {
+        self.since.elapsed() < IDLE
+    }
+}
+
 /// An HTTP/2 session, and when it last answered. One that has not answered for [`IDLE`] may be dead, so it takes no more requests.
 struct Session {
     heard: Instant,
@@ -96,7 +109,7 @@ impl Session {
 #[derive(Default)]
 pub(crate) struct Pool {
     /// Ordered by last use. There are few, so they are searched linearly.
-    idle: RefCell<Vec<(PoolKey, Instant, Link)>>,
+    idle: RefCell<Vec<IdleLink>>,
     shared: RefCell<Vec<(PoolKey, Session)>>,
 }
 
@@ -105,10 +118,10 @@ impl Pool {
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
         let mut kept = self.idle.borrow_mut();
         let (peer, link) = exchange.destination().peers().find_map(|peer| {
-            while let Some(last) = kept.iter().rposition(|(key, ..)| key.matches(exchange, peer, scheme)) {
-                let (_, since, mut link) = kept.remove(last);
-                if since.elapsed() < IDLE && link.is_silent() {
-                    return Some((peer, link));
+            while let Some(last) = kept.iter().rposition(|it| it.key.matches(exchange, peer, scheme)) {
+                let mut idle = kept.remove(last);
+                if idle.is_fresh() && idle.link.is_silent() {
+                    return Some((peer, idle.link));
                 }
             }
             None
@@ -121,11 +134,11 @@ impl Pool {
     pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
         let Some(reached) = exchange.reached() else { return };
         let mut kept = self.idle.borrow_mut();
-        kept.retain(|(_, since, _)| since.elapsed() < IDLE);
+        kept.retain(IdleLink::is_fresh);
         if kept.len() >= most_idle() {
             kept.remove(0);
         }
-        kept.push((PoolKey::of(exchange, reached, scheme), Instant::now(), link));
+        kept.push(IdleLink { key: PoolKey::of(exchange, reached, scheme), since: Instant::now(), link });
     }
 
     /// Returns an HTTP/2 session to the exchange's destination, if one is still fresh.
