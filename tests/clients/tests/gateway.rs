@@ -98,7 +98,6 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
         ask above $at/proxy -H "$P" -H 'X-Target: https://files.example.com/some/../exact2'
         ask encoded $at/proxy -H "$P" -H 'X-Target: https://files.example.com/some/%2e%2e/exact2'
         ask scoped $at/proxy -H 'X-Provider: @acme/two' -H 'X-Target: https://api.example.com/x'
-        ask size $at/proxy -H "$P" -H "$T" -H 'X-Max-Response-Size: many'
         ask llm $at/llm/v1/messages --data '{}'
         ask path $at/nowhere
         ask root $at/
@@ -123,7 +122,6 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
     for key in ["exact", "below", "scoped"] {
         is(&left, key, "200", "\"method\":\"GET\"");
     }
-    is(&left, "size", "400", "X-Max-Response-Size");
     is(&left, "llm", "503", "LLM proxy not configured");
     is(&left, "path", "404", "");
     is(&left, "root", "404", "");
@@ -213,7 +211,10 @@ fn an_answer_is_cut_at_its_limit() {
         size more 200000 -H 'X-Max-Response-Size: 200000'
         size ceiling 1000000 -H 'X-Max-Response-Size: 5000000'
         size beyond 1000001 -H 'X-Max-Response-Size: 5000000'
-        size zero 10 -H 'X-Max-Response-Size: 0'
+        size zero 50001 -H 'X-Max-Response-Size: 0'
+        size negative 50001 -H 'X-Max-Response-Size: -5'
+        size words 50001 -H 'X-Max-Response-Size: many'
+        size unit 50001 -H 'X-Max-Response-Size: 100 octets'
         size huge 3000000000
         rm heads body"#,
     );
@@ -225,7 +226,10 @@ fn an_answer_is_cut_at_its_limit() {
         ("more", "200000 "),
         ("ceiling", "1000000 "),
         ("beyond", "1000000 x-truncated: true"),
-        ("zero", "1 x-truncated: true"),
+        ("zero", "50000 x-truncated: true"),
+        ("negative", "50000 x-truncated: true"),
+        ("words", "50000 x-truncated: true"),
+        ("unit", "100 x-truncated: true"),
         ("huge", "50000 x-truncated: true"),
     ] {
         assert_eq!(left.said(key), expected, "{key}: {}", left.ended);

@@ -1,45 +1,98 @@
-//! What a request to `/proxy` asks for, by its headers. S0.26, S1.19
+//! Reads what a request to `/proxy` asks for from its control headers, as the existing sidecar reads them. S0.26, S1.19
 
 use policy::ProviderId;
 
 use crate::http::Fields;
 
-/// S0.53: how much of an answer is given back, and how much may be asked for.
+/// How much of a response is returned unless the request says otherwise (S0.53).
 const MAX_RESPONSE_SIZE: usize = 50_000;
+/// The most that a request may ask for (S0.53).
 const ABSOLUTE_MAX_RESPONSE_SIZE: usize = 1_000_000;
 
-/// What is asked for.
+/// The control headers of one request.
 pub(super) struct Ask {
     pub(super) provider: ProviderId,
-    /// The target, which may hold `{{…}}` in its path and query.
+    /// The target URL, which may hold `{{…}}` in its path and query.
     pub(super) target: String,
     pub(super) substitute_body: bool,
-    pub(super) most: usize,
-    /// The proxy to go through.
+    /// The size in octets beyond which the response is truncated.
+    pub(super) max_response_size: usize,
+    /// The declared proxy to go through.
     pub(super) proxy: Option<String>,
 }
 
 impl Ask {
-    /// Reads the headers, or says what is wrong in the words that existing clients know.
+    /// Reads the control headers.
+    ///
+    /// # Errors
+    /// `X-Provider` or `X-Target` is missing, empty, repeated or malformed. The text is the one that existing clients know.
     pub(super) fn of(fields: &Fields) -> Result<Self, &'static str> {
         let provider = one(fields, "x-provider", "Missing X-Provider header")?;
         let target = one(fields, "x-target", "Missing X-Target header")?;
         let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
         let substitute_body = fields.text("x-substitute-body") == Some("true");
-        let most = match fields.text("x-max-response-size") {
-            None => MAX_RESPONSE_SIZE,
-            Some(text) => text.parse::<usize>().map_err(|_| "Invalid X-Max-Response-Size")?,
-        };
         let proxy = fields.text("x-proxy").map(str::to_owned);
-        let most = most.clamp(1, ABSOLUTE_MAX_RESPONSE_SIZE);
-        Ok(Self { provider, target: target.to_owned(), substitute_body, most, proxy })
+        let max_response_size = max_response_size(fields);
+        Ok(Self { provider, target: target.to_owned(), substitute_body, max_response_size, proxy })
     }
 }
 
-/// The value of a field that there must be one of: of two, two readers could take one each.
+/// Returns the only value of a required field. Repeated fields are refused, because two readers could each take another one.
 fn one<'a>(fields: &'a Fields, name: &'static str, missing: &'static str) -> Result<&'a str, &'static str> {
     match fields.values(name).count() {
         0 | 1 => fields.text(name).ok_or(missing),
         _ => Err("X-Provider and X-Target are given once each"),
+    }
+}
+
+/// Returns the size that the first `X-Max-Response-Size` asks for, up to the ceiling. A value that is no positive number counts as none.
+fn max_response_size(fields: &Fields) -> usize {
+    match fields.values("x-max-response-size").next().map_or(0, leading_number) {
+        0 => MAX_RESPONSE_SIZE,
+        size => size.min(ABSOLUTE_MAX_RESPONSE_SIZE),
+    }
+}
+
+/// Reads a number as JavaScript's `parseInt(value, 10)` does: white space, a sign, and digits up to the first other octet. Returns 0 where
+/// the number is negative or there is none.
+fn leading_number(value: &[u8]) -> usize {
+    let value = value.trim_ascii_start();
+    let digits = value.strip_prefix(b"+").unwrap_or(value).iter().take_while(|octet| octet.is_ascii_digit());
+    digits.fold(0, |number: usize, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(more: &[(&str, &[u8])]) -> Ask {
+        let required: [(&str, &[u8]); 2] =
+            [("x-provider", b"one"), ("x-target", b"https://api.example.com/")];
+        Ask::of(&required.into_iter().chain(more.iter().copied()).collect()).expect("it is complete")
+    }
+
+    #[test]
+    fn a_size_is_read_as_the_existing_sidecar_reads_it() {
+        // S0.53
+        let size = |value: &str| ask(&[("x-max-response-size", value.as_bytes())]).max_response_size;
+        for (value, expected) in [
+            ("1", 1),
+            ("+99", 99),
+            (" \t007", 7),
+            ("12.9", 12),
+            ("5e3", 5),
+            ("100 octets", 100),
+            ("60000, 7", 60_000),
+            ("1000001", 1_000_000),
+            ("99999999999999999999999999", 1_000_000),
+        ] {
+            assert_eq!(size(value), expected, "{value:?}");
+        }
+        for none in ["", "0", "0x10", "-5", "many", "+-5", "+ 5", "Infinity", "\u{e9}5"] {
+            assert_eq!(size(none), 50_000, "{none:?}");
+        }
+        assert_eq!(ask(&[]).max_response_size, 50_000);
+        let twice = ask(&[("x-max-response-size", b"7"), ("x-max-response-size", b"8")]);
+        assert_eq!(twice.max_response_size, 7);
     }
 }

@@ -82,7 +82,7 @@ pub(super) async fn proxy(
         Ok(exchange) => exchange,
         Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
     };
-    let mut terms = Terms { most: Some(ask.most), within: Some(OUTBOUND), filled: false };
+    let mut terms = Terms { most: Some(ask.max_response_size), within: Some(OUTBOUND), filled: false };
     if !ask.substitute_body || request.head.body == BodyLength::None {
         return forward(gate, exchange, &target, sending, request, answer, terms).await;
     }
