@@ -154,6 +154,7 @@ fn a_request_goes_and_comes_as_it_is() {
         head -c 5242880 large > most; head -c 5242881 large > more
         ask most $at/proxy -H 'X-Provider: free' -H 'X-Target: https://protocols.example/most' -H 'X-Substitute-Body: true' --data-binary @most
         ask more $at/proxy -H 'X-Provider: free' -H 'X-Target: https://protocols.example/more' -H 'X-Substitute-Body: true' --data-binary @more
+        ask yes $at/proxy -H 'X-Provider: free' -H 'X-Target: https://protocols.example/more' -H 'X-Substitute-Body: yes' --data-binary @more
         ask chunked $at/proxy -H 'X-Provider: free' -H 'X-Target: https://protocols.example/chunked' -H 'X-Substitute-Body: true' -H 'Transfer-Encoding: chunked' --data-binary @more
         rm large most more"#,
     );
@@ -169,7 +170,7 @@ fn a_request_goes_and_comes_as_it_is() {
     is(&left, "proxied", "403", "X-Proxy");
     is(&left, "large", "200", "\"body_length\":6000000");
     is(&left, "most", "200", "\"body_length\":5242880");
-    for key in ["toolarge", "more", "chunked"] {
+    for key in ["toolarge", "more", "yes", "chunked"] {
         is(&left, key, "413", "Request body too large");
     }
     let requests = site.requests();

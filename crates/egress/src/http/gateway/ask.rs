@@ -30,7 +30,8 @@ impl Ask {
         let provider = one(fields, "x-provider", "Missing X-Provider header")?;
         let target = one(fields, "x-target", "Missing X-Target header")?;
         let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
-        let substitute_body = fields.text("x-substitute-body") == Some("true");
+        // JavaScript's truth of a header's text.
+        let substitute_body = fields.values("x-substitute-body").any(|value| !value.is_empty());
         let proxy = fields.text("x-proxy").map(str::to_owned);
         let max_response_size = max_response_size(fields);
         Ok(Self { provider, target: target.to_owned(), substitute_body, max_response_size, proxy })
@@ -94,5 +95,15 @@ mod tests {
         assert_eq!(ask(&[]).max_response_size, 50_000);
         let twice = ask(&[("x-max-response-size", b"7"), ("x-max-response-size", b"8")]);
         assert_eq!(twice.max_response_size, 7);
+    }
+
+    #[test]
+    fn any_text_asks_for_the_body() {
+        // S0.49
+        let substitutes = |value: &[u8]| ask(&[("x-substitute-body", value)]).substitute_body;
+        for value in ["true", "1", "false", "0"] {
+            assert!(substitutes(value.as_bytes()), "{value}");
+        }
+        assert!(!substitutes(b"") && !ask(&[]).substitute_body);
     }
 }
