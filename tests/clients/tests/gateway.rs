@@ -79,6 +79,8 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
         &site,
         r#"ask noprovider $at/proxy -H "$T"
         ask notarget $at/proxy -H "$P"
+        ask emptyprovider $at/proxy -H 'X-Provider;' -H "$T"
+        ask emptytarget $at/proxy -H "$P" -H 'X-Target;'
         ask neither $at/proxy
         for bad in One _one one_two -one one- @one @/one @one/ @One/two one/two 'o ne' 'one,two' "$(printf 'a%.0s' $(seq 200))"; do
             n=$((${n:-0}+1)); ask format$n $at/proxy -H "X-Provider: $bad" -H "$T"
@@ -104,6 +106,8 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
         ask configure -X POST $at/configure -H 'Authorization: Bearer x' --data '{}'"#,
     );
     is(&left, "noprovider", "400", "Missing X-Provider header");
+    is(&left, "emptyprovider", "400", "Missing X-Provider header");
+    is(&left, "emptytarget", "400", "Missing X-Target header");
     is(&left, "neither", "400", "Missing X-Provider header");
     is(&left, "notarget", "400", "Missing X-Target header");
     for n in 1..=13 {

@@ -41,7 +41,7 @@ impl Ask {
 /// Returns the only value of a required field. Repeated fields are refused, because two readers could each take another one.
 fn one<'a>(fields: &'a Fields, name: &'static str, missing: &'static str) -> Result<&'a str, &'static str> {
     match fields.values(name).count() {
-        0 | 1 => fields.text(name).ok_or(missing),
+        0 | 1 => fields.text(name).filter(|value| !value.is_empty()).ok_or(missing),
         _ => Err("X-Provider and X-Target are given once each"),
     }
 }
@@ -105,5 +105,18 @@ mod tests {
             assert!(substitutes(value.as_bytes()), "{value}");
         }
         assert!(!substitutes(b"") && !ask(&[]).substitute_body);
+    }
+
+    #[test]
+    fn an_empty_field_is_a_missing_one() {
+        // S0.45, S0.46
+        let refused = |provider: &str, target: &str| {
+            let fields = [("x-provider", provider.as_bytes()), ("x-target", target.as_bytes())];
+            Ask::of(&fields.into_iter().collect()).err()
+        };
+        assert_eq!(refused("", "https://api.example.com/"), Some("Missing X-Provider header"));
+        assert_eq!(refused("one", ""), Some("Missing X-Target header"));
+        assert_eq!(refused("One", "https://api.example.com/"), Some("Invalid X-Provider format"));
+        assert_eq!(refused("one", "https://api.example.com/"), None);
     }
 }
