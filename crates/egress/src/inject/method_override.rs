@@ -1,15 +1,14 @@
 //! What a server may take a request for: some let a header stand in for the method, or for the path. What is meant by one must be
 //! allowed as well as what is written, and must be fit for a credential where one is put in.
 
-use policy::{Asked, Denial, Guard, Method, Plane, Provider, Target};
+use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
 use super::agent_credentials::is_same;
 use super::draft::Sending;
-use crate::gate::Gate;
 
 /// In a method's place, and in a path's.
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
-const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-uri"];
 
 /// What a request may be taken for: each method with each target. What is written comes first.
 pub(super) struct Meant {
@@ -33,14 +32,14 @@ impl Meant {
 /// and one that may be a `TRACE` where a credential would go with it.
 pub(super) fn judge(
     sending: &Sending,
-    gate: &Gate,
+    policy: &Policy,
     provider: Option<&Provider>,
     target: &Target,
 ) -> Result<Meant, Denial> {
     let allowed = |method: &Method, target: &Target| {
         let mut asked = Asked::request(Plane::Forward, method.clone(), target);
         asked.provider = provider.map(|provider| provider.id().clone());
-        gate.policy().decide(&asked).map(drop)
+        policy.decide(&asked).map(drop)
     };
     let refused = |name: &str, denial: Denial| {
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
@@ -90,6 +89,7 @@ fn methods<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Method>, De
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Fields;
 
     #[test]
     fn a_header_without_a_text_stands_in_for_no_method() {
@@ -103,5 +103,27 @@ mod tests {
         for strange in [&["", "DELETE"][..], &["", ""], &["a b"], &[","]] {
             assert_eq!(read(strange), None, "{strange:?}");
         }
+    }
+
+    #[test]
+    fn a_path_in_a_header_is_judged_as_the_path() {
+        let config = toml::from_str("[[egress.allow]]\nurl = \"https://api.example.com/open/*\"\n");
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let target = Target::parse("https://api.example.com/open/a").unwrap();
+        let judged = |name: &str, path: &str| {
+            let fields = Fields::from_iter([(name, path.as_bytes())]);
+            let sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
+            judge(&sending, &policy, None, &target).map(|meant| meant.paths().count())
+        };
+        for name in
+            ["x-original-url", "X-Rewrite-URL", "X-Original-URI", "X-Forwarded-Uri", "x_forwarded_uri"]
+        {
+            assert_eq!(judged(name, "/open/b").ok(), Some(2), "{name}");
+            let denial = judged(name, "/closed").err().unwrap();
+            assert!(denial.reason.contains("makes it another request"), "{name}: {}", denial.reason);
+        }
+        assert_eq!(judged("x-forwarded-for", "/closed").ok(), Some(1));
     }
 }

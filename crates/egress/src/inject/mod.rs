@@ -52,7 +52,7 @@ pub(crate) fn judge_line(
     let sending = Sending::new(method.clone(), target, Fields::default());
     match method_override::judge(
         &sending,
-        gate,
+        gate.policy(),
         exchange.grant().provider().map(|provider| &**provider),
         target,
     ) {
@@ -88,7 +88,7 @@ async fn prepare(
 ) -> Result<Option<Injected>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
-    let meant = method_override::judge(sending, gate, provider.map(|provider| &**provider), target)?;
+    let meant = method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
