@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{left, noted, refusal, too_large, whole};
+use super::refused::{after_unread, recorded, refusal};
+use super::whole_body::{WholeBody, read_whole, too_large};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -45,23 +46,21 @@ pub(super) async fn configure(
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
     // The right is taken before anything is waited for, so that two at once cannot both have it.
     if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
-        return answer.reply(refuse(why), left(&request)).await;
+        return answer.reply(refuse(why), after_unread(&request)).await;
     }
-    let body = tokio::time::timeout(WITHIN, whole(&request.head, &mut request.body, &mut answer, LARGEST));
-    let (body, _room) = match body.await {
-        Ok(Ok(Ok(held))) => held,
-        refused => {
+    let body = match read_in_time(&mut request, &mut answer).await {
+        Ok(body) => body,
+        Err(reply) => {
             gate.credentials().configure_later();
-            let reply = if let Ok(Ok(Err(reply))) = refused { reply } else { too_large() };
-            return answer.reply(noted(gate, &request.head, reply), After::Close).await;
+            return answer.reply(recorded(gate, &request.head, reply), After::Close).await;
         }
     };
-    let configuration: Configuration = match serde_json::from_slice(&body) {
+    let configuration: Configuration = match serde_json::from_slice(&body.octets) {
         Ok(configuration) => configuration,
         Err(_) => {
             gate.credentials().configure_later();
             let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}, and nothing beside it";
-            let reply = noted(gate, &request.head, refusal(400, "target_syntax", why));
+            let reply = recorded(gate, &request.head, refusal(400, "target_syntax", why));
             return answer.reply(reply, After::KeepAlive).await;
         }
     };
@@ -73,6 +72,14 @@ pub(super) async fn configure(
             refusal(400, "target_syntax", &why)
         }
     };
-    let reply = noted(gate, &request.head, reply);
+    let reply = recorded(gate, &request.head, reply);
     answer.reply(reply, After::KeepAlive).await
+}
+
+/// Reads the body, or returns the reply to send if it is too large, or does not come whole in time.
+async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Result<WholeBody, Reply> {
+    match tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(_)) | Err(_) => Err(too_large()),
+    }
 }

@@ -1,4 +1,4 @@
-//! `/proxy`: a request for `X-Target` with the credential of `X-Provider`, in the order of S0.45 to S0.51.
+//! `/proxy`: forwards a request to `X-Target` with the credential of `X-Provider`, in the order of S0.45 to S0.51.
 
 use std::io;
 use std::rc::Rc;
@@ -7,116 +7,153 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use credential::{Position, is_template, substitute};
-use policy::{Denial, Guard, Placeholders, Plane, Target};
+use policy::{Denial, Guard, Method, Placeholders, Plane, ProviderId, Target};
 
-use super::ask::Ask;
-use super::{left, refusal, template, whole};
+use super::control_headers::ControlHeaders;
+use super::refused::{Refused, after_unread, refusal};
+use super::template;
+use super::whole_body::{ReservedMemory, read_whole};
 use crate::credentials::unfit;
-use crate::exchange::{Asked, Exchange, Ready};
+use crate::exchange::{Asked, Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
-use crate::http::head::BodyLength;
+use crate::http::head::{BodyLength, RequestHead};
 use crate::http::incoming::Incoming;
 use crate::http::media_type::MediaType;
 use crate::http::problem::After;
-use crate::http::refuse::deny;
 use crate::http::request::Request;
-use crate::http::stream::AgentReader;
 use crate::inject::{Form, Sending, inject, stands_elsewhere};
 
-/// The largest body in which placeholders are replaced (REQUIREMENTS, literal behaviour).
+/// The largest body in which placeholders are replaced (literal behaviour of the existing sidecar).
 const LARGEST_BODY: usize = 5 * 1024 * 1024;
-/// How long an exchange may take (the same).
+/// How long an exchange may take (literal behaviour of the existing sidecar).
 const OUTBOUND: Duration = Duration::from_secs(30);
+
+/// A request that is ready to be forwarded.
+struct Prepared {
+    exchange: Exchange<Ready>,
+    target: Target,
+    sending: Sending,
+    terms: Terms,
+    /// The memory of a body that was filled.
+    reserved: Option<ReservedMemory>,
+}
 
 /// Answers `/proxy`.
 pub(super) async fn proxy(
     gate: &Rc<Gate>,
-    request: Request<'_>,
+    mut request: Request<'_>,
     mut answer: Answer<'_>,
 ) -> io::Result<After> {
-    let ask = match Ask::of(&request.head.fields) {
-        Ok(ask) => ask,
-        Err(why) => {
-            let denial = Denial::new(Guard::Syntax, why);
-            Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/proxy", denial);
-            return answer.reply(refusal(400, "target_syntax", why), left(&request)).await;
+    match prepare(gate, &mut request, &mut answer).await {
+        Ok(Prepared { exchange, target, sending, terms, reserved: _reserved }) => {
+            forward(gate, exchange, &target, sending, request, answer, terms).await
         }
-    };
-    let (target, origin) = match template::judged(&ask.target) {
-        Ok(judged) => judged,
-        Err(denial) => {
-            let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &ask.target, denial);
-            return deny(gate, &request, answer, &denial, &ask.target).await;
-        }
-    };
-    let method = request.head.method.clone();
-    let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
-    asked.provider = Some(ask.provider.clone());
-    let granted = Exchange::begin(gate, method.as_str(), ask.target.clone(), asked.clone()).authorize(gate);
-    let pinned =
-        match (granted, &ask.proxy) {
-            (Err(denial), _) => Err(denial),
-            (Ok(exchange), None) => exchange.pin(gate).await,
-            // S1.19. An agent chooses among those that are declared: any other would be a way around the policy.
-            (Ok(exchange), Some(wanted)) => match gate.policy().proxies().named(wanted) {
-                Some(proxy) => exchange.pin_through(gate, Arc::clone(proxy)).await,
-                None => Err(exchange
-                    .refuse(Denial::new(Guard::NotAuthorized, "X-Proxy names no proxy that is declared"))),
-            },
-        };
-    let pinned = match pinned {
-        Ok(exchange) => exchange,
-        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
-    };
-    let mut fields = request.head.fields.clone();
-    fields.leave_hop();
-    let mut sending = Sending::new(method, &target, fields);
-    sending.origin_form = origin;
-    let exchange = match inject(pinned, gate, &target, &mut sending, Form::Templates).await {
-        Ok(exchange) => exchange,
-        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
-    };
-    let exchange = match judge_again(gate, exchange, &asked, &target, &sending) {
-        Ok(exchange) => exchange,
-        Err(denial) => return deny(gate, &request, answer, &denial, &ask.target).await,
-    };
-    let mut terms = Terms { most: Some(ask.max_response_size), within: Some(OUTBOUND), filled: false };
-    if !ask.substitute_body || request.head.body == BodyLength::None {
-        return forward(gate, exchange, &target, sending, request, answer, terms).await;
+        Err(refused) => refused.answer(gate, &request, answer).await,
     }
-    let Request { mut head, mut body } = request;
-    let (written, _room) = match whole(&head, &mut body, &mut answer, LARGEST_BODY).await? {
-        Ok(held) => held,
-        Err(refused) => {
-            let why =
-                if refused.status == 413 { "Request body too large" } else { "the gateway has no room" };
-            exchange.refuse(Denial::new(Guard::Framing, why));
-            return answer.reply(refused, After::Close).await;
-        }
-    };
-    terms.filled = is_template(&written);
-    let filled = match filled(&exchange, &sending, written) {
-        Ok(filled) => filled,
-        Err(denial) => {
-            let denial = exchange.refuse(denial);
-            let request = Request { head, body: Incoming::Whole(None) };
-            return deny(gate, &request, answer, &denial, &ask.target).await;
-        }
-    };
-    head.body = BodyLength::Sized(filled.len() as u64);
-    sending.fields.remove("expect"); // it has been met
-    let body: Incoming<'_, AgentReader> = Incoming::Whole(Some(filled));
-    forward(gate, exchange, &target, sending, Request { head, body }, answer, terms).await
 }
 
-/// The body with the credential's fields in it. Where a provider says where its credential goes, a body is not the place: a service keeps
-/// and shows what it is told.
+/// Takes a request through every stage before it is forwarded.
+async fn prepare(
+    gate: &Rc<Gate>,
+    request: &mut Request<'_>,
+    answer: &mut Answer<'_>,
+) -> Result<Prepared, Refused> {
+    let headers = ControlHeaders::read(&request.head.fields).map_err(|why| {
+        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
+        Refused::Answered { reply: refusal(400, "target_syntax", why), after: after_unread(request) }
+    })?;
+    let denied = |denial| Refused::denied(denial, &headers.target);
+    let judged = judge(gate, &request.head.method, &headers).await.map_err(denied)?;
+    let prepared = inject_and_rejudge(gate, judged, &headers, &request.head).await.map_err(denied)?;
+    match headers.substitute_body && request.head.body != BodyLength::None {
+        true => fill_body(prepared, request, answer, &headers.target).await,
+        false => Ok(prepared),
+    }
+}
+
+/// A request whose template the policy granted.
+struct Judged {
+    exchange: Exchange<Pinned>,
+    target: Target,
+    /// The path and query with their `{{…}}`.
+    origin_form: String,
+}
+
+/// Judges the template of the target, and pins it to addresses that the guard judged. S0.45, S0.46
+async fn judge(gate: &Rc<Gate>, method: &Method, headers: &ControlHeaders) -> Result<Judged, Denial> {
+    let (target, origin_form) = template::judged(&headers.target).map_err(|denial| {
+        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &headers.target, denial)
+    })?;
+    let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
+    asked.provider = Some(headers.provider.clone());
+    let granted = Exchange::begin(gate, method.as_str(), headers.target.clone(), asked).authorize(gate)?;
+    let exchange = match &headers.proxy {
+        None => granted.pin(gate).await?,
+        // S1.19. An agent chooses among the declared proxies: any other would be a way around the policy.
+        Some(wanted) => match gate.policy().proxies().named(wanted) {
+            Some(proxy) => granted.pin_through(gate, Arc::clone(proxy)).await?,
+            None => {
+                let why = "X-Proxy names no proxy that is declared";
+                return Err(granted.refuse(Denial::new(Guard::NotAuthorized, why)));
+            }
+        },
+    };
+    Ok(Judged { exchange, target, origin_form })
+}
+
+/// Puts the credential into the target and the headers, and judges the target that came of it. S0.47 to S0.50
+async fn inject_and_rejudge(
+    gate: &Rc<Gate>,
+    judged: Judged,
+    headers: &ControlHeaders,
+    head: &RequestHead,
+) -> Result<Prepared, Denial> {
+    let Judged { exchange, target, origin_form } = judged;
+    let mut fields = head.fields.clone();
+    fields.leave_hop();
+    let mut sending = Sending::new(head.method.clone(), &target, fields);
+    sending.origin_form = origin_form;
+    let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await?;
+    let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending)?;
+    let terms = Terms { most: Some(headers.max_response_size), within: Some(OUTBOUND), filled: false };
+    Ok(Prepared { exchange, target, sending, terms, reserved: None })
+}
+
+/// Reads the whole body and replaces the `{{…}}` in it. S0.49
+async fn fill_body(
+    mut prepared: Prepared,
+    request: &mut Request<'_>,
+    answer: &mut Answer<'_>,
+    shown: &str,
+) -> Result<Prepared, Refused> {
+    let body = match read_whole(request, answer, LARGEST_BODY).await? {
+        Ok(body) => body,
+        Err(reply) => {
+            let why = if reply.status == 413 { "Request body too large" } else { "the gateway has no room" };
+            prepared.exchange.refuse(Denial::new(Guard::Framing, why));
+            return Err(Refused::Answered { reply, after: After::Close });
+        }
+    };
+    prepared.terms.filled = is_template(&body.octets);
+    let filled = match filled(&prepared.exchange, &prepared.sending, body.octets) {
+        Ok(filled) => filled,
+        Err(denial) => return Err(Refused::denied(prepared.exchange.refuse(denial), shown)),
+    };
+    request.head.body = BodyLength::Sized(filled.len() as u64);
+    request.body = Incoming::Whole(Some(filled));
+    prepared.sending.fields.remove("expect"); // it has been met
+    prepared.reserved = Some(body.reserved);
+    Ok(prepared)
+}
+
+/// Replaces the `{{field}}` of a body. Refuses one in a request to a provider that says where its credential goes: a service keeps and shows
+/// what a body tells it.
 fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Result<Bytes, Denial> {
     let Some(held) = exchange.held().filter(|_| is_template(&written)) else { return Ok(written) };
     let place = place_of(&MediaType::of(sending.fields.text("content-type").unwrap_or_default()));
-    // What no field resolves is that before it stands in a wrong place. S0.50
+    // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
     let filled = substitute(&written, held.credential(), place).map_err(|error| unfit("body", &error))?;
     match exchange.grant().provider() {
         Some(provider) if provider.placeholders() == Placeholders::InPlace => {
@@ -126,11 +163,11 @@ fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Resu
     }
 }
 
-/// What came of the template must be where the template was allowed to go.
+/// Judges the target again after its template was filled: a value may lead it elsewhere.
 fn judge_again(
     gate: &Gate,
     exchange: Exchange<Ready>,
-    asked: &policy::Asked,
+    provider: &ProviderId,
     target: &Target,
     sending: &Sending,
 ) -> Result<Exchange<Ready>, Denial> {
@@ -138,12 +175,12 @@ fn judge_again(
         Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &sending.origin_form);
     let again = filled.and_then(|filled| {
         let mut again = policy::Asked::request(Plane::Gateway, sending.method.clone(), &filled);
-        again.provider.clone_from(&asked.provider);
+        again.provider = Some(provider.clone());
         gate.policy().decide(&again)
     });
     match again {
         Ok(_) => Ok(exchange),
-        // The reason is not repeated: it may quote the target, which holds the credential by now.
+        // The policy's reason is left out: it may quote the target, which now holds the credential.
         Err(denial) => {
             let why = "the credential's value leads outside of what its provider is authorized for";
             Err(exchange.refuse(Denial::new(denial.guard, why)))
@@ -151,6 +188,7 @@ fn judge_again(
     }
 }
 
+/// Returns how values are escaped in a body of this type.
 fn place_of(kind: &MediaType) -> Position {
     if kind.is_json() {
         Position::Json

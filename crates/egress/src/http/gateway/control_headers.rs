@@ -10,7 +10,7 @@ const MAX_RESPONSE_SIZE: usize = 50_000;
 const ABSOLUTE_MAX_RESPONSE_SIZE: usize = 1_000_000;
 
 /// The control headers of one request.
-pub(super) struct Ask {
+pub(super) struct ControlHeaders {
     pub(super) provider: ProviderId,
     /// The target URL, which may hold `{{…}}` in its path and query.
     pub(super) target: String,
@@ -21,12 +21,12 @@ pub(super) struct Ask {
     pub(super) proxy: Option<String>,
 }
 
-impl Ask {
+impl ControlHeaders {
     /// Reads the control headers.
     ///
     /// # Errors
     /// `X-Provider` or `X-Target` is missing, empty, repeated or malformed. The text is the one that existing clients know.
-    pub(super) fn of(fields: &Fields) -> Result<Self, &'static str> {
+    pub(super) fn read(fields: &Fields) -> Result<Self, &'static str> {
         let provider = one(fields, "x-provider", "Missing X-Provider header")?;
         let target = one(fields, "x-target", "Missing X-Target header")?;
         let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
@@ -66,16 +66,17 @@ fn leading_number(value: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn ask(more: &[(&str, &[u8])]) -> Ask {
+    fn headers(more: &[(&str, &[u8])]) -> ControlHeaders {
         let required: [(&str, &[u8]); 2] =
             [("x-provider", b"one"), ("x-target", b"https://api.example.com/")];
-        Ask::of(&required.into_iter().chain(more.iter().copied()).collect()).expect("it is complete")
+        ControlHeaders::read(&required.into_iter().chain(more.iter().copied()).collect())
+            .expect("it is complete")
     }
 
     #[test]
     fn a_size_is_read_as_the_existing_sidecar_reads_it() {
         // S0.53
-        let size = |value: &str| ask(&[("x-max-response-size", value.as_bytes())]).max_response_size;
+        let size = |value: &str| headers(&[("x-max-response-size", value.as_bytes())]).max_response_size;
         for (value, expected) in [
             ("1", 1),
             ("+99", 99),
@@ -92,19 +93,19 @@ mod tests {
         for none in ["", "0", "0x10", "-5", "many", "+-5", "+ 5", "Infinity", "\u{e9}5"] {
             assert_eq!(size(none), 50_000, "{none:?}");
         }
-        assert_eq!(ask(&[]).max_response_size, 50_000);
-        let twice = ask(&[("x-max-response-size", b"7"), ("x-max-response-size", b"8")]);
+        assert_eq!(headers(&[]).max_response_size, 50_000);
+        let twice = headers(&[("x-max-response-size", b"7"), ("x-max-response-size", b"8")]);
         assert_eq!(twice.max_response_size, 7);
     }
 
     #[test]
     fn any_text_asks_for_the_body() {
         // S0.49
-        let substitutes = |value: &[u8]| ask(&[("x-substitute-body", value)]).substitute_body;
+        let substitutes = |value: &[u8]| headers(&[("x-substitute-body", value)]).substitute_body;
         for value in ["true", "1", "false", "0"] {
             assert!(substitutes(value.as_bytes()), "{value}");
         }
-        assert!(!substitutes(b"") && !ask(&[]).substitute_body);
+        assert!(!substitutes(b"") && !headers(&[]).substitute_body);
     }
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
         // S0.45, S0.46
         let refused = |provider: &str, target: &str| {
             let fields = [("x-provider", provider.as_bytes()), ("x-target", target.as_bytes())];
-            Ask::of(&fields.into_iter().collect()).err()
+            ControlHeaders::read(&fields.into_iter().collect()).err()
         };
         assert_eq!(refused("", "https://api.example.com/"), Some("Missing X-Provider header"));
         assert_eq!(refused("one", ""), Some("Missing X-Target header"));

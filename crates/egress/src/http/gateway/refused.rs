@@ -1,0 +1,80 @@
+//! What the gateway answers in place of an upstream's response.
+
+use std::io;
+use std::rc::Rc;
+
+use policy::Denial;
+use serde::Serialize;
+
+use crate::exchange::{Asked, Exchange};
+use crate::gate::Gate;
+use crate::http::answer::Answer;
+use crate::http::head::{BodyLength, RequestHead};
+use crate::http::problem::{After, PROBLEM, Reply};
+use crate::http::refuse::deny;
+use crate::http::request::Request;
+
+/// Why a request to the gateway is not forwarded. Its record has been written by then.
+pub(super) enum Refused {
+    /// A guard denied it. `shown` is the target as the agent wrote it, for the problem document.
+    Denied { denial: Denial, shown: String },
+    /// The gateway answers by itself.
+    Answered { reply: Reply, after: After },
+    /// The agent's connection broke.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl Refused {
+    pub(super) fn denied(denial: Denial, shown: &str) -> Self {
+        Self::Denied { denial, shown: shown.to_owned() }
+    }
+
+    /// Tells the agent.
+    ///
+    /// # Errors
+    /// The agent's connection broke.
+    pub(super) async fn answer(
+        self,
+        gate: &Rc<Gate>,
+        request: &Request<'_>,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        match self {
+            Self::Denied { denial, shown } => deny(gate, request, answer, &denial, &shown).await,
+            Self::Answered { reply, after } => answer.reply(reply, after).await,
+            Self::Broken(error) => Err(error),
+        }
+    }
+}
+
+/// The body of a refusal that no policy made.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    error: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+/// Builds the reply of a refusal that no policy made.
+pub(super) fn refusal(status: u16, code: &str, why: &str) -> Reply {
+    let refusal = Refusal { error: why, title: code, status, detail: why };
+    Reply::json(status, PROBLEM, &refusal)
+}
+
+/// Records that the gateway answers a request by itself, and returns its reply.
+pub(super) fn recorded(gate: &Rc<Gate>, head: &RequestHead, reply: Reply) -> Reply {
+    Exchange::<Asked>::answered(gate, head.method.as_str(), &head.target, reply.status);
+    reply
+}
+
+/// Returns whether the connection can be kept after an answer that did not read the request's body.
+pub(super) fn after_unread(request: &Request<'_>) -> After {
+    if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close }
+}
