@@ -15,7 +15,7 @@ use crate::credentials::FetchedCredential;
 use crate::destination::{Destination, Peer};
 use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
-use crate::llm::Admitted;
+use crate::llm::{Admitted, Usage};
 use crate::resolve::Answers;
 
 /// The question to the policy; nothing has been decided.
@@ -264,6 +264,11 @@ impl Exchange<Ready> {
     /// Whether it is a request to a model that counts towards the run's budget.
     pub(crate) fn is_counted(&self) -> bool {
         self.stage.injected.as_ref().is_some_and(|injected| injected.admitted.is_some())
+    }
+
+    /// Whether the response should report a usage.
+    pub(crate) fn usage(&self) -> Usage {
+        if self.is_counted() { Usage::Expected } else { Usage::NotExpected }
     }
 
     /// Notes that it has been sent, so its reservation in the budget is no longer returned.

@@ -195,7 +195,7 @@ async fn relay<'a>(
         refresh: held.as_deref().filter(|_| job.refresh).map(|held| (&**gate, held)),
         most: job.most,
         until: job.until,
-        meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, exchange.is_counted()))),
+        meter: exchange.grant().provider().and_then(|p| Some((p.llm()?, exchange.usage()))),
         ledger: gate.ledger(),
     };
     let provider = exchange.grant().provider().cloned();

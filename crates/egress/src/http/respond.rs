@@ -24,7 +24,7 @@ use super::unpack::is_packed;
 use super::upstream::{self, Arrived, Coming};
 use crate::credentials::FetchedCredential;
 use crate::gate::Gate;
-use crate::llm::{Account, Ledger};
+use crate::llm::{Account, Ledger, Usage};
 use crate::upstream::UpstreamReader;
 
 /// The status of an upstream that does not know the credential.
@@ -47,8 +47,8 @@ pub(super) struct Handling<'a> {
     pub(super) most: Option<usize>,
     /// When it must have begun, and be whole if it is gathered.
     pub(super) until: Option<Instant>,
-    /// The model API it came from, and whether a use is to be told.
-    pub(super) meter: Option<(LlmFormat, bool)>,
+    /// The model API it came from, and whether it should report its usage.
+    pub(super) meter: Option<(LlmFormat, Usage)>,
     pub(super) ledger: &'a Ledger,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn respond<'a>(
 ) -> io::Result<Responded<'a>> {
     let needles = handling.needles;
     // From now on: who hangs up before the answer has come is charged as well.
-    let mut account = handling.meter.map(|(format, asked)| Account::open(handling.ledger, format, asked));
+    let mut account = handling.meter.map(|(format, usage)| Account::open(handling.ledger, format, usage));
     let early = Early::of(&mut answer, needles);
     let arrived = by(handling.until, coming.answer(handling.method, early)).await;
     let Arrived { mut head, mut length, mut body } = match arrived {

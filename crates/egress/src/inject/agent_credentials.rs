@@ -1,5 +1,5 @@
-//! What authenticates on a host with a bound credential: the credential and nothing else, or an allowed host becomes a way
-//! out to the agent's own account there.
+//! Refuses credentials of the agent's own on a host with a bound credential. Only the bound one may authenticate there; otherwise an
+//! allowed host is a way out to the agent's own account on it.
 //!
 //! Names are compared as servers read them: without case, `_` as `-`, parameters decoded.
 
@@ -12,7 +12,7 @@ use super::draft::{Form, Sending};
 use super::substitution;
 use crate::http::Fields;
 
-/// Header fields by which services are told who asks.
+/// Header fields by which services authenticate clients.
 pub(crate) const AUTHENTICATION: &[&str] = &[
     "authorization",
     "x-api-key",
@@ -35,7 +35,7 @@ pub(crate) const AUTHENTICATION: &[&str] = &[
     "x-gitlab-token",
     "x-amz-security-token",
 ];
-/// Query parameters by which services are told who asks.
+/// Query parameters by which services authenticate clients.
 const PARAMETERS: &[&str] = &[
     "key",
     "api-key",
@@ -60,9 +60,9 @@ const PARAMETERS: &[&str] = &[
     "x-goog-credential",
 ];
 
-/// How further headers end by which a service behind others is told who asks: `x-forwarded-authorization`.
+/// The end of further headers by which a service behind a proxy authenticates clients: `x-forwarded-authorization`.
 const FORWARDED: &str = "-authorization";
-/// What stands before a key in a WebSocket's sub-protocol, where browsers have no other place for one: `openai-insecure-api-key.KEY`.
+/// The texts before a key in a WebSocket's sub-protocol, the only place that browsers have for one: `openai-insecure-api-key.KEY`.
 const SUBPROTOCOLS: &[&str] = &["api-key.", "apikey.", "token.", "bearer.", "authorization."];
 
 /// Refuses a request that brings a credential of the agent's own.
@@ -102,8 +102,8 @@ pub(super) fn refuse_own(
     Ok(())
 }
 
-/// Refuses a placeholder that stands where this provider's credential does not go: a service keeps and shows what it is
-/// told in a path, a parameter or a field, and so might tell the credential to the world.
+/// Refuses a placeholder in a place where this provider's credential does not go. A service keeps and shows what it is told in a path, a
+/// parameter or a field, and so could publish the credential.
 pub(super) fn refuse_elsewhere(
     sending: &Sending,
     provider: &Provider,
@@ -118,7 +118,7 @@ pub(super) fn refuse_elsewhere(
     if holds(sending.origin_form.split('?').next().unwrap_or_default().as_bytes()) {
         return elsewhere("the path");
     }
-    // Some servers take `;` for a part of a value, and others for its end: it must be a place to both.
+    // Some servers read `;` as a part of a value, others as its end: the place must be right under both readings.
     let is_elsewhere = |(name, value): (&str, &str)| {
         (holds(value.as_bytes()) && !places.is_parameter(name)) || holds(name.as_bytes())
     };
@@ -131,7 +131,7 @@ pub(super) fn refuse_elsewhere(
     }
 }
 
-/// The refusal of a placeholder that stands in `what`, where this provider's credential does not go.
+/// Returns the denial of a placeholder in `what`, where this provider's credential does not go.
 pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
     let reason =
         format!("a placeholder stands in {what}, and `{}` says where its credential goes", provider.id());
@@ -139,8 +139,8 @@ pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
         .with_hint("leave it out there; `placeholders = \"anywhere\"` lets the agent say where")
 }
 
-/// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in the one that
-/// every service knows. Elsewhere it leaves that place empty, and the provider's injection fills it.
+/// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in one that every service
+/// knows. A placeholder elsewhere leaves the provider's place empty, for the provider's injection to fill.
 pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
     let places = InjectionNames::of(Some(provider), target);
     let holds = |text: &[u8]| {
@@ -157,7 +157,7 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
             .any(|(name, value)| places.is_parameter(name) && holds(value.as_bytes()))
 }
 
-/// Whether fields after a body hold a placeholder or a key: there is no place for either (C08).
+/// Whether trailers hold a placeholder or a key. Neither has a place there (C08).
 pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
     let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     trailers.iter().any(|(name, value)| {
@@ -169,7 +169,7 @@ pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
     })
 }
 
-/// Where keys are looked for in a request: in the usual places, and where the provider puts its own.
+/// The names under which a request may hold a key: the usual ones, and the one under which the provider injects its own.
 pub(super) struct InjectionNames<'a>(Option<&'a InjectionSite>);
 
 impl<'a> InjectionNames<'a> {
@@ -185,15 +185,15 @@ impl<'a> InjectionNames<'a> {
         matches!(self.0, Some(InjectionSite::Header(header)) if is_same(header, name))
     }
 
-    /// Whether a parameter of this name, as it is written, is one of those and no other: a placeholder may stand there.
+    /// Whether a parameter's name, as written, is one of these to every server: a placeholder may stand there.
     pub(super) fn is_parameter(&self, written: &str) -> bool {
         let name = decoded_once(&written.replace('+', " "));
         self.parameters().any(|known| is_same(known, &name))
     }
 
-    /// Whether some server reads a parameter of this name, decoded, as one of those: no key of the agent's own may stand there.
+    /// Whether some server reads a parameter's decoded name as one of these: no key of the agent's own may stand there.
     fn may_be_parameter(&self, name: &str) -> bool {
-        // Some read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a blank, a dot and an open bracket as `_`.
+        // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and an open bracket as `_`.
         let name = name.split('\0').next().unwrap_or_default().trim_end();
         let list = name.split('[').next().unwrap_or_default().trim_end();
         [name, list].iter().any(|name| {
@@ -234,7 +234,7 @@ fn is_own_subprotocol(name: &str, value: &[u8], form: Form) -> bool {
     is_same(name, "sec-websocket-protocol") && value.split(|b| *b == b',').any(|one| is_own(one.trim_ascii()))
 }
 
-/// Whether two names are one to servers that read them through more than one interface.
+/// Whether servers may take two names for one: in CGI variables case is lost, and `-` becomes `_`.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
 }
@@ -246,15 +246,15 @@ fn folded(octet: u8) -> u8 {
 /// Where a service looks for the key in basic authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BasicKey {
-    /// It is the user, and what stands for a password is not looked at.
+    /// In the user's name. A password is not looked at.
     User,
-    /// It is the password, or the user where there is no password to speak of.
+    /// In the password, or in the user's name if there is no real password.
     Password,
 }
 
-/// Where this provider's own injection puts it.
+/// Returns where this provider's own injection puts the key.
 fn basic_key(injection: Option<&Injection>) -> BasicKey {
-    // Where both are fields, the user only says whose key it is.
+    // If both are fields, the user's name only says whose key it is.
     let is_user = |it: &Injection| {
         let (user, password) = parts_of(it.value().as_bytes());
         matches!(it.place(), InjectionSite::Basic) && is_template(user) && !is_template(password)
@@ -262,12 +262,12 @@ fn basic_key(injection: Option<&Injection>) -> BasicKey {
     if injection.is_some_and(is_user) { BasicKey::User } else { BasicKey::Password }
 }
 
-/// Whether a value is a placeholder and nothing beside it but the word that says of what kind it is: `Bearer`, `token`. Of basic
-/// authentication the key must be one.
+/// Whether a value is a placeholder alone, or one behind a scheme such as `Bearer` or `token`. In basic authentication, whether the key is a
+/// placeholder.
 fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
     if let Some(basic) = substitution::basic_of(name, value) {
         let (user, password) = parts_of(&basic);
-        // What a template would become inside base64 is not looked at, so none may stand there.
+        // Templates are not filled inside base64, so none may stand there.
         let is_ours = |part: &[u8]| is_placeholder(part, Form::Placeholders);
         return match key {
             BasicKey::User => is_ours(user) && (says_nothing(password) || is_ours(password)),
@@ -279,24 +279,24 @@ fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
         || kind_of(value).is_some_and(|kind| is_placeholder(&value[kind.len()..], form))
 }
 
-/// The word before a key that says of what kind it is, with the space after it: `Bearer `.
+/// Returns the authentication scheme before a key, with the space after it: `Bearer `.
 pub(super) fn kind_of(value: &[u8]) -> Option<&[u8]> {
     let at = value.iter().position(|b| *b == b' ')?;
     value[..at].iter().all(u8::is_ascii_alphabetic).then(|| &value[..=at])
 }
 
-/// User and password of basic authentication.
+/// Splits basic authentication into user and password.
 pub(super) fn parts_of(basic: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = basic.splitn(2, |b| *b == b':');
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
-/// Whether a password is none to speak of, so that the user is the key.
+/// Whether a password is empty or a stand-in, so that the user's name is the key.
 pub(super) fn says_nothing(password: &[u8]) -> bool {
     password.is_empty() || password == b"x-oauth-basic"
 }
 
-/// Whether a text is one placeholder from end to end, or one `{{field}}` where those are replaced.
+/// Whether a text is one placeholder from end to end, or one `{{field}}` in a form that has them.
 fn is_placeholder(text: &[u8], form: Form) -> bool {
     let whole = Placeholder::find_all(text).next().is_some_and(|(range, _)| range == (0..text.len()));
     let field = text.strip_prefix(b"{{").and_then(|rest| rest.strip_suffix(b"}}"));
@@ -305,14 +305,14 @@ fn is_placeholder(text: &[u8], form: Form) -> bool {
     whole || (form == Form::Templates && field)
 }
 
-/// The parameters of a query, as they are written, by what ends them.
+/// Splits the query into parameters at any of `ends`, without decoding them.
 fn parameters<'a>(sending: &'a Sending, ends: &'a [char]) -> impl Iterator<Item = (&'a str, &'a str)> {
     let query = sending.origin_form.split_once('?').map(|(_, query)| query);
     let pairs = query.into_iter().flat_map(move |query| query.split(ends));
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// Percent-decoded until nothing changes any more, `+` as a space.
+/// Percent-decodes until nothing changes any more, four times at most, with `+` as a space.
 pub(super) fn decoded(name: &str) -> Cow<'_, str> {
     if memchr::memchr2(b'%', b'+', name.as_bytes()).is_none() {
         return Cow::Borrowed(name.trim());

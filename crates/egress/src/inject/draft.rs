@@ -1,4 +1,4 @@
-//! A request as it will be sent, and as it was before its credential was put in.
+//! A request as it will be sent, and as it was before its credential was injected.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::credentials::FetchedCredential;
 use crate::http::Fields;
 use crate::llm::Admitted;
 
-/// A request as it will be sent. It may hold a credential, so it has no `Debug`.
+/// A request as it will be sent. It has no `Debug`, because it may hold a credential.
 #[derive(Clone)]
 pub(crate) struct Sending {
     pub(crate) method: Method,
@@ -19,37 +19,37 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// A request for a target, with the fields that go on.
+    /// Makes a request for a target, with the header fields that are sent on.
     pub(crate) fn new(method: Method, target: &Target, fields: Fields) -> Self {
         let (authority, origin_form) = (target.host_header(), target.origin_form());
         Self { method, scheme: target.scheme(), authority, origin_form, fields }
     }
 }
 
-/// In what form the agent says where a credential goes.
+/// How the agent marks where a credential goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// By the placeholder of its environment.
+    /// By a placeholder from its environment.
     Placeholders,
-    /// By `{{field}}` as well, as requests to the gateway's `/proxy` do.
+    /// By a placeholder or `{{field}}`, as in requests to the gateway's `/proxy`.
     Templates,
 }
 
-/// A request before its credential was put in, so that it can be made again with another.
+/// A request before its credential was injected, kept to be sent again with another credential.
 pub(crate) struct Draft {
     pub(super) sending: Sending,
     pub(super) redeemable: Redeemable,
 }
 
-/// What has been put into a request.
+/// What was injected into a request.
 pub(crate) struct Injected {
     pub(crate) held: Rc<FetchedCredential>,
     pub(crate) draft: Draft,
-    /// Its place in the run's account, where it asks a model for something.
+    /// The admission by the run's budget, if the request asks a model for something.
     pub(crate) admitted: Option<Admitted>,
 }
 
-/// Whether a request holds placeholders that may be redeemed in it.
+/// What a request holds for its credential to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redeemable {
     Placeholders,

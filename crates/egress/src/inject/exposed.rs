@@ -1,6 +1,6 @@
-//! A credential that the run gave to its command by value. Where a key may stand, on a host it is bound to, it is read as the
-//! placeholder that would stand there, and everything after this goes on as it does for placeholders: the request carries what the
-//! credential is now, and its answer is searched. Anywhere else it is a key like any other.
+//! Replaces a credential that the run gave to its command by value (`--expose`) by its placeholder, where a key may stand and on a host
+//! that the credential is bound to. The request then goes on like any other with a placeholder: it carries the current credential, and
+//! its response is searched. Anywhere else the value is a key like any other.
 
 use policy::{Provider, Target};
 
@@ -9,7 +9,7 @@ use super::draft::Sending;
 use super::substitution;
 use crate::gate::Gate;
 
-/// Puts the provider's placeholder where its exposed value stands as a key.
+/// Replaces the provider's exposed value by its placeholder where it stands as a key.
 pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: &Provider, target: &Target) {
     if provider.exposed().is_empty() {
         return;
@@ -28,7 +28,8 @@ pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: 
     let Ok(()) = rewritten;
 }
 
-/// A header's value with another key, where the one it has is meant. What counts as its key is what `own` looks at.
+/// Returns a header's value with `other` in place of its key, if `is_it` says that the key is the exposed one. The key is the part that
+/// [`agent_credentials::refuse_own`] looks at.
 fn with_key(name: &str, value: &[u8], is_it: &impl Fn(&[u8]) -> bool, other: &[u8]) -> Option<Vec<u8>> {
     if let Some(basic) = substitution::basic_of(name, value) {
         let (user, password) = agent_credentials::parts_of(&basic);
@@ -46,7 +47,7 @@ fn with_key(name: &str, value: &[u8], is_it: &impl Fn(&[u8]) -> bool, other: &[u
     is_it(&value[kind.len()..]).then(|| [kind, other].concat())
 }
 
-/// A target with another value in the parameters that hold the one that is meant, as it is or percent-encoded.
+/// Returns the target with `other` in the parameters that hold the exposed value, plain or percent-encoded.
 fn with_parameters(
     origin_form: &str,
     places: &InjectionNames<'_>,
@@ -111,7 +112,7 @@ mod tests {
         ] {
             assert_eq!(rekeyed(&value), None, "{}", String::from_utf8_lossy(&value));
         }
-        // Only `Authorization` knows basic authentication.
+        // Basic authentication is known in `Authorization` only.
         assert_eq!(with_key("x-api-key", &basic("me:s3cret/+"), &is_it, OTHER.as_bytes()), None);
     }
 

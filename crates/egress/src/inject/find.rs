@@ -1,4 +1,4 @@
-//! Placeholders in a request: whose they are, and whether they may be redeemed in it.
+//! Finds the placeholders in a request, and decides whether they may be redeemed in it.
 
 use credential::Placeholder;
 use policy::{Denial, Guard, ProviderId};
@@ -7,7 +7,10 @@ use super::draft::{Redeemable, Sending};
 use super::{agent_credentials, substitution};
 use crate::gate::Gate;
 
-/// Looks for placeholders. One that is not the bound provider's own is refused by its guard's name.
+/// Returns whether the request holds placeholders of `own`, the provider that is bound to where it goes.
+///
+/// # Errors
+/// It holds another provider's placeholder, or an unknown or misplaced one.
 pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> Result<Redeemable, Denial> {
     let mut found = Redeemable::Nothing;
     let mut judge = |text: &[u8]| {
@@ -33,7 +36,7 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
     judge(sending.origin_form.as_bytes())?;
     let plain = Placeholder::find_all(sending.origin_form.as_bytes()).count();
     if Placeholder::find_all(agent_credentials::decoded(&sending.origin_form).as_bytes()).count() != plain {
-        // Neither redeemed nor sent on: a service may read it as the placeholder that it is.
+        // An encoded placeholder is neither redeemed nor sent on: a service may decode it.
         let reason = "a placeholder stands in the target, written in another way";
         return Err(Denial::new(Guard::EndpointMismatch, reason));
     }

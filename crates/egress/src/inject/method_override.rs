@@ -1,41 +1,44 @@
-//! What a server may take a request for: some let a header stand in for the method, or for the path. What is meant by one must be
-//! allowed as well as what is written, and must be fit for a credential where one is put in.
+//! Header fields by which some servers override a request's method or path. The request must be allowed under each reading, and under each
+//! it must be fit for the credential that is injected.
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
 use super::agent_credentials::is_same;
 use super::draft::Sending;
 
-/// In a method's place, and in a path's.
+/// Fields that override the method.
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Fields that override the path.
 const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-uri"];
 
-/// What a request may be taken for: each method with each target. What is written comes first.
-pub(super) struct Meant {
+/// The ways in which servers may read a request: each method with each target, and first those of the request line.
+pub(super) struct Readings {
     pub(super) methods: Vec<Method>,
     targets: Vec<Target>,
 }
 
-impl Meant {
-    /// What is written.
-    pub(super) fn written(sending: &Sending, target: &Target) -> Self {
+impl Readings {
+    /// Returns the reading of the request line alone.
+    pub(super) fn as_written(sending: &Sending, target: &Target) -> Self {
         Self { methods: vec![sending.method.clone()], targets: vec![target.clone()] }
     }
 
-    /// The paths it may be taken to be for.
+    /// Returns the path of each reading.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().map(|target| target.path().as_str())
     }
 }
 
-/// Tells what a request may be taken for. One that a header makes another one to some servers is refused where no rule allows that one,
-/// and one that may be a `TRACE` where a credential would go with it.
+/// Returns the readings of a request.
+///
+/// # Errors
+/// No rule allows one of the readings, or one is a `TRACE` that would carry a credential.
 pub(super) fn judge(
     sending: &Sending,
     policy: &Policy,
     provider: Option<&Provider>,
     target: &Target,
-) -> Result<Meant, Denial> {
+) -> Result<Readings, Denial> {
     let allowed = |method: &Method, target: &Target| {
         let mut asked = Asked::request(Plane::Forward, method.clone(), target);
         asked.provider = provider.map(|provider| provider.id().clone());
@@ -47,12 +50,12 @@ pub(super) fn judge(
     };
     let values =
         |name| sending.fields.iter().filter(move |(it, _)| is_same(it, name)).map(|(_, value)| value);
-    let mut meant = Meant::written(sending, target);
+    let mut readings = Readings::as_written(sending, target);
     for name in METHODS {
         for method in methods(values(name)).map_err(|denial| refused(name, denial))? {
             allowed(&method, target).map_err(|denial| refused(name, denial))?;
-            if !meant.methods.contains(&method) {
-                meant.methods.push(method);
+            if !readings.methods.contains(&method) {
+                readings.methods.push(method);
             }
         }
     }
@@ -62,19 +65,19 @@ pub(super) fn judge(
             let other =
                 Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path.trim());
             let other = other.and_then(|other| {
-                meant.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
+                readings.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
             });
-            meant.targets.push(other.map_err(|denial| refused(name, denial))?);
+            readings.targets.push(other.map_err(|denial| refused(name, denial))?);
         }
     }
-    if provider.is_some() && meant.methods.iter().any(|method| method.as_str() == "TRACE") {
-        // An answer to it repeats every header (C12).
+    if provider.is_some() && readings.methods.iter().any(|method| method.as_str() == "TRACE") {
+        // A response to TRACE repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
-    Ok(meant)
+    Ok(readings)
 }
 
-/// The methods that a header names, in each of its values. One without a text stands in for none.
+/// Reads the methods that a field names, one in each of its values. A single empty value overrides nothing.
 fn methods<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Method>, Denial> {
     let texts: Vec<String> =
         values.map(|value| String::from_utf8_lossy(value).trim().to_ascii_uppercase()).collect();
@@ -99,7 +102,7 @@ mod tests {
         };
         assert_eq!((read(&[]), read(&[""]), read(&[" \t"])), (Some(vec![]), Some(vec![]), Some(vec![])));
         assert_eq!(read(&["delete ", "PUT"]), Some(vec!["DELETE".into(), "PUT".into()]));
-        // Which of several counts is not known.
+        // Servers differ in which of several values they take.
         for strange in [&["", "DELETE"][..], &["", ""], &["a b"], &[","]] {
             assert_eq!(read(strange), None, "{strange:?}");
         }
@@ -115,7 +118,7 @@ mod tests {
         let judged = |name: &str, path: &str| {
             let fields = Fields::from_iter([(name, path.as_bytes())]);
             let sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
-            judge(&sending, &policy, None, &target).map(|meant| meant.paths().count())
+            judge(&sending, &policy, None, &target).map(|readings| readings.paths().count())
         };
         for name in
             ["x-original-url", "X-Rewrite-URL", "X-Original-URI", "X-Forwarded-Uri", "x_forwarded_uri"]

@@ -1,17 +1,17 @@
-//! Putting a credential into a request: the last stage before it is sent. The credential is fetched only now, after the
-//! request was granted, its host resolved and every address judged.
+//! Injects a credential into a request, as the last stage before the request is sent. The credential is fetched only now, after
+//! the request was granted, its host resolved and every address judged.
 //!
-//! A placeholder is redeemed where programs put their keys: in a header's value, in basic authentication, in the path and
-//! the query. Where there is none, the provider's own injection takes place. A placeholder anywhere else, or of another
-//! provider, refuses the request: it is never half replaced, and never sent on (C01, C08). A value that the run exposes is read
-//! as its placeholder where a key may stand.
+//! A placeholder is redeemed where programs put their keys: in a header's value, in basic authentication, in the path and the
+//! query. A request without one gets the provider's own injection. A placeholder anywhere else, or of another provider, refuses
+//! the request: it is never half replaced, and never sent on (C01, C08). An exposed value is read as its placeholder where a key
+//! may stand.
 
 mod agent_credentials;
-mod asking;
 pub(crate) mod draft;
 mod exposed;
 mod find;
 mod method_override;
+mod model_request;
 mod substitution;
 
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
 
-/// Puts the bound credential into a request, if one is bound to where it goes.
+/// Injects the credential that is bound to where a request goes, if there is one.
 pub(crate) async fn inject(
     exchange: Exchange<Pinned>,
     gate: &Gate,
@@ -42,7 +42,8 @@ pub(crate) async fn inject(
     }
 }
 
-/// Judges a request by its method and target alone, as [`inject`] does before it looks for keys and placeholders and fetches a credential.
+/// Judges a request by its method and target alone, as [`inject`] does first, before it looks for keys and placeholders and fetches a
+/// credential.
 pub(crate) fn judge_line(
     exchange: Exchange<Pinned>,
     gate: &Gate,
@@ -61,7 +62,7 @@ pub(crate) fn judge_line(
     }
 }
 
-/// Makes a request anew with another credential of its provider's.
+/// Makes a request again from its draft, with a new credential of the same provider.
 pub(crate) fn inject_again(
     exchange: &mut Exchange<Ready>,
     new: Rc<FetchedCredential>,
@@ -75,8 +76,8 @@ pub(crate) fn inject_again(
     Some(sending)
 }
 
-/// The fields by which a part of something is asked for, as which a credential could come back piece by piece: RFC 9110 §14, RFC 3229
-/// §10.5.3, and those of one browser and one store.
+/// The fields that ask for a part of a resource, by which a credential could come back piece by piece: RFC 9110 §14, RFC 3229 §10.5.3, an
+/// old browser's, and Azure's object store's.
 const PARTIAL: [&str; 5] = ["range", "if-range", "a-im", "request-range", "x-ms-range"];
 
 async fn prepare(
@@ -88,7 +89,8 @@ async fn prepare(
 ) -> Result<Option<Injected>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
-    let meant = method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
+    let readings =
+        method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
@@ -104,7 +106,7 @@ async fn prepare(
     };
     if grant.is_pinned() {
         agent_credentials::refuse_own(sending, provider, target, form)?;
-        // A session that was begun elsewhere would authenticate as well; interfaces for programs need none.
+        // A session from elsewhere would authenticate as well, and APIs need none.
         sending.fields.remove("cookie");
     }
     let Some(provider) = provider else {
@@ -116,28 +118,28 @@ async fn prepare(
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
         let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form);
         if refused.is_err() && redeemable == Redeemable::Templates {
-            // What no field resolves is that before it stands in a wrong place. S0.50
+            // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
             let held = gate.credentials().of(provider.id()).await?;
             substitution::fill(&mut sending.clone(), held.credential())?;
         }
         refused?;
     }
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
-    let asking = asking::asking(provider, &meant, sending);
+    let model_request = model_request::model_request(provider, &readings, sending);
     let held = gate.credentials().of(provider.id()).await?;
     ask_for_all_of_it(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;
-    // Last of all: what is refused uses nothing up.
-    let admitted = match asking {
-        Some(asking) => Some(gate.ledger().admit(asking).await?),
+    // Last, so that a request that is refused uses nothing up.
+    let admitted = match model_request {
+        Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
     };
     gate.rates().admit(provider, std::time::Instant::now)?;
     Ok(Some(Injected { held, draft, admitted }))
 }
 
-/// What comes back is searched for credentials: it must come unpacked, and whole.
+/// Asks for an unpacked and whole response, because it is searched for credentials.
 fn ask_for_all_of_it(sending: &mut Sending) {
     sending.fields.set("accept-encoding", b"identity");
     for name in PARTIAL.iter().chain(&["sec-websocket-extensions"]) {
@@ -150,7 +152,7 @@ fn ask_for_all_of_it(sending: &mut Sending) {
     }
 }
 
-/// Puts the credential into the request: where the agent says, and where the provider says unless that is the same.
+/// Puts the credential where the agent says, and also where the provider says unless the former authenticates already.
 fn put(
     sending: &mut Sending,
     provider: &Provider,
@@ -160,7 +162,7 @@ fn put(
 ) -> Result<(), Denial> {
     let authenticates = match redeemable {
         Redeemable::Nothing => false,
-        // A placeholder that stands where nobody looks for a key leaves the provider's own place empty.
+        // A placeholder where no service looks for a key leaves the provider's own place empty.
         Redeemable::Placeholders => {
             agent_credentials::authenticates(sending, provider, target, Form::Placeholders)
         }

@@ -1,4 +1,4 @@
-//! Values in their places: a placeholder or a template replaced, or a provider's own template rendered.
+//! Replaces placeholders and `{{field}}` in a request by values, and renders a provider's own template into its place.
 
 use credential::{Credential, Placeholder, Position, Secret, Template, is_template, substitute};
 use data_encoding::BASE64;
@@ -7,7 +7,7 @@ use policy::{Denial, Guard, InjectionSite};
 use super::draft::Sending;
 use crate::credentials::{FetchedCredential, unfit};
 
-/// Replaces placeholders by the credential's value, encoded for where it stands.
+/// Replaces placeholders by the credential's value, encoded for the place in which each stands.
 pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
     let field = credential.main_name();
     let value = |position| {
@@ -18,7 +18,7 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
     };
     let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     if holds(sending.origin_form.as_bytes()) {
-        // Rendered where it stands alone: what is unfit for a path may stand in a query.
+        // Rendered for each part by itself: a value that is unfit for a path may stand in a query.
         let filled = |text: &str, position| match holds(text.as_bytes()) {
             true => Ok(replaced(text.as_bytes(), &value(position)?)),
             false => Ok(text.as_bytes().to_vec()),
@@ -42,11 +42,12 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
     })
 }
 
+/// Whether the target or a header holds `{{field}}`.
 pub(super) fn has_templates(sending: &Sending) -> bool {
     is_template(sending.origin_form.as_bytes()) || sending.fields.iter().any(|(_, value)| is_template(value))
 }
 
-/// Replaces `{{field}}` in target and headers. S0.49
+/// Replaces each `{{field}}` in target and headers. S0.49
 pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
     let (path, query) = match sending.origin_form.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -83,7 +84,7 @@ fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
     out
 }
 
-/// Puts a rendered template where a provider wants it.
+/// Renders a provider's template and puts it where the provider wants it.
 pub(super) fn place(
     sending: &mut Sending,
     place: &InjectionSite,
@@ -111,7 +112,7 @@ pub(super) fn place(
     Ok(())
 }
 
-/// What basic authentication says, decoded.
+/// Returns the decoded `user:password` of basic authentication.
 pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
     let scheme = value.get(..6)?;
     let basic = name == "authorization" && scheme.eq_ignore_ascii_case(b"basic ");
@@ -119,6 +120,7 @@ pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
     basic.then(|| BASE64.decode(encoded).ok()).flatten()
 }
 
+/// Returns the value of `Authorization` for a `user:password`.
 pub(super) fn basic_value(text: &[u8]) -> Vec<u8> {
     format!("Basic {}", BASE64.encode(text)).into_bytes()
 }

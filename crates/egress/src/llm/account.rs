@@ -1,67 +1,58 @@
-//! One answer's part in the account of a run: entered when the answer is over, however it ends.
+//! Charges one answer of a model to the run when the answer is over, however it ends.
 
 use std::rc::Rc;
 
 use policy::{Denial, LlmFormat, Spending};
 
 use super::ledger::{Admitted, Ledger};
-use super::meter::Meter;
-use super::totals::{Asking, ModelUse};
+use super::meter::{AnswerEnd, Meter, Usage};
+use super::totals::{ModelRequest, ModelUse};
 
-/// What is to be charged for one request. Whoever drops it before its answer has come whole, because the agent hung up or the answer
-/// broke off, is charged what the answer told until then.
+/// The pending charge of one answer. Dropping it charges what the answer has told so far, so an answer that broke off, or that the agent
+/// hung up on, is charged as well.
 pub(crate) struct Account<'a> {
     ledger: &'a Ledger,
     meter: Option<Meter>,
-    whole: bool,
+    end: AnswerEnd,
 }
 
 impl<'a> Account<'a> {
-    pub(crate) fn open(ledger: &'a Ledger, format: LlmFormat, asked: bool) -> Self {
-        Self { ledger, meter: Some(Meter::of(format, asked)), whole: false }
+    pub(crate) fn open(ledger: &'a Ledger, format: LlmFormat, usage: Usage) -> Self {
+        Self { ledger, meter: Some(Meter::new(format, usage)), end: AnswerEnd::CutOff }
     }
 
-    /// There was no answer that a model gave.
+    /// Charges nothing: no model gave an answer.
     pub(crate) fn close(mut self) {
         self.meter = None;
     }
 
-    /// The answer begins.
+    /// Reads the answer's head.
     pub(crate) fn begin(&mut self, status: u16, content_type: Option<&str>) {
         if let Some(meter) = &mut self.meter {
-            meter.begin((200..300).contains(&status), content_type);
+            meter.begin(status, content_type);
         }
     }
 
-    /// A piece of its body.
+    /// Reads a piece of the answer's body.
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         self.meter.iter_mut().for_each(|meter| meter.piece(piece));
     }
 
-    /// Notes that all of it has passed.
+    /// Notes that the whole answer has passed.
     pub(crate) fn mark_whole(&mut self) {
-        self.whole = true;
+        self.end = AnswerEnd::Whole;
     }
 }
 
 impl Drop for Account<'_> {
     fn drop(&mut self) {
         if let Some(meter) = self.meter.take() {
-            self.ledger.charge(&meter.end(self.whole));
+            self.ledger.charge(&meter.end(self.end));
         }
     }
 }
 
-/// How an answer ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerEnd {
-    /// With its last octet.
-    Whole,
-    /// Before.
-    CutOff,
-}
-
-/// What a run has used after one answer that came in these pieces, and why it may ask no more. For fuzzing and tests.
+/// Returns what a run has used after one answer that came in these pieces, and why it may ask no more. For fuzzing and tests.
 pub fn use_of_answer<'a>(
     spending: Spending,
     format: LlmFormat,
@@ -70,11 +61,11 @@ pub fn use_of_answer<'a>(
     end: AnswerEnd,
 ) -> (ModelUse, Option<Denial>) {
     let ledger = Rc::new(Ledger::new(spending));
-    let admitted = ledger.admit_now(Asking::Answer);
+    let admitted = ledger.admit_now(ModelRequest::Answer);
     let refused = match admitted {
         Ok(mut admitted) => {
             admitted.iter_mut().for_each(Admitted::mark_sent);
-            let mut account = Account::open(&ledger, format, true);
+            let mut account = Account::open(&ledger, format, Usage::Expected);
             account.begin(200, content_type);
             pieces.into_iter().for_each(|piece| account.piece(piece));
             if end == AnswerEnd::Whole {
@@ -85,5 +76,5 @@ pub fn use_of_answer<'a>(
         Err(denial) => Some(denial),
     };
     let used = ledger.used().unwrap_or_default();
-    (used, refused.or_else(|| ledger.admit_now(Asking::Answer).err()))
+    (used, refused.or_else(|| ledger.admit_now(ModelRequest::Answer).err()))
 }

@@ -1,11 +1,11 @@
-//! The account of one run, which its requests share. It is asked before a request is sent, and told after its answer.
+//! Admits requests to models within the run's budget, and adds up what their answers took. All requests of a run share one ledger.
 //!
-//! Under a budget of tokens or money each request under way keeps a part of what is left for itself. One that does not fit beside
-//! those waits for one of them to end:
+//! Under a budget of tokens or money, each request under way reserves a part of what is left. A request that does not fit beside the
+//! others waits until one of them ends:
 //!
 //! ```text
 //! admit ── waits ──> Admitted ── mark_sent ──> charged by its Account ──> dropped: the next may go
-//!                        └───── dropped before: it was never counted
+//!                        └───── dropped before it was sent: it is not counted
 //! ```
 
 use std::cell::RefCell;
@@ -16,23 +16,23 @@ use policy::{Denial, Guard, Spending};
 use tokio::sync::Notify;
 
 use super::meter::Metered;
-use super::totals::{Asking, ModelUse, Room, Totals};
+use super::totals::{Admission, ModelRequest, ModelUse, Totals};
 
-/// The account of one run.
+/// The budget of one run, and what was used of it.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     totals: RefCell<Totals>,
     ended: Notify,
 }
 
-/// A request that is counted and may be sent. Others may be waiting for its end.
+/// A request that was counted and may be sent. Dropping it lets waiting requests go on.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     ledger: Rc<Ledger>,
     sent: bool,
 }
 
-/// How long a request waits for others to end: programs that ask models wait longer for an answer.
+/// How long a request waits for others to end. Clients of models wait longer than this for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
@@ -40,13 +40,16 @@ impl Ledger {
         Self { totals: RefCell::new(Totals::new(spending)), ended: Notify::new() }
     }
 
-    /// Counts a request that is about to be sent, after as many others as it has to wait for, or says that the budget is used up.
-    pub(crate) async fn admit(self: &Rc<Self>, asking: Asking) -> Result<Admitted, Denial> {
+    /// Counts a request that is about to be sent, once it fits beside those under way.
+    ///
+    /// # Errors
+    /// The budget is used up, or still may be after [`PATIENCE`].
+    pub(crate) async fn admit(self: &Rc<Self>, request: ModelRequest) -> Result<Admitted, Denial> {
         let admitted = async {
             loop {
-                // From before it looks: an end that comes in between is not missed.
+                // Registered before the budget is read, so that an end in between is not missed.
                 let ended = self.ended.notified();
-                if let Some(admitted) = self.admit_now(asking)? {
+                if let Some(admitted) = self.admit_now(request)? {
                     return Ok(admitted);
                 }
                 ended.await;
@@ -58,15 +61,15 @@ impl Ledger {
         })
     }
 
-    /// The same without a wait; nothing where it has to.
-    pub(super) fn admit_now(self: &Rc<Self>, asking: Asking) -> Result<Option<Admitted>, Denial> {
-        Ok(match self.totals.borrow_mut().admit(asking)? {
-            Room::Taken => Some(Admitted { ledger: Rc::clone(self), sent: false }),
-            Room::AfterOthers => None,
+    /// Counts a request if it fits now. Returns `None` if it has to wait.
+    pub(super) fn admit_now(self: &Rc<Self>, request: ModelRequest) -> Result<Option<Admitted>, Denial> {
+        Ok(match self.totals.borrow_mut().admit(request)? {
+            Admission::Counted => Some(Admitted { ledger: Rc::clone(self), sent: false }),
+            Admission::MustWait => None,
         })
     }
 
-    /// Whether a request may have to wait.
+    /// Returns whether a request may have to wait.
     pub(crate) fn lets_wait(&self) -> bool {
         self.totals.borrow().counts_tokens()
     }
@@ -76,14 +79,14 @@ impl Ledger {
         self.totals.borrow_mut().charge(metered);
     }
 
-    /// What was used, if anything was.
+    /// Returns what was used, if anything was.
     pub(crate) fn used(&self) -> Option<ModelUse> {
         self.totals.borrow().used()
     }
 }
 
 impl Admitted {
-    /// Notes that it has gone out: it counts whatever becomes of it.
+    /// Notes that the request has gone out: it counts, whatever becomes of it.
     pub(crate) fn mark_sent(&mut self) {
         self.sent = true;
     }
@@ -117,17 +120,17 @@ mod tests {
 
     fn took(output: u64) -> Metered {
         let tokens = Some(Tokens { output, ..Tokens::default() });
-        Metered { tokens, model: Some("claude-sonnet-4-5".into()), untold: None }
+        Metered { tokens, model: Some("claude-sonnet-4-5".into()), unknown: None }
     }
 
-    /// Asks all at once for what takes a second and so many tokens: how many were sent, and how many went at one time.
+    /// Makes `count` requests at once, each of which takes a second and so many tokens. Returns how many were sent, and how many at one time.
     async fn crowd(ledger: &Rc<Ledger>, count: usize, tokens: u64) -> (u64, u64) {
         let (most, now) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
         let local = LocalSet::new();
         for _ in 0..count {
             let (ledger, most, now) = (Rc::clone(ledger), Rc::clone(&most), Rc::clone(&now));
             local.spawn_local(async move {
-                let Ok(mut admitted) = ledger.admit(Asking::Answer).await else { return };
+                let Ok(mut admitted) = ledger.admit(ModelRequest::Answer).await else { return };
                 admitted.mark_sent();
                 *now.borrow_mut() += 1;
                 let until_now = *most.borrow();
@@ -144,12 +147,12 @@ mod tests {
 
     #[tokio::test(start_paused = true, flavor = "current_thread")]
     async fn requests_at_once_stay_within_a_budget() {
-        // One request's excess, and no more.
+        // A budget is exceeded by one request at most.
         assert_eq!(crowd(&ledger("tokens = 10000"), 900, 2000).await, (5, 1));
         assert_eq!(crowd(&ledger("tokens = 10001"), 900, 2000).await, (6, 1));
         // Fifteen dollars a million: three cents each.
         assert_eq!(crowd(&ledger("usd = \"0.30\""), 900, 2000).await.0, 10);
-        // Where there is much left they go side by side, once one has told what it takes.
+        // With much left they go side by side, once one has reported what it takes.
         let (sent, at_once) = crowd(&ledger("tokens = 1000000"), 50, 20_000).await;
         assert!(sent == 50 && (5..=20).contains(&at_once), "{sent}, {at_once} at once");
         assert_eq!(crowd(&ledger("requests = 50"), 900, 2000).await, (50, 50));
@@ -158,30 +161,30 @@ mod tests {
     #[tokio::test(start_paused = true, flavor = "current_thread")]
     async fn who_waits_too_long_is_told() {
         let ledger = ledger("tokens = 10000");
-        let first = ledger.admit(Asking::Answer).await.unwrap();
+        let first = ledger.admit(ModelRequest::Answer).await.unwrap();
         let begun = Instant::now();
-        let refused = ledger.admit(Asking::Answer).await.unwrap_err();
+        let refused = ledger.admit(ModelRequest::Answer).await.unwrap_err();
         assert_eq!((refused.guard, begun.elapsed()), (Guard::Budget, PATIENCE));
         assert!(refused.reason.contains("under way"), "{}", refused.reason);
         drop(first);
-        assert!(ledger.admit(Asking::Answer).await.is_ok());
+        assert!(ledger.admit(ModelRequest::Answer).await.is_ok());
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn what_is_not_sent_is_given_back() {
         let ledger = ledger("requests = 1");
-        drop(ledger.admit(Asking::Answer).await.unwrap());
+        drop(ledger.admit(ModelRequest::Answer).await.unwrap());
         assert_eq!(ledger.used(), None);
-        ledger.admit(Asking::Answer).await.unwrap().mark_sent();
+        ledger.admit(ModelRequest::Answer).await.unwrap().mark_sent();
         assert_eq!(ledger.used().unwrap().requests, 1);
-        assert_eq!(ledger.admit(Asking::Answer).await.unwrap_err().guard, Guard::Budget);
+        assert_eq!(ledger.admit(ModelRequest::Answer).await.unwrap_err().guard, Guard::Budget);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn what_is_not_counted_has_no_place_in_a_budget_of_tokens() {
         for (budget, admitted) in [("tokens = 9000", false), ("usd = \"9\"", false), ("requests = 1", true)] {
-            for asking in [Asking::Batch, Asking::Socket] {
-                assert_eq!(ledger(budget).admit(asking).await.is_ok(), admitted, "{budget}: {asking:?}");
+            for request in [ModelRequest::Batch, ModelRequest::Socket] {
+                assert_eq!(ledger(budget).admit(request).await.is_ok(), admitted, "{budget}: {request:?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Reading how many tokens an answer took, while it passes by: from its JSON, or from the events of a stream.
+//! Reads how many tokens an answer took while the answer passes: from its JSON, or from the events of a stream.
 
 use memchr::memmem;
 use policy::{LlmFormat, Tokens};
@@ -6,73 +6,93 @@ use serde_json::Value;
 
 use crate::http::MediaType;
 
-/// The largest whole answer, and the longest line of a stream, that is read.
+/// The largest whole answer, and the longest line of a stream, that is read, in octets.
 const LARGEST: usize = 8 * 1024 * 1024;
-/// What an event of a stream holds beside text, and how many octets of text there are to a token at least: where a stream does not come to
-/// its end, what has passed of it is charged, and rather too much than too little.
-const AROUND_TEXT: usize = 80;
-const OCTETS_OF_A_TOKEN: usize = 2;
+/// How many octets of an event are not text. A stream that is cut off is charged by an estimate that is rather too high than too low.
+const EVENT_OVERHEAD: usize = 80;
+/// The least number of octets to a token, for the same estimate.
+const OCTETS_PER_TOKEN: usize = 2;
 
 /// Reads one answer.
-pub(crate) struct Meter {
+pub(super) struct Meter {
     format: LlmFormat,
     stream: bool,
-    /// Whether a use should be told: the request asked a model for something, and was not refused.
-    expected: bool,
+    usage: Usage,
+    /// The line, or the whole answer, as far as it has come.
     kept: Vec<u8>,
+    /// Whether what is kept grew too large and was dropped.
     given_up: bool,
-    /// The most tokens that the events so far may have brought.
-    passed: u64,
-    /// Whether the use of all of the answer was told, and not only what it began with.
-    told: bool,
-    /// Whether a use was told that cannot be read.
+    /// An upper estimate of the tokens in the events so far.
+    estimate: u64,
+    /// Whether the usage of the whole answer was reported, and not only that of its beginning.
+    is_final: bool,
+    /// Whether a reported usage was no count of tokens.
     unreadable: bool,
     found: Metered,
 }
 
-/// What an answer told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Metered {
-    pub(crate) tokens: Option<Tokens>,
-    pub(crate) model: Option<String>,
-    /// Why its use is not known, or not all of it.
-    pub(crate) untold: Option<Untold>,
+/// Whether an answer should report how many tokens it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    /// The request asked a model for something.
+    Expected,
+    NotExpected,
 }
 
-/// Why the use of an answer is not known.
+/// How an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untold {
-    /// It came whole, and tells none.
-    Silent,
-    /// It tells one that is no count of tokens.
+pub enum AnswerEnd {
+    /// With its last octet.
+    Whole,
+    /// Before its last octet.
+    CutOff,
+}
+
+/// What an answer reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Metered {
+    pub(super) tokens: Option<Tokens>,
+    pub(super) model: Option<String>,
+    /// Why the usage, or a part of it, is unknown.
+    pub(super) unknown: Option<UnknownUsage>,
+}
+
+/// Why the usage of an answer is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnknownUsage {
+    /// The answer came whole and reported none.
+    Missing,
+    /// The answer reported something that is no count of tokens.
     Unreadable,
-    /// It ended before it told.
+    /// The answer ended before its report.
     CutOff,
 }
 
 impl Meter {
-    pub(crate) fn of(format: LlmFormat, asked: bool) -> Self {
+    pub(super) fn new(format: LlmFormat, usage: Usage) -> Self {
         Self {
             format,
             stream: false,
-            expected: asked,
+            usage,
             kept: Vec::new(),
             given_up: false,
-            passed: 0,
-            told: false,
+            estimate: 0,
+            is_final: false,
             unreadable: false,
             found: Metered::default(),
         }
     }
 
-    /// What the answer's head says.
-    pub(crate) fn begin(&mut self, accepted: bool, content_type: Option<&str>) {
-        self.expected &= accepted;
+    /// Reads the answer's head. Only a successful answer reports a usage.
+    pub(super) fn begin(&mut self, status: u16, content_type: Option<&str>) {
+        if !(200..300).contains(&status) {
+            self.usage = Usage::NotExpected;
+        }
         self.stream = content_type.is_some_and(|kind| MediaType::of(kind).is("text/event-stream"));
     }
 
-    /// A piece of the body.
-    pub(crate) fn piece(&mut self, piece: &[u8]) {
+    /// Reads a piece of the body.
+    pub(super) fn piece(&mut self, piece: &[u8]) {
         if !self.stream {
             self.keep(piece);
             return;
@@ -92,8 +112,8 @@ impl Meter {
         self.keep(rest);
     }
 
-    /// What was found; `whole` if all of the answer has passed.
-    pub(crate) fn end(mut self, whole: bool) -> Metered {
+    /// Returns what the answer reported.
+    pub(super) fn end(mut self, end: AnswerEnd) -> Metered {
         let rest = std::mem::take(&mut self.kept);
         if !self.given_up {
             match self.stream {
@@ -101,18 +121,18 @@ impl Meter {
                 false => self.document(&rest),
             }
         }
-        let untold = match self.found.tokens {
-            _ if !self.expected => None,
-            _ if self.unreadable => Some(Untold::Unreadable),
-            None if whole => Some(Untold::Silent),
-            None => Some(Untold::CutOff),
+        let unknown = match self.found.tokens {
+            _ if self.usage == Usage::NotExpected => None,
+            _ if self.unreadable => Some(UnknownUsage::Unreadable),
+            None if end == AnswerEnd::Whole => Some(UnknownUsage::Missing),
+            None => Some(UnknownUsage::CutOff),
             Some(_) => None,
         };
         let mut found = self.found;
-        if let Some(tokens) = found.tokens.as_mut().filter(|_| !self.told) {
-            tokens.output = tokens.output.max(self.passed);
+        if let Some(tokens) = found.tokens.as_mut().filter(|_| !self.is_final) {
+            tokens.output = tokens.output.max(self.estimate);
         }
-        Metered { untold, ..found }
+        Metered { unknown, ..found }
     }
 
     fn keep(&mut self, piece: &[u8]) {
@@ -126,9 +146,9 @@ impl Meter {
 
     fn line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
-        let text = data.len().saturating_sub(AROUND_TEXT) / OCTETS_OF_A_TOKEN;
-        self.passed = self.passed.saturating_add(1 + text as u64);
-        // Most events are pieces of text; only these tell a use.
+        let text = data.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
+        self.estimate = self.estimate.saturating_add(1 + text as u64);
+        // Most events are pieces of text, and only a few report a usage.
         if memmem::find(data, b"\"usage\"").is_some() {
             self.document(data);
         }
@@ -136,7 +156,7 @@ impl Meter {
 
     fn document(&mut self, text: &[u8]) {
         let Ok(document) = serde_json::from_slice::<Value>(text) else { return };
-        // What an answer begins with, of Anthropic's, is in its message.
+        // Anthropic's first event has its usage in `message`, OpenAI's last event in `response`.
         for (part, is_last) in
             [(&document, true), (&document["message"], false), (&document["response"], true)]
         {
@@ -146,24 +166,24 @@ impl Meter {
             if !part["usage"].is_object() {
                 continue;
             }
-            let Some(told) = tokens(self.format, &part["usage"]) else {
+            let Some(reported) = tokens(self.format, &part["usage"]) else {
                 self.unreadable = true;
                 continue;
             };
-            self.told |= is_last;
+            self.is_final |= is_last;
             let old = self.found.tokens.unwrap_or_default();
-            // A stream tells its use more than once, and never takes any back.
+            // A stream reports its usage more than once; the counts only grow.
             self.found.tokens = Some(Tokens {
-                input: old.input.max(told.input),
-                cached: old.cached.max(told.cached),
-                output: old.output.max(told.output),
+                input: old.input.max(reported.input),
+                cached: old.cached.max(reported.cached),
+                output: old.output.max(reported.output),
             });
         }
     }
 }
 
-/// Anthropic tells cached tokens beside the others; OpenAI tells them as a part of the others. Nothing where what is told is no count,
-/// or nothing that is known here is told.
+/// Reads a usage. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns `None` if a known field is no count, or
+/// if there is no known field.
 fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     let mut any = false;
     let mut number = |value: &Value| match value {
@@ -194,9 +214,9 @@ fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     any.then_some(tokens)
 }
 
-/// A number of tokens; some write it with a fraction of zero.
+/// Reads a number of tokens. Some services write it with a fraction of zero.
 fn count(value: &Value) -> Option<u64> {
-    /// From here on a floating-point number does not tell one from the next.
+    /// From here on, adjacent integers are the same floating-point number.
     const EXACT: f64 = (1u64 << 53) as f64;
     let whole = |number: &f64| number.fract() == 0.0 && (0.0..EXACT).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(whole).map(|number| number as u64))
@@ -207,10 +227,10 @@ mod tests {
     use super::*;
 
     fn metered(format: LlmFormat, kind: &str, body: &[u8], piece: usize) -> Metered {
-        let mut meter = Meter::of(format, true);
-        meter.begin(true, Some(kind));
+        let mut meter = Meter::new(format, Usage::Expected);
+        meter.begin(200, Some(kind));
         body.chunks(piece).for_each(|piece| meter.piece(piece));
-        meter.end(true)
+        meter.end(AnswerEnd::Whole)
     }
 
     const STREAM: &[u8] = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":12,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n\
@@ -243,7 +263,7 @@ mod tests {
             Metered {
                 tokens: Some(Tokens { input: 3, cached: 0, output: 4 }),
                 model: Some("gpt-y".into()),
-                untold: None
+                unknown: None
             }
         );
     }
@@ -272,26 +292,26 @@ mod tests {
             "{}",
             "{\"other\":1}",
         ] {
-            assert_eq!(told(LlmFormat::Anthropic, usage).untold, Some(Untold::Unreadable), "{usage}");
+            assert_eq!(told(LlmFormat::Anthropic, usage).unknown, Some(UnknownUsage::Unreadable), "{usage}");
         }
         let whole = told(LlmFormat::Anthropic, "{\"input_tokens\":5000.0,\"output_tokens\":7}");
-        assert_eq!((whole.tokens, whole.untold), (Some(Tokens { input: 5000, cached: 0, output: 7 }), None));
+        assert_eq!((whole.tokens, whole.unknown), (Some(Tokens { input: 5000, cached: 0, output: 7 }), None));
         let most = told(
             LlmFormat::Anthropic,
             "{\"input_tokens\":18446744073709551615,\"cache_creation_input_tokens\":2}",
         );
         assert_eq!(most.tokens.unwrap().input, u64::MAX);
         let silent = metered(LlmFormat::Anthropic, "application/json", b"{\"content\":[]}", 9);
-        assert_eq!((silent.tokens, silent.untold), (None, Some(Untold::Silent)));
+        assert_eq!((silent.tokens, silent.unknown), (None, Some(UnknownUsage::Missing)));
     }
 
     #[test]
     fn what_ends_early_is_charged_what_has_passed() {
         let cut = |format, events: &str| {
-            let mut meter = Meter::of(format, true);
-            meter.begin(true, Some("text/event-stream"));
+            let mut meter = Meter::new(format, Usage::Expected);
+            meter.begin(200, Some("text/event-stream"));
             meter.piece(events.as_bytes());
-            meter.end(false)
+            meter.end(AnswerEnd::CutOff)
         };
         let start = "data: {\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":12,\"output_tokens\":1}}}\n\n";
         let delta = format!(
@@ -299,11 +319,11 @@ mod tests {
             "word ".repeat(100)
         );
         let early = cut(LlmFormat::Anthropic, &format!("{start}{}", delta.repeat(3)));
-        assert_eq!(early.untold, None);
+        assert_eq!(early.unknown, None);
         assert!((300..1000).contains(&early.tokens.unwrap().output), "{early:?}");
         let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":34}}\n\n";
         let late = cut(LlmFormat::Anthropic, &format!("{start}{}{end}", delta.repeat(3)));
         assert_eq!(late.tokens, Some(Tokens { input: 12, cached: 0, output: 34 }));
-        assert_eq!(cut(LlmFormat::OpenAi, &delta).untold, Some(Untold::CutOff));
+        assert_eq!(cut(LlmFormat::OpenAi, &delta).unknown, Some(UnknownUsage::CutOff));
     }
 }

@@ -1,4 +1,4 @@
-//! Models: how many tokens an answer says were used, what that costs, and whether the run may go on asking.
+//! Models: counts the tokens that answers report, prices them, and enforces the run's budget.
 
 mod account;
 mod ledger;
@@ -6,7 +6,9 @@ mod meter;
 mod totals;
 
 pub(crate) use account::Account;
-pub use account::{AnswerEnd, use_of_answer};
+pub use account::use_of_answer;
 pub(crate) use ledger::{Admitted, Ledger};
-pub(crate) use totals::Asking;
+pub use meter::AnswerEnd;
+pub(crate) use meter::Usage;
+pub(crate) use totals::ModelRequest;
 pub use totals::ModelUse;

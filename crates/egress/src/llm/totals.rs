@@ -1,24 +1,24 @@
-//! What a run has spent on models, and whether it may spend more. Plain sums: who waits for whom is the ledger's.
+//! Adds up what a run has spent on models, and tells whether it may spend more. The ledger decides which request waits for which.
 
 use policy::{Denial, Guard, MicroUsd, Spending, Tokens};
 use serde::{Deserialize, Serialize};
 
-use super::meter::{Metered, Untold};
+use super::meter::{Metered, UnknownUsage};
 
 /// What a run has used of models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelUse {
-    /// Requests.
+    /// Requests that were sent.
     pub requests: u64,
-    /// Tokens in, without those from a cache.
+    /// Input tokens, without those from a cache.
     pub input_tokens: u64,
-    /// Tokens in, from a cache.
+    /// Input tokens from a cache.
     pub cached_tokens: u64,
-    /// Tokens out.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// What they cost, in millionths of a US dollar, as far as prices are known.
+    /// The cost in millionths of a US dollar, as far as prices are known.
     pub cost_micro_usd: u64,
-    /// A model without a known price, if one was used.
+    /// The latest model that was used without a known price.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unpriced: Option<String>,
 }
@@ -29,24 +29,24 @@ impl ModelUse {
     }
 }
 
-/// What is asked of a model.
+/// What a request asks a model for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// An answer, which tells what it took.
+pub(crate) enum ModelRequest {
+    /// An answer that reports its usage.
     Answer,
-    /// Many answers, later: what they take is told by none that passes here.
+    /// Many answers, to be fetched later. No response that passes here reports their usage.
     Batch,
-    /// A WebSocket. What is asked over one is not counted.
+    /// A WebSocket. The usage of what is asked over it is not counted.
     Socket,
 }
 
-/// Whether a request that is within the budget may go.
+/// Whether a request within the budget may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It is counted, and may go.
-    Taken,
-    /// Those under way may need what is left.
-    AfterOthers,
+pub(super) enum Admission {
+    /// It was counted, and may be sent.
+    Counted,
+    /// The requests under way may need what is left.
+    MustWait,
 }
 
 /// The sums of one run.
@@ -54,9 +54,9 @@ pub(super) enum Room {
 pub(super) struct Totals {
     spending: Spending,
     used: ModelUse,
-    /// Why the use of some answer is not known.
-    untold: Option<Untold>,
-    /// How many requests were admitted and are not over.
+    /// Why the usage of some answer is unknown.
+    unknown: Option<UnknownUsage>,
+    /// How many requests were admitted and have not ended.
     under_way: u64,
     /// The most that one request took so far.
     largest: Option<Largest>,
@@ -68,11 +68,11 @@ struct Largest {
     micro_usd: u64,
 }
 
-/// The least that a request under way is taken to need: this, and this part of the budget.
+/// What a request under way is assumed to need at least: this many tokens, this much money, and one `LEAST_PART`th of the budget.
 const LEAST_TOKENS: u64 = 10_000;
 const LEAST_MICRO_USD: u64 = 50_000;
 const LEAST_PART: u64 = 20;
-/// How long a model's name may be that is kept.
+/// How many characters of a model's name are kept.
 const LONGEST_NAME: usize = 128;
 
 impl Totals {
@@ -80,32 +80,35 @@ impl Totals {
         Self { spending, ..Self::default() }
     }
 
-    /// Counts a request that is about to be sent, or says that the budget is used up, or may be by those under way.
-    pub(super) fn admit(&mut self, asking: Asking) -> Result<Room, Denial> {
-        self.refuse_uncounted(asking)?;
+    /// Counts a request that is about to be sent, unless it has to wait.
+    ///
+    /// # Errors
+    /// The budget is used up, or would no longer be known to hold.
+    pub(super) fn admit(&mut self, request: ModelRequest) -> Result<Admission, Denial> {
+        self.refuse_uncounted(request)?;
         self.refuse_over_budget()?;
-        self.refuse_untold()?;
+        self.refuse_after_unknown()?;
         if !self.has_room() {
-            return Ok(Room::AfterOthers);
+            return Ok(Admission::MustWait);
         }
         self.used.requests = self.used.requests.saturating_add(1);
         self.under_way = self.under_way.saturating_add(1);
-        Ok(Room::Taken)
+        Ok(Admission::Counted)
     }
 
-    /// A request is over.
+    /// Notes that a request has ended.
     pub(super) fn leave(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// A request was never sent.
+    /// Takes back the count of a request that was never sent.
     pub(super) fn give_back(&mut self) {
         self.used.requests = self.used.requests.saturating_sub(1);
     }
 
     /// Adds what an answer took.
     pub(super) fn charge(&mut self, metered: &Metered) {
-        self.untold = self.untold.or(metered.untold);
+        self.unknown = self.unknown.or(metered.unknown);
         let Some(tokens) = metered.tokens else { return };
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.used.input_tokens, tokens.input);
@@ -120,20 +123,20 @@ impl Totals {
         self.learn(tokens, cost);
     }
 
-    /// What was used, if anything was.
+    /// Returns what was used, if anything was.
     pub(super) fn used(&self) -> Option<ModelUse> {
         (self.used.requests > 0).then(|| self.used.clone())
     }
 
-    /// Under a budget of tokens or money nothing is asked that is not counted.
-    fn refuse_uncounted(&self, asking: Asking) -> Result<(), Denial> {
-        let (what, hint) = match asking {
+    /// Under a budget of tokens or money, refuses requests whose usage is not counted.
+    fn refuse_uncounted(&self, request: ModelRequest) -> Result<(), Denial> {
+        let (what, hint) = match request {
             _ if !self.counts_tokens() => return Ok(()),
-            Asking::Answer => return Ok(()),
-            Asking::Batch => {
+            ModelRequest::Answer => return Ok(()),
+            ModelRequest::Batch => {
                 ("what a batch takes is not counted", "ask one by one, or set a budget of requests alone")
             }
-            Asking::Socket => {
+            ModelRequest::Socket => {
                 ("what a WebSocket takes is not counted", "ask over HTTP, or set a budget of requests alone")
             }
         };
@@ -166,21 +169,24 @@ impl Totals {
         }
     }
 
-    fn refuse_untold(&self) -> Result<(), Denial> {
-        let Some(untold) = self.untold.filter(|_| self.counts_tokens()) else { return Ok(()) };
-        let (why, hint) = match untold {
-            Untold::Silent => (
+    /// Under a budget of tokens or money, refuses requests after an answer of unknown usage.
+    fn refuse_after_unknown(&self) -> Result<(), Denial> {
+        let Some(unknown) = self.unknown.filter(|_| self.counts_tokens()) else { return Ok(()) };
+        let (why, hint) = match unknown {
+            UnknownUsage::Missing => (
                 "an answer did not tell how many it took",
                 "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
             ),
-            Untold::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
-            Untold::CutOff => ("an answer was cut off before it told how many it took", "begin another run"),
+            UnknownUsage::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
+            UnknownUsage::CutOff => {
+                ("an answer was cut off before it told how many it took", "begin another run")
+            }
         };
         refuse(format!("the run has a budget of tokens, and {why}"), hint)
     }
 
-    /// Whether one more fits beside those under way: each of them is taken to need as much as the largest so far. The first goes alone,
-    /// and so does one that may be the last.
+    /// Returns whether one more request fits beside those under way, each of which is assumed to need as much as the largest so far. The first
+    /// request goes alone, and so does one that may use up the rest.
     fn has_room(&self) -> bool {
         if self.under_way == 0 || !self.counts_tokens() {
             return true;
@@ -197,12 +203,14 @@ impl Totals {
             })
     }
 
+    /// Keeps the most that one request took.
     fn learn(&mut self, tokens: Tokens, cost: Option<MicroUsd>) {
         let largest = self.largest.get_or_insert_default();
         largest.tokens = largest.tokens.max(tokens.total());
         largest.micro_usd = largest.micro_usd.max(cost.map_or(0, MicroUsd::micros));
     }
 
+    /// Returns whether there is a budget of tokens or money.
     pub(super) fn counts_tokens(&self) -> bool {
         let budget = &self.spending.budget;
         budget.tokens.is_some() || budget.usd.is_some()

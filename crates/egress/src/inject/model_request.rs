@@ -1,15 +1,15 @@
-//! What a request asks a model for: by what it is written as, and by all that a server may take it for.
+//! Tells what a request asks a model for, under every reading that a server may have of it.
 
 use policy::Provider;
 
 use super::agent_credentials::decoded;
 use super::draft::Sending;
-use super::method_override::Meant;
-use crate::llm::Asking;
+use super::method_override::Readings;
+use crate::llm::ModelRequest;
 
-/// The paths of model APIs, behind the API's version, that take a POST and ask no model for anything, so that their answers tell no use.
+/// The paths of model APIs, behind the API's version, that take a POST but ask no model for anything, so that their answers report no usage.
 /// `*` is an id.
-const SILENT: &[&str] = &[
+const UNMETERED: &[&str] = &[
     "messages/count_tokens",
     "responses/input_tokens",
     "files",
@@ -22,8 +22,8 @@ const SILENT: &[&str] = &[
     "uploads/*/cancel",
     "fine_tuning/jobs/*/cancel",
 ];
-/// The same at Anthropic's own host, whole: where Claude Code tells how it is used, and asks what it is to have switched on.
-const SILENT_AT_ANTHROPIC: &[&str] = &[
+/// The whole paths at Anthropic's own host to which Claude Code sends telemetry and feedback, and asks for its feature flags.
+const UNMETERED_AT_ANTHROPIC: &[&str] = &[
     "api/event_logging/batch",
     "api/event_logging/v2/batch",
     "api/eval/*",
@@ -31,42 +31,49 @@ const SILENT_AT_ANTHROPIC: &[&str] = &[
     "api/claude_cli_feedback",
 ];
 const ANTHROPIC: &str = "api.anthropic.com";
-/// What stands in the paths by which many answers are asked for at once, to be fetched later.
+/// The path segment of requests for many answers at once, to be fetched later.
 const BATCH: &str = "batches";
 
-/// What a request asks a model for, if it asks for anything.
-pub(super) fn asking(provider: &Provider, meant: &Meant, sending: &Sending) -> Option<Asking> {
+/// Returns what a request asks a model for, if it asks for anything.
+pub(super) fn model_request(
+    provider: &Provider,
+    readings: &Readings,
+    sending: &Sending,
+) -> Option<ModelRequest> {
     provider.llm()?;
     let base = base_of(provider.first_uri());
-    let is_told = |path: &str| sending.authority == ANTHROPIC && is_told_to_anthropic(path);
-    let asks = |path: &&str| !is_silent(path, base) && !is_told(path);
-    if meant.methods.iter().any(|method| method.as_str() == "POST") && meant.paths().any(|path| asks(&path)) {
-        let is_batch = meant.paths().filter(asks).any(is_batch);
-        return Some(if is_batch { Asking::Batch } else { Asking::Answer });
+    let is_telemetry = |path: &str| sending.authority == ANTHROPIC && is_telemetry(path);
+    let is_metered = |path: &&str| !is_unmetered(path, base) && !is_telemetry(path);
+    if readings.methods.iter().any(|method| method.as_str() == "POST") {
+        let mut metered = readings.paths().filter(is_metered).peekable();
+        if metered.peek().is_some() {
+            return Some(if metered.any(is_batch) { ModelRequest::Batch } else { ModelRequest::Answer });
+        }
     }
-    sending.fields.has("sec-websocket-key").then_some(Asking::Socket)
+    sending.fields.has("sec-websocket-key").then_some(ModelRequest::Socket)
 }
 
-/// Where a provider's API begins: the path of its first URI.
+/// Returns where a provider's API begins: the path of its first URI.
 fn base_of(uri: &str) -> &str {
     let behind_host = uri.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     behind_host.map_or("", |(_, path)| path.trim_end_matches(['*', '/']))
 }
 
-/// Whether it is one of those as a whole, behind where the API begins and its version. One that is written in an unusual way is not: a
-/// server may read it as another.
-fn is_silent(path: &str, base: &str) -> bool {
+/// Whether the path, behind the API's base and version, is one of [`UNMETERED`] as a whole. A path that is written in an unusual way is not: a
+/// server may read it as another one.
+fn is_unmetered(path: &str, base: &str) -> bool {
     let path = path.trim_start_matches('/');
     let behind_base = path.strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));
     [Some(path), behind_base].into_iter().flatten().any(|path| {
         let behind_version = path.split_once('/').filter(|(first, _)| is_version(first));
         let path = behind_version.map_or(path, |(_, rest)| rest);
-        SILENT.iter().any(|silent| is_like(path, silent))
+        UNMETERED.iter().any(|pattern| is_like(path, pattern))
     })
 }
 
-fn is_told_to_anthropic(path: &str) -> bool {
-    path.strip_prefix('/').is_some_and(|path| SILENT_AT_ANTHROPIC.iter().any(|silent| is_like(path, silent)))
+fn is_telemetry(path: &str) -> bool {
+    path.strip_prefix('/')
+        .is_some_and(|path| UNMETERED_AT_ANTHROPIC.iter().any(|pattern| is_like(path, pattern)))
 }
 
 fn is_like(path: &str, pattern: &str) -> bool {
@@ -80,7 +87,7 @@ fn is_like(path: &str, pattern: &str) -> bool {
         })
 }
 
-/// `v1`, `v4`, `v1beta`.
+/// Whether a segment is an API's version, as `v1`, `v4` and `v1beta` are.
 fn is_version(segment: &str) -> bool {
     let mut letters = segment.chars();
     letters.next() == Some('v')
@@ -88,7 +95,7 @@ fn is_version(segment: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_alphanumeric())
 }
 
-/// Whether any reader may take it for one.
+/// Whether a server may read the path as a request for a batch.
 fn is_batch(path: &str) -> bool {
     decoded(path).split(['/', ';', '?', '#']).any(|part| part.trim().eq_ignore_ascii_case(BATCH))
 }
@@ -111,7 +118,7 @@ mod tests {
             "/api/v1/files",
             "/api/v1beta/files",
         ] {
-            assert!(is_silent(silent, base), "{silent}");
+            assert!(is_unmetered(silent, base), "{silent}");
         }
         for asks in [
             "/v1/messages",
@@ -125,7 +132,7 @@ mod tests {
             "/other/v1/files",
             "/v1/files/",
         ] {
-            assert!(!is_silent(asks, base), "{asks}");
+            assert!(!is_unmetered(asks, base), "{asks}");
         }
     }
 
@@ -141,8 +148,8 @@ mod tests {
                 (policy::Target::parse(url).unwrap(), policy::Method::parse("POST").unwrap());
             let sending = Sending::new(post, &target, crate::http::Fields::default());
             let provider = policy.providers().next().unwrap();
-            let meant = Meant::written(&sending, &target);
-            asking(provider, &meant, &sending)
+            let readings = Readings::as_written(&sending, &target);
+            model_request(provider, &readings, &sending)
         };
         for silent in [
             "https://api.anthropic.com/api/event_logging/batch",
@@ -160,7 +167,7 @@ mod tests {
             "https://api.anthropic.com/api/event_logging/",
             "https://api.anthropic.com/v1/messages",
         ] {
-            assert_eq!(asked(asks), Some(Asking::Answer), "{asks}");
+            assert_eq!(asked(asks), Some(ModelRequest::Answer), "{asks}");
         }
     }
 
