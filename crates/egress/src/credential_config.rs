@@ -1,4 +1,4 @@
-//! Where a sidecar's credentials come from, and what stands for them inside.
+//! Where a sidecar's credentials come from, and the placeholders that stand for them in the sandbox.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -7,37 +7,37 @@ use std::str::FromStr;
 use credential::{Placeholder, Secret};
 use policy::{OrganisationName, ProviderId};
 
-/// Where a sidecar's credentials come from, and what stands for them inside.
+/// Where a sidecar's credentials come from, and the placeholders that stand for them in the sandbox.
 #[derive(Debug, Default)]
 pub struct CredentialConfig {
-    /// Where the platform answers, and by what right it is asked.
+    /// The platform that is asked for credentials.
     pub platform: Option<PlatformPlace>,
-    /// Where whoever started the sidecar answers for what is this program's own, if that is not the platform: no platform elsewhere
-    /// is asked for it.
+    /// The socket at which the process that started the sidecar answers for this program's own providers, and the token to ask it, if it is not
+    /// the platform. A platform elsewhere is never asked for those.
     pub own: Option<(UnixStream, Secret)>,
-    /// What is another number whenever a credential has changed.
+    /// Changes whenever a credential has changed.
     pub generation: Generation,
-    /// The placeholders of this run.
+    /// The placeholders of this run, each with its provider.
     pub placeholders: Vec<(Placeholder, ProviderId)>,
-    /// What the run gave its command by value.
+    /// The values that the run gave to its command.
     pub exposed: Vec<(ProviderId, Secret)>,
-    /// Whose credentials they are, where they are not the person's own: for saying what to do where one is missing.
+    /// The organisation whose credentials these are, if they are not the person's own. It is named in the advice where one is missing.
     pub organisation: Option<OrganisationName>,
-    /// The one-time secret by which a sidecar that was made before its run is told whose it is.
+    /// The one-time secret for `/configure`, by which a sidecar that was made before its run is told which run it serves.
     pub configure_once: Option<Secret>,
 }
 
-/// Where a platform is.
+/// Where a platform answers, and the token by which it is asked.
 #[derive(Debug)]
 pub enum PlatformPlace {
     /// At the other end of an inherited socket.
     Inherited(UnixStream, Secret),
-    /// At an address.
+    /// At a network address.
     Address(PlatformAddress, RunToken),
 }
 
-/// `http://ADDRESS:PORT`, as whoever configures a sidecar gives it. It is on a network of the platform's own; its name would have to be
-/// trusted to a resolver, so it is an address.
+/// The `http://ADDRESS:PORT` of a platform, on a network of the platform's own. It is an address and not a name, because a name would have to
+/// be trusted to a resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformAddress(SocketAddr);
 
@@ -48,7 +48,7 @@ impl PlatformAddress {
 }
 
 impl FromStr for PlatformAddress {
-    /// What is right, after the name that it has where it was written.
+    /// What would be right, as a predicate: the caller puts the name of the setting before it.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -62,7 +62,7 @@ impl FromStr for PlatformAddress {
     }
 }
 
-/// What gives a right to ask a platform elsewhere. It stands in a header of each question.
+/// The bearer token for a platform elsewhere. It is sent in a header, so it is printable ASCII.
 #[derive(Clone, Debug)]
 pub struct RunToken(Secret);
 
@@ -73,7 +73,7 @@ impl RunToken {
 }
 
 impl TryFrom<Secret> for RunToken {
-    /// What is wrong, after the name that it has where it was written.
+    /// What is wrong, as a predicate: the caller puts the name of the setting before it.
     type Error = &'static str;
 
     fn try_from(token: Secret) -> Result<Self, Self::Error> {
@@ -85,12 +85,12 @@ impl TryFrom<Secret> for RunToken {
     }
 }
 
-/// Tells a number that is another one whenever a credential has changed. It is asked before each use of one.
+/// A number that changes whenever a credential has changed. It is read before each use of a credential.
 #[derive(Default)]
 pub struct Generation(Option<Box<dyn Fn() -> u64 + Send>>);
 
 impl Generation {
-    /// By asking.
+    /// Reads the number by calling `ask`.
     pub fn told_by(ask: impl Fn() -> u64 + Send + 'static) -> Self {
         Self(Some(Box::new(ask)))
     }

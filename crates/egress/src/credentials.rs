@@ -1,4 +1,4 @@
-//! Credentials in a sidecar: fetched from the platform at first use, kept until they change, never written down.
+//! The credentials of a sidecar: fetched from the platform at first use, kept until they change, never written to disk.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,15 +10,22 @@ use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
 use crate::platform::{FetchError, Platform};
 
-/// How many values are looked for at once, where that leaves room for those in use.
+/// How many values responses are searched for. Values in use are kept beyond this number.
 const MOST_LOOKED_FOR: usize = 64;
 
-/// A provider's credential.
+/// A provider's credential, as it was fetched.
 pub(crate) struct FetchedCredential {
     provider: ProviderId,
     credential: Credential,
-    /// What the policy's templates come to with it.
-    rendered: RefCell<Vec<(String, Position, Rc<Secret>)>>,
+    /// The policy's templates that were rendered with it.
+    rendered: RefCell<Vec<RenderedTemplate>>,
+}
+
+/// A template of the policy's with a credential put in.
+struct RenderedTemplate {
+    template: String,
+    position: Position,
+    value: Rc<Secret>,
 }
 
 impl FetchedCredential {
@@ -30,19 +37,20 @@ impl FetchedCredential {
         &self.credential
     }
 
-    /// A template of the policy's with the credential put in, made once.
-    pub(crate) fn render(&self, template: &str, place: Position) -> Result<Rc<Secret>, Denial> {
-        let made = |(of, at, _): &&(String, Position, Rc<Secret>)| of == template && *at == place;
-        if let Some((_, _, secret)) = self.rendered.borrow().iter().find(made) {
-            return Ok(Rc::clone(secret));
+    /// Renders a template of the policy's, once for each position.
+    pub(crate) fn render(&self, template: &str, position: Position) -> Result<Rc<Secret>, Denial> {
+        let is_it = |made: &&RenderedTemplate| made.template == template && made.position == position;
+        if let Some(made) = self.rendered.borrow().iter().find(is_it) {
+            return Ok(Rc::clone(&made.value));
         }
         let parsed = Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
-        let secret = Rc::new(parsed.render(&self.credential, place).map_err(|e| unfit("request", &e))?);
-        self.rendered.borrow_mut().push((template.to_owned(), place, Rc::clone(&secret)));
-        Ok(secret)
+        let value = Rc::new(parsed.render(&self.credential, position).map_err(|e| unfit("request", &e))?);
+        let made = RenderedTemplate { template: template.to_owned(), position, value: Rc::clone(&value) };
+        self.rendered.borrow_mut().push(made);
+        Ok(value)
     }
 
-    /// Whether it is the same credential, field by field.
+    /// Returns whether both are equal, field by field.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let mine = self.credential.names();
         mine.eq(other.credential.names())
@@ -60,25 +68,44 @@ impl std::fmt::Debug for FetchedCredential {
 #[derive(Debug)]
 pub(crate) struct Credentials {
     platform: RefCell<Option<Rc<Platform>>>,
-    /// Who is asked for what is this program's own, if that is not the platform.
+    /// Who is asked for this program's own providers, if that is not the platform.
     own: Option<Rc<Platform>>,
     generation: Generation,
-    held: RefCell<(u64, HashMap<ProviderId, Rc<FetchedCredential>>)>,
-    /// Every value that was ever held here, to be looked for in every answer that can be read.
-    needles: RefCell<(Vec<Secret>, Needles)>,
+    cache: RefCell<Cache>,
+    searched: RefCell<SearchedValues>,
     placeholders: HashMap<Placeholder, ProviderId>,
-    /// What the command was given by value, and what to look for where it may be written down.
-    exposed: (Vec<(ProviderId, Secret)>, Needles),
+    exposed: ExposedValues,
     organisation: Option<OrganisationName>,
-    once: RefCell<Once>,
+    configure_right: RefCell<ConfigureRight>,
+}
+
+/// The credentials of one generation.
+#[derive(Debug, Default)]
+struct Cache {
+    generation: u64,
+    credentials: HashMap<ProviderId, Rc<FetchedCredential>>,
+}
+
+/// Every value that was ever held here, to be searched for in every response that can be read.
+#[derive(Debug)]
+struct SearchedValues {
+    values: Vec<Secret>,
+    needles: Needles,
+}
+
+/// The values that the command was given, and what to mask where text is written down.
+#[derive(Debug)]
+struct ExposedValues {
+    values: Vec<(ProviderId, Secret)>,
+    needles: Needles,
 }
 
 /// The right to configure this sidecar.
 #[derive(Debug)]
-enum Once {
-    /// Whoever has the secret may.
+enum ConfigureRight {
+    /// The bearer of the secret may configure it.
     Open(Secret),
-    /// Somebody who has it is about to.
+    /// A bearer of the secret is configuring it.
     Taken(Secret),
     /// It was used, or there never was one.
     Used,
@@ -101,57 +128,63 @@ impl Credentials {
             Some(PlatformPlace::Address(address, token)) => Some(Platform::at(address, token)),
         };
         let values: Vec<Secret> = exposed.iter().map(|(_, value)| value.clone()).collect();
-        // In the name of a host its letters are small.
-        let small = values.iter().map(|value| Secret::new(value.expose().to_ascii_lowercase()));
-        let veil = Needles::of(&values.iter().cloned().chain(small).collect::<Vec<_>>());
+        // A host's name is written in lower case.
+        let lower_case = values.iter().map(|value| Secret::new(value.expose().to_ascii_lowercase()));
+        let needles = Needles::of(&values.iter().cloned().chain(lower_case).collect::<Vec<_>>());
         Self {
             platform: RefCell::new(platform.map(Rc::new)),
             own: own.map(|(socket, token)| Rc::new(Platform::inherited(socket, token))),
             generation,
-            held: RefCell::default(),
-            needles: RefCell::new((values, veil.clone())),
+            cache: RefCell::default(),
+            searched: RefCell::new(SearchedValues { values, needles: needles.clone() }),
             placeholders: placeholders.into_iter().collect(),
-            exposed: (exposed, veil),
+            exposed: ExposedValues { values: exposed, needles },
             organisation,
-            once: RefCell::new(configure_once.map_or(Once::Used, Once::Open)),
+            configure_right: RefCell::new(configure_once.map_or(ConfigureRight::Used, ConfigureRight::Open)),
         }
     }
 
-    /// Whether a bearer may configure this sidecar: the one-time secret, compared in constant time, and not used yet.
+    /// Takes the right to configure this sidecar.
+    ///
+    /// # Errors
+    /// The bearer is not the one-time secret, compared in constant time, or the right is taken or used.
     pub(crate) fn begin_to_configure(&self, bearer: &[u8]) -> Result<(), &'static str> {
-        let mut once = self.once.borrow_mut();
-        let secret = match &*once {
-            Once::Used => return Err("Already configured"),
-            Once::Open(secret) | Once::Taken(secret) if !secret.matches(bearer) => {
+        let mut right = self.configure_right.borrow_mut();
+        let secret = match &*right {
+            ConfigureRight::Used => return Err("Already configured"),
+            ConfigureRight::Open(secret) | ConfigureRight::Taken(secret) if !secret.matches(bearer) => {
                 return Err("Unauthorized");
             }
-            Once::Taken(_) => return Err("It is being configured"),
-            Once::Open(secret) => secret.clone(),
+            ConfigureRight::Taken(_) => return Err("It is being configured"),
+            ConfigureRight::Open(secret) => secret.clone(),
         };
-        *once = Once::Taken(secret);
+        *right = ConfigureRight::Taken(secret);
         Ok(())
     }
 
-    /// Gives the right back: what was sent cannot be used.
+    /// Gives the right back after a configuration that cannot be used.
     pub(crate) fn configure_later(&self) {
-        let mut once = self.once.borrow_mut();
-        if let Once::Taken(secret) = &*once {
+        let mut right = self.configure_right.borrow_mut();
+        if let ConfigureRight::Taken(secret) = &*right {
             let secret = secret.clone();
-            *once = Once::Open(secret);
+            *right = ConfigureRight::Open(secret);
         }
     }
 
-    /// Takes up a platform, once and for ever. S0.41
+    /// Sets the platform, once and for ever. S0.41
+    ///
+    /// # Errors
+    /// The address or the token cannot be one.
     pub(crate) fn configure(&self, address: &str, token: Secret) -> Result<(), String> {
         let address = address.parse().map_err(|why| format!("platformApiUrl {why}"))?;
         let token = token.try_into().map_err(|why| format!("runToken {why}"))?;
         let platform = Platform::at(address, token);
         *self.platform.borrow_mut() = Some(Rc::new(platform));
-        *self.once.borrow_mut() = Once::Used;
+        *self.configure_right.borrow_mut() = ConfigureRight::Used;
         Ok(())
     }
 
-    /// What the platform tells of earlier runs.
+    /// Asks the platform for earlier runs. Returns its status and body.
     pub(crate) async fn run_history(&self, query: &str) -> Result<(u16, Vec<u8>), FetchError> {
         let platform = self.platform.borrow().clone();
         match platform {
@@ -160,30 +193,30 @@ impl Credentials {
         }
     }
 
-    /// Whose placeholder it is.
+    /// Returns the provider of a placeholder of this run.
     pub(crate) fn provider_of(&self, placeholder: &Placeholder) -> Option<&ProviderId> {
         self.placeholders.get(placeholder)
     }
 
-    /// The placeholder of a provider.
+    /// Returns the placeholder of a provider.
     pub(crate) fn placeholder_of(&self, provider: &ProviderId) -> Option<&Placeholder> {
         self.placeholders.iter().find(|(_, of)| *of == provider).map(|(placeholder, _)| placeholder)
     }
 
-    /// Whether a text is what the command was given of a provider by value, compared in constant time.
+    /// Returns whether a text is a provider's value that the command was given, compared in constant time.
     pub(crate) fn is_exposed(&self, provider: &ProviderId, text: &[u8]) -> bool {
-        self.exposed.0.iter().any(|(of, value)| of == provider && value.matches(text))
+        self.exposed.values.iter().any(|(of, value)| of == provider && value.matches(text))
     }
 
-    /// A text that is written down or told, without what the command was given by value: it may quote what was asked for.
+    /// Masks the values that the command was given in a text that is recorded or shown: it may quote a request.
     pub(crate) fn veiled(&self, text: String) -> String {
-        match self.exposed.1.scrub_text(text.as_bytes()) {
+        match self.exposed.needles.scrub_text(text.as_bytes()) {
             Some((masked, _)) => String::from_utf8_lossy(&masked).into_owned(),
             None => text,
         }
     }
 
-    /// Who answers for a provider. What is this program's own is known to nobody elsewhere, nor for them to know.
+    /// Returns the platform that answers for a provider. A platform elsewhere neither knows this program's own providers nor may learn of them.
     fn platform_of(&self, provider: &ProviderId) -> Option<Rc<Platform>> {
         let platform = self.platform.borrow().clone();
         match ProviderId::is_own(provider.as_str()) {
@@ -192,35 +225,35 @@ impl Credentials {
         }
     }
 
-    /// The credential of a provider, as it is now (C16).
+    /// Returns the current credential of a provider (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         let generation = self.generation.now();
         {
-            let mut held = self.held.borrow_mut();
-            if held.0 != generation {
-                *held = (generation, HashMap::new());
+            let mut cache = self.cache.borrow_mut();
+            if cache.generation != generation {
+                *cache = Cache { generation, credentials: HashMap::new() };
             }
-            // A platform elsewhere does not tell of changes, so it is asked each time.
-            let is_told = self.platform_of(provider).is_none_or(|platform| platform.is_inherited());
-            if let Some(found) = held.1.get(provider).filter(|_| is_told) {
+            // A platform elsewhere does not report changes, so it is asked each time.
+            let is_current = self.platform_of(provider).is_none_or(|platform| platform.is_inherited());
+            if let Some(found) = cache.credentials.get(provider).filter(|_| is_current) {
                 return Ok(Rc::clone(found));
             }
         }
         self.fetch(provider).await
     }
 
-    /// Fetches a credential anew: the one in use was refused upstream.
+    /// Fetches a credential, whether one is cached or not.
     pub(crate) async fn fetch(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         let unavailable = |why: String| {
             Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
                 .with_rule(format!("provider {provider}"))
         };
-        let generation = self.held.borrow().0;
+        let generation = self.cache.borrow().generation;
         let Some(platform) = self.platform_of(provider) else {
             return Err(unavailable("this sidecar has no platform to ask".into()));
         };
         let whose = || OrganisationName::flag(self.organisation.as_ref());
-        // A vault of this machine's is not asked where another platform is.
+        // A platform elsewhere is asked in place of this machine's vault, so storing one there would not help.
         let remedy = || match platform.is_inherited() {
             true => Hint::Command(format!("lockgate creds set {provider}{}", whose())),
             false => Hint::Advice("the platform that this sidecar asks has to have one".into()),
@@ -229,22 +262,22 @@ impl Credentials {
             FetchError::Absent => unavailable(format!("there is none for `{provider}`")).with_hint(remedy()),
             other => unavailable(other.to_string()),
         })?;
-        self.look_for(&credential);
+        self.search_for(&credential);
         let held = Rc::new(FetchedCredential {
             provider: provider.clone(),
             credential,
             rendered: RefCell::default(),
         });
-        let mut cache = self.held.borrow_mut();
-        // One that was fetched before a change is used for this request and not kept.
-        if cache.0 == generation {
-            cache.1.insert(provider.clone(), Rc::clone(&held));
+        let mut cache = self.cache.borrow_mut();
+        // A credential from before a change is used for this request, and not kept.
+        if cache.generation == generation {
+            cache.credentials.insert(provider.clone(), Rc::clone(&held));
         }
         drop(cache);
         Ok(held)
     }
 
-    /// Fetches a credential anew that was refused upstream, or tells that there is no other.
+    /// Fetches again a credential that an upstream refused, and reports the refusal if there is no other credential.
     pub(crate) async fn renew(&self, refused: &FetchedCredential) {
         match self.fetch(refused.provider()).await {
             Ok(new) if !new.is_same_as(refused) => {}
@@ -252,42 +285,43 @@ impl Credentials {
         }
     }
 
-    /// What to look for in answers: what was written at an upstream with one request can be read with another.
+    /// Returns what to search responses for: a value that one request wrote at an upstream can be read with another.
     pub(crate) fn needles(&self) -> Needles {
-        self.needles.borrow().1.clone()
+        self.searched.borrow().needles.clone()
     }
 
-    fn look_for(&self, credential: &Credential) {
-        let mut needles = self.needles.borrow_mut();
+    /// Adds a credential's values to those that responses are searched for.
+    fn search_for(&self, credential: &Credential) {
+        let mut searched = self.searched.borrow_mut();
         let known = |new: &Secret, all: &[Secret]| all.iter().any(|old| old.matches(new.expose()));
         let mut news = false;
         for secret in credential.secrets() {
-            if !known(secret, &needles.0) {
-                needles.0.push(secret.clone());
+            if !known(secret, &searched.values) {
+                searched.values.push(secret.clone());
                 news = true;
             }
         }
-        // Values that were rotated away long ago make room, and none that are still in use.
-        let mut surplus = needles.0.len().saturating_sub(MOST_LOOKED_FOR);
+        // The values that were rotated away first make room; those in use never do.
+        let mut surplus = searched.values.len().saturating_sub(MOST_LOOKED_FOR);
         if surplus > 0 {
-            let held = self.held.borrow();
+            let cache = self.cache.borrow();
             let in_use = |value: &Secret| {
-                let current = held.1.values().flat_map(|held| held.credential.secrets());
-                let exposed = self.exposed.0.iter().map(|(_, value)| value);
+                let current = cache.credentials.values().flat_map(|held| held.credential.secrets());
+                let exposed = self.exposed.values.iter().map(|(_, value)| value);
                 current.chain(exposed).chain(credential.secrets()).any(|one| one.matches(value.expose()))
             };
-            needles.0.retain(|value| {
+            searched.values.retain(|value| {
                 let goes = surplus > 0 && !in_use(value);
                 surplus -= usize::from(goes);
                 !goes
             });
         }
         if news {
-            needles.1 = Needles::of(&needles.0);
+            searched.needles = Needles::of(&searched.values);
         }
     }
 
-    /// Tells the platform that a credential was refused upstream even when fresh.
+    /// Reports to the platform that an upstream refused even a fresh credential.
     pub(crate) async fn report_refused(&self, provider: &ProviderId) {
         if let Some(platform) = self.platform_of(provider) {
             platform.report_refused(provider).await;
@@ -295,7 +329,7 @@ impl Credentials {
     }
 }
 
-/// What an error of a template is to the agent; its text names fields, never values. S0.50
+/// Returns the denial for a template that cannot be rendered. Its text names fields, never values. S0.50
 pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
     let reason = match error {
         RenderError::Unresolved(names) => {
@@ -342,14 +376,16 @@ mod tests {
         let credentials = Credentials::new(credential_config);
         let is_found = |text: &str| credentials.needles().scrub_text(text.as_bytes()).is_some();
         let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
-        // One of more fields than are kept of what was rotated away.
-        credentials.look_for(&credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
+        // A credential with more fields than rotated values are kept.
+        credentials.search_for(&credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
         assert!((0..MOST_LOOKED_FOR + 6).all(|n| is_found(&value("wide", n))));
-        // Rotated: by now only the latest are in use.
+        // Rotated: only the latest values are in use now.
         for number in 0..MOST_LOOKED_FOR {
-            credentials.look_for(&credential([value("narrow", number)]));
+            credentials.search_for(&credential([value("narrow", number)]));
         }
         assert!(is_found("exposed-value") && is_found(&value("narrow", MOST_LOOKED_FOR - 1)));
-        assert!(!is_found(&value("wide", 0)) && credentials.needles.borrow().0.len() <= MOST_LOOKED_FOR);
+        assert!(
+            !is_found(&value("wide", 0)) && credentials.searched.borrow().values.len() <= MOST_LOOKED_FOR
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The platform, as a sidecar knows it: whom to ask for a credential. One protocol for all of them: HTTP, a run token as
-//! bearer, `/internal/credentials/{providerId}` (S0.23, S0.47).
+//! The client of the platform that is asked for credentials. Every platform speaks one protocol: HTTP, a run token as bearer,
+//! `/internal/credentials/{providerId}` (S0.23, S0.47).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,32 +20,32 @@ use zeroize::Zeroizing;
 use crate::credential_config::{PlatformAddress, RunToken};
 use crate::upstream;
 
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(10);
-/// The largest answer.
+/// How long a question and its answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer, in octets.
 const LARGEST: usize = 256 * 1024;
 
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    /// The platform has none.
+    /// The platform has no credential.
     #[error("there is none")]
     Absent,
-    /// The platform said no.
+    /// The platform answered with another status than 200.
     #[error("the platform answered {0}")]
     Refused(u16),
-    /// There is one that cannot be used; whoever started the sidecar is told why.
+    /// The stored credential cannot be used. The process that started the sidecar reports why.
     #[error("what is stored cannot be used; whoever started this was told why")]
     Unusable,
     /// The platform could not be asked.
     #[error("the platform cannot be reached: {0}")]
     Unreachable(#[from] io::Error),
-    /// The answer is not what it should be. Its text is not repeated: it may hold the credential.
+    /// The answer breaks the protocol. Its text is not repeated, because it may hold the credential.
     #[error("the platform's answer cannot be used: {0}")]
     Malformed(&'static str),
 }
 
-/// A platform, and what gives a right to ask it.
+/// A platform, and the token by which it is asked.
 pub(crate) struct Platform {
     token: Secret,
     transport: Transport,
@@ -54,28 +54,28 @@ pub(crate) struct Platform {
 /// Where a platform is.
 enum Transport {
     /// At the other end of an inherited socket.
-    Inherited(Rc<Mutex<Link>>),
-    /// At an address that whoever configured the sidecar gave.
+    Inherited(Rc<Mutex<InheritedSocket>>),
+    /// At the address in the sidecar's configuration.
     Tcp(SocketAddr),
 }
 
-/// An inherited socket.
+/// The state of an inherited socket.
 #[derive(Default)]
-enum Link {
-    /// Handed over before there was a runtime: it is taken up at the first question.
-    Handed(StdUnixStream),
+enum InheritedSocket {
+    /// Not registered with the runtime yet, which did not exist when it was handed over. The first question registers it.
+    Unregistered(StdUnixStream),
     /// In use.
     Open(UnixStream),
-    /// An answer did not come whole.
+    /// Closed, because an answer did not come whole.
     #[default]
     Closed,
 }
 
-impl Link {
-    /// Takes it out, so that it is lost to whoever does not put it back.
+impl InheritedSocket {
+    /// Takes the stream out. The socket stays closed unless the caller puts the stream back.
     fn take(&mut self) -> io::Result<UnixStream> {
         match std::mem::take(self) {
-            Self::Handed(socket) => {
+            Self::Unregistered(socket) => {
                 socket.set_nonblocking(true)?;
                 UnixStream::from_std(socket)
             }
@@ -91,28 +91,31 @@ impl std::fmt::Debug for Platform {
     }
 }
 
-/// What the platform answers. What else it says would narrow the credential, and is heeded by nobody here: it is refused.
+/// A platform's answer. Unknown fields are refused: they may narrow the credential's use, which nothing here would enforce.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
-    /// Whose it is, where the platform says so.
+struct CredentialAnswer {
+    /// The provider that it is about, if the platform says so.
     #[serde(default)]
     provider: Option<String>,
     fields: BTreeMap<String, Zeroizing<String>>,
 }
 
 impl Platform {
-    /// The platform at the other end of an inherited socket.
+    /// Returns the platform at the other end of an inherited socket.
     pub(crate) fn inherited(socket: StdUnixStream, token: Secret) -> Self {
-        Self { token, transport: Transport::Inherited(Rc::new(Mutex::new(Link::Handed(socket)))) }
+        Self {
+            token,
+            transport: Transport::Inherited(Rc::new(Mutex::new(InheritedSocket::Unregistered(socket)))),
+        }
     }
 
-    /// The platform at an address.
+    /// Returns the platform at an address.
     pub(crate) fn at(address: PlatformAddress, token: RunToken) -> Self {
         Self { token: token.into_secret(), transport: Transport::Tcp(address.socket()) }
     }
 
-    /// Whether it is the process that started this one.
+    /// Returns whether the platform is the process that started this one.
     pub(crate) fn is_inherited(&self) -> bool {
         matches!(self.transport, Transport::Inherited(_))
     }
@@ -126,7 +129,7 @@ impl Platform {
             500 if self.is_inherited() => return Err(FetchError::Unusable),
             other => return Err(FetchError::Refused(other)),
         }
-        let answer: Answer = serde_json::from_slice(&body)
+        let answer: CredentialAnswer = serde_json::from_slice(&body)
             .map_err(|_| FetchError::Malformed("it is not the JSON it should be"))?;
         if answer.provider.is_some_and(|named| named != provider.as_str()) {
             return Err(FetchError::Malformed("it is about another provider"));
@@ -148,11 +151,12 @@ impl Platform {
         Ok((status, body.to_vec()))
     }
 
-    /// Tells that a fresh credential was refused upstream. There is nobody to tell if it fails.
+    /// Reports that an upstream refused a fresh credential. A failure to report is ignored: there is nobody to tell.
     pub(crate) async fn report_refused(&self, provider: &ProviderId) {
         let _ = self.ask("POST", &format!("/internal/credentials/{provider}/refused")).await;
     }
 
+    /// Sends one question, and returns the status and body of its answer.
     async fn ask(&self, method: &str, path: &str) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
         let mut request = Zeroizing::new(
             format!(
@@ -163,20 +167,20 @@ impl Platform {
         request.extend(self.token.expose());
         request.extend(b"\r\n\r\n");
         match &self.transport {
-            Transport::Inherited(link) => {
-                // A task of its own: answers are told apart by their order alone, so a question whose asker has given up is
-                // still read to the end of its answer before the next one is put.
-                let asked = tokio::task::spawn_local(ask_over(Rc::clone(link), request));
-                let answer = tokio::time::timeout(ANSWER, asked).await;
+            Transport::Inherited(socket) => {
+                // A task of its own: only their order tells answers apart, so the answer to a question whose asker has given up
+                // is still read to its end before the next question is sent.
+                let asked = tokio::task::spawn_local(ask_over(Rc::clone(socket), request));
+                let answer = tokio::time::timeout(TIMEOUT, asked).await;
                 answer.map_err(timed_out)?.map_err(io::Error::other)?
             }
             Transport::Tcp(address) => {
                 let exchange = async {
-                    let mut link = upstream::dial_platform(*address).await?;
-                    link.write_all(&request).await?;
-                    read_answer(&mut link).await
+                    let mut stream = upstream::dial_platform(*address).await?;
+                    stream.write_all(&request).await?;
+                    read_answer(&mut stream).await
                 };
-                tokio::time::timeout(ANSWER, exchange).await.map_err(timed_out)?
+                tokio::time::timeout(TIMEOUT, exchange).await.map_err(timed_out)?
             }
         }
     }
@@ -186,22 +190,22 @@ fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// One question and its answer. The link is out of reach while it is in use, and comes back only after a whole answer: an
-/// error of any kind closes it, so that no answer is ever taken for that of another question.
+/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any error closes the
+/// socket, and no answer is ever taken for that of another question.
 async fn ask_over(
-    link: Rc<Mutex<Link>>,
+    socket: Rc<Mutex<InheritedSocket>>,
     request: Zeroizing<Vec<u8>>,
 ) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
-    let mut link = link.lock().await;
-    let mut stream = link.take()?;
+    let mut socket = socket.lock().await;
+    let mut stream = socket.take()?;
     stream.write_all(&request).await?;
     let answer = read_answer(&mut stream).await?;
-    *link = Link::Open(stream);
+    *socket = InheritedSocket::Open(stream);
     Ok(answer)
 }
 
-/// Reads an answer that has a length. The platform is ours and speaks plainly.
-async fn read_answer(link: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+/// Reads an answer, which must declare its length. The platform is trusted, so this is no hardened HTTP parser.
+async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
     let mut read = BytesMut::with_capacity(8 * 1024);
     loop {
         let mut fields = [httparse::EMPTY_HEADER; 32];
@@ -215,21 +219,22 @@ async fn read_answer(link: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zeroiz
                 length.filter(|l| *l <= LARGEST).ok_or(FetchError::Malformed("it has no usable length"))?;
             let status = response.code.unwrap_or(0);
             while read.len() < head + length {
-                fill(link, &mut read).await?;
+                fill(stream, &mut read).await?;
             }
             let body = Zeroizing::new(read[head..head + length].to_vec());
             zeroize::Zeroize::zeroize(&mut read[..]);
             return Ok((status, body));
         }
-        fill(link, &mut read).await?;
+        fill(stream, &mut read).await?;
     }
 }
 
-async fn fill(link: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> Result<(), FetchError> {
+/// Reads more of an answer.
+async fn fill(stream: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> Result<(), FetchError> {
     if read.len() > LARGEST {
         return Err(FetchError::Malformed("it is too large"));
     }
-    if link.read_buf(read).await? == 0 {
+    if stream.read_buf(read).await? == 0 {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
     Ok(())
@@ -277,10 +282,10 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_link_that_lost_an_answer_is_closed() {
         let (ours, _theirs) = StdUnixStream::pair().unwrap();
-        let mut link = Link::Handed(ours);
-        let stream = link.take().unwrap();
-        assert_eq!(link.take().unwrap_err().kind(), io::ErrorKind::NotConnected);
-        link = Link::Open(stream);
-        assert!(link.take().is_ok());
+        let mut socket = InheritedSocket::Unregistered(ours);
+        let stream = socket.take().unwrap();
+        assert_eq!(socket.take().unwrap_err().kind(), io::ErrorKind::NotConnected);
+        socket = InheritedSocket::Open(stream);
+        assert!(socket.take().is_ok());
     }
 }

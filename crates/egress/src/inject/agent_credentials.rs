@@ -85,7 +85,7 @@ pub(super) fn refuse_own(
             None => "send none: the credential is put in on the way".to_owned(),
         }))
     };
-    let places = InjectionNames::of(provider.map(AsRef::as_ref), target);
+    let places = KeyNames::of(provider.map(AsRef::as_ref), target);
     let key = basic_key(provider.and_then(|provider| provider.injection(target)));
     for (name, value) in sending.fields.iter() {
         let is_looked_at = places.is_header(name) || is_forwarded(name);
@@ -110,7 +110,7 @@ pub(super) fn refuse_elsewhere(
     target: &Target,
     form: Form,
 ) -> Result<(), Denial> {
-    let places = InjectionNames::of(Some(provider), target);
+    let places = KeyNames::of(Some(provider), target);
     let holds = |text: &[u8]| {
         Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
@@ -142,7 +142,7 @@ pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
 /// Whether a placeholder stands where the service is sure to look for a key: in the provider's own place, or in one that every service
 /// knows. A placeholder elsewhere leaves the provider's place empty, for the provider's injection to fill.
 pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
-    let places = InjectionNames::of(Some(provider), target);
+    let places = KeyNames::of(Some(provider), target);
     let holds = |text: &[u8]| {
         Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
     };
@@ -170,9 +170,9 @@ pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
 }
 
 /// The names under which a request may hold a key: the usual ones, and the one under which the provider injects its own.
-pub(super) struct InjectionNames<'a>(Option<&'a InjectionSite>);
+pub(super) struct KeyNames<'a>(Option<&'a InjectionSite>);
 
-impl<'a> InjectionNames<'a> {
+impl<'a> KeyNames<'a> {
     pub(super) fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
         Self(provider.and_then(|p| p.injection(target)).map(|injection| injection.place()))
     }
@@ -256,7 +256,7 @@ enum BasicKey {
 fn basic_key(injection: Option<&Injection>) -> BasicKey {
     // If both are fields, the user's name only says whose key it is.
     let is_user = |it: &Injection| {
-        let (user, password) = parts_of(it.value().as_bytes());
+        let (user, password) = user_and_password(it.value().as_bytes());
         matches!(it.place(), InjectionSite::Basic) && is_template(user) && !is_template(password)
     };
     if injection.is_some_and(is_user) { BasicKey::User } else { BasicKey::Password }
@@ -266,33 +266,33 @@ fn basic_key(injection: Option<&Injection>) -> BasicKey {
 /// placeholder.
 fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
     if let Some(basic) = substitution::basic_of(name, value) {
-        let (user, password) = parts_of(&basic);
+        let (user, password) = user_and_password(&basic);
         // Templates are not filled inside base64, so none may stand there.
         let is_ours = |part: &[u8]| is_placeholder(part, Form::Placeholders);
         return match key {
-            BasicKey::User => is_ours(user) && (says_nothing(password) || is_ours(password)),
-            BasicKey::Password => is_ours(password) || (says_nothing(password) && is_ours(user)),
+            BasicKey::User => is_ours(user) && (is_no_password(password) || is_ours(password)),
+            BasicKey::Password => is_ours(password) || (is_no_password(password) && is_ours(user)),
         };
     }
     let value = value.trim_ascii();
     is_placeholder(value, form)
-        || kind_of(value).is_some_and(|kind| is_placeholder(&value[kind.len()..], form))
+        || scheme_of(value).is_some_and(|scheme| is_placeholder(&value[scheme.len()..], form))
 }
 
 /// Returns the authentication scheme before a key, with the space after it: `Bearer `.
-pub(super) fn kind_of(value: &[u8]) -> Option<&[u8]> {
+pub(super) fn scheme_of(value: &[u8]) -> Option<&[u8]> {
     let at = value.iter().position(|b| *b == b' ')?;
     value[..at].iter().all(u8::is_ascii_alphabetic).then(|| &value[..=at])
 }
 
 /// Splits basic authentication into user and password.
-pub(super) fn parts_of(basic: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn user_and_password(basic: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = basic.splitn(2, |b| *b == b':');
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
 /// Whether a password is empty or a stand-in, so that the user's name is the key.
-pub(super) fn says_nothing(password: &[u8]) -> bool {
+pub(super) fn is_no_password(password: &[u8]) -> bool {
     password.is_empty() || password == b"x-oauth-basic"
 }
 
@@ -413,15 +413,11 @@ mod tests {
         assert_eq!(decoded("%6Bey"), "key");
         assert_eq!(decoded("%256Bey"), "key");
         assert!(is_same("X_Api_Key", "x-api-key") && !is_same("x-api-keys", "x-api-key"));
+        assert!(KeyNames(None).is_parameter("Access_Token") && !KeyNames(None).is_parameter("page_token"));
         assert!(
-            InjectionNames(None).is_parameter("Access_Token")
-                && !InjectionNames(None).is_parameter("page_token")
+            KeyNames(None).may_be_parameter("Access_Token") && !KeyNames(None).may_be_parameter("page_token")
         );
-        assert!(
-            InjectionNames(None).may_be_parameter("Access_Token")
-                && !InjectionNames(None).may_be_parameter("page_token")
-        );
-        assert!(!InjectionNames(None).is_header("idempotency-key"));
+        assert!(!KeyNames(None).is_header("idempotency-key"));
     }
 
     #[test]
@@ -438,15 +434,15 @@ mod tests {
             "Access.Token[]",
             "x.amz-signature",
         ] {
-            assert!(InjectionNames(None).may_be_parameter(name), "{name}");
+            assert!(KeyNames(None).may_be_parameter(name), "{name}");
         }
         for name in ["page[token]", "[]", "access[token]", "page.token", "tokens", ""] {
-            assert!(!InjectionNames(None).may_be_parameter(name), "{name}");
+            assert!(!KeyNames(None).may_be_parameter(name), "{name}");
         }
         let own = InjectionSite::Query("api.of.key".to_owned());
         assert!(
-            InjectionNames(Some(&own)).may_be_parameter("api_of_key")
-                && !InjectionNames(None).may_be_parameter("api_of_key")
+            KeyNames(Some(&own)).may_be_parameter("api_of_key")
+                && !KeyNames(None).may_be_parameter("api_of_key")
         );
     }
 

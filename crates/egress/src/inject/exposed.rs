@@ -4,7 +4,7 @@
 
 use policy::{Provider, Target};
 
-use super::agent_credentials::{self, InjectionNames};
+use super::agent_credentials::{self, KeyNames};
 use super::draft::Sending;
 use super::substitution;
 use crate::gate::Gate;
@@ -16,7 +16,7 @@ pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: 
     }
     let credentials = gate.credentials();
     let Some(stand_in) = credentials.placeholder_of(provider.id()) else { return };
-    let places = InjectionNames::of(Some(provider), target);
+    let places = KeyNames::of(Some(provider), target);
     let is_it = |text: &[u8]| credentials.is_exposed(provider.id(), text);
     if let Some(origin_form) = with_parameters(&sending.origin_form, &places, &is_it, stand_in.as_str()) {
         sending.origin_form = origin_form;
@@ -32,25 +32,25 @@ pub(super) fn read_as_placeholder(sending: &mut Sending, gate: &Gate, provider: 
 /// [`agent_credentials::refuse_own`] looks at.
 fn with_key(name: &str, value: &[u8], is_it: &impl Fn(&[u8]) -> bool, other: &[u8]) -> Option<Vec<u8>> {
     if let Some(basic) = substitution::basic_of(name, value) {
-        let (user, password) = agent_credentials::parts_of(&basic);
+        let (user, password) = agent_credentials::user_and_password(&basic);
         if is_it(password) {
             return Some(substitution::basic_value(&[user, b":", other].concat()));
         }
-        return (agent_credentials::says_nothing(password) && is_it(user))
+        return (agent_credentials::is_no_password(password) && is_it(user))
             .then(|| substitution::basic_value(&[other, b":", password].concat()));
     }
     let value = value.trim_ascii();
     if is_it(value) {
         return Some(other.to_vec());
     }
-    let kind = agent_credentials::kind_of(value)?;
-    is_it(&value[kind.len()..]).then(|| [kind, other].concat())
+    let scheme = agent_credentials::scheme_of(value)?;
+    is_it(&value[scheme.len()..]).then(|| [scheme, other].concat())
 }
 
 /// Returns the target with `other` in the parameters that hold the exposed value, plain or percent-encoded.
 fn with_parameters(
     origin_form: &str,
-    places: &InjectionNames<'_>,
+    places: &KeyNames<'_>,
     is_it: &impl Fn(&[u8]) -> bool,
     other: &str,
 ) -> Option<String> {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn so_is_a_parameter_by_which_services_are_told_who_asks() {
-        let places = InjectionNames::of(None, &Target::parse("https://api.example.com/").unwrap());
+        let places = KeyNames::of(None, &Target::parse("https://api.example.com/").unwrap());
         let rewritten = |target: &str| with_parameters(target, &places, &is_it, OTHER);
         assert_eq!(
             rewritten("/v1?a=1&key=s3cret/+&b=2;token=s3cret%2F%2B&c"),

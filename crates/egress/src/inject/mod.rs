@@ -111,7 +111,7 @@ async fn prepare(
     }
     let Some(provider) = provider else {
         if grant.is_pinned() {
-            ask_for_all_of_it(sending);
+            ask_for_whole_response(sending);
         }
         return Ok(None);
     };
@@ -127,7 +127,7 @@ async fn prepare(
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let model_request = model_request::model_request(provider, &readings, sending);
     let held = gate.credentials().of(provider.id()).await?;
-    ask_for_all_of_it(sending);
+    ask_for_whole_response(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;
     // Last, so that a request that is refused uses nothing up.
@@ -140,7 +140,7 @@ async fn prepare(
 }
 
 /// Asks for an unpacked and whole response, because it is searched for credentials.
-fn ask_for_all_of_it(sending: &mut Sending) {
+fn ask_for_whole_response(sending: &mut Sending) {
     sending.fields.set("accept-encoding", b"identity");
     for name in PARTIAL.iter().chain(&["sec-websocket-extensions"]) {
         sending.fields.remove(name);

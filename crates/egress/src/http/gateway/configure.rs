@@ -1,4 +1,4 @@
-//! `/configure`: a sidecar that was made before its run is told whose it is, once. S0.41, S1.16
+//! `/configure`: tells a sidecar that was made before its run, once, which platform and run it serves. S0.41, S1.16
 
 use std::io;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use crate::http::answer::Answer;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
 
-/// The largest configuration.
+/// The largest configuration, in octets.
 const LARGEST: usize = 64 * 1024;
 
-/// How long the whole of it may take to come: nobody else can configure the sidecar meanwhile.
+/// How long the whole request may take to arrive. Nobody else can configure the sidecar meanwhile.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// What a sidecar is told. More than that would be taken for heeded.
+/// What a sidecar is told. Unknown fields are refused, because the sender would believe that they count.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Configuration {
@@ -44,7 +44,7 @@ pub(super) async fn configure(
         refusal(403, "credential_unavailable", why)
     };
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
-    // The right is taken before anything is waited for, so that two at once cannot both have it.
+    // The right is taken before the first await, so that two requests at once cannot both have it.
     if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
         return answer.reply(refuse(why), after_unread(&request)).await;
     }

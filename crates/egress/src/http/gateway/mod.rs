@@ -1,7 +1,7 @@
-//! The gateway, 8080: for agents that name their target and provider instead of dialling. Its paths, headers and statuses are
-//! those of the sidecar that existing clients know (REQUIREMENTS, S0 and S1); what it enforces is what every plane enforces.
+//! The gateway on port 8080, for agents that name their target and provider in header fields. Its paths, headers and statuses are
+//! those of the existing sidecar that clients know (S0, S1); it enforces what every plane enforces.
 //!
-//! A request with an absolute target is answered as on 8081, so that either port may be named as the proxy.
+//! A request with an absolute target is answered as on port 8081, so that either port may be named as the proxy.
 
 mod configure;
 mod control_headers;
@@ -22,7 +22,7 @@ use super::request::Request;
 use crate::gate::Gate;
 use refused::{after_unread, recorded, refusal};
 
-/// How long a question to the platform about earlier runs may be.
+/// The longest query of a question about earlier runs, in octets.
 const LONGEST_QUERY: usize = 1024;
 
 /// Answers a request for one of the gateway's own paths.
@@ -46,7 +46,7 @@ pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
     }
 }
 
-/// S1: 200 while requests can be served and recorded.
+/// Answers 200 while requests can be served and recorded, as the existing sidecar does. S1
 fn health(gate: &Gate) -> Reply {
     match gate.audit().borrow_mut().is_broken() {
         false => Reply::json(200, "application/json", &json!({"status": "ok"})),
@@ -56,13 +56,13 @@ fn health(gate: &Gate) -> Reply {
     }
 }
 
-/// Earlier runs, as the platform tells them.
+/// Asks the platform for earlier runs.
 async fn run_history(gate: &Gate, query: &str) -> Reply {
     match query.len() <= LONGEST_QUERY {
         false => refusal(400, "target_syntax", "the query is too long"),
         true => match gate.credentials().run_history(query).await {
             Ok((status, body)) => {
-                // No platform should tell a credential there; one that does tells it to nobody.
+                // No platform should put a credential here; one that does is masked.
                 let needles = gate.credentials().needles();
                 let body = needles.scrub_text(&body).map_or(body, |(masked, _)| masked);
                 let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);

@@ -1,11 +1,14 @@
-//! Targets with `{{…}}` in them. The policy judges the template; what is sent is judged again.
+//! Targets that hold `{{…}}`. The policy judges the template first, and what is sent once it is filled.
 
 use policy::{Denial, Guard, Target};
 
-/// What stands in for a field while a template is judged: a character of every path and query.
+/// The text in place of a field while a template is judged: a character that is allowed in every path and query.
 const STAND_IN: &str = "0";
 
-/// The target a template stands for, and its path and query as they were written.
+/// Returns the target to judge for a template, and its path and query as they were written.
+///
+/// # Errors
+/// A field stands before the path, or the target is malformed.
 pub(super) fn judged(template: &str) -> Result<(Target, String), Denial> {
     let start = template.find("://").map_or(0, |at| at + 3);
     let end = template[start..].find(['/', '?', '#']).map_or(template.len(), |at| start + at);
@@ -22,7 +25,7 @@ pub(super) fn judged(template: &str) -> Result<(Target, String), Denial> {
     Ok((target, origin))
 }
 
-/// With every `{{name}}` replaced by the stand-in.
+/// Replaces every `{{name}}` by the stand-in.
 fn filled(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
