@@ -12,8 +12,8 @@ use policy::{OrganisationName, ProviderId};
 pub struct CredentialConfig {
     /// The platform that is asked for credentials.
     pub platform: Option<PlatformPlace>,
-    /// The socket at which the process that started the sidecar answers for this program's own providers, and the token to ask it, if it is not
-    /// the platform. A platform elsewhere is never asked for those.
+    /// The socket and token by which the process that started the sidecar is asked for this program's own providers, if it is not the
+    /// platform. A platform elsewhere is never asked for those.
     pub own: Option<(UnixStream, Secret)>,
     /// Changes whenever a credential has changed.
     pub generation: Generation,
@@ -36,8 +36,8 @@ pub enum PlatformPlace {
     Address(PlatformAddress, RunToken),
 }
 
-/// The `http://ADDRESS:PORT` of a platform, on a network of the platform's own. It is an address and not a name, because a name would have to
-/// be trusted to a resolver.
+/// The `http://ADDRESS:PORT` of a platform, on a network of the platform's own. It is an address and not a name, because a name would
+/// have to be trusted to a resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformAddress(SocketAddr);
 

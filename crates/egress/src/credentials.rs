@@ -216,7 +216,8 @@ impl Credentials {
         }
     }
 
-    /// Returns the platform that answers for a provider. A platform elsewhere neither knows this program's own providers nor may learn of them.
+    /// Returns the platform that answers for a provider. A platform elsewhere neither knows this program's own providers nor may learn
+    /// of them.
     fn platform_of(&self, provider: &ProviderId) -> Option<Rc<Platform>> {
         let platform = self.platform.borrow().clone();
         match ProviderId::is_own(provider.as_str()) {

@@ -190,8 +190,8 @@ fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any error closes the
-/// socket, and no answer is ever taken for that of another question.
+/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any error
+/// closes the socket, and no answer is ever taken for that of another question.
 async fn ask_over(
     socket: Rc<Mutex<InheritedSocket>>,
     request: Zeroizing<Vec<u8>>,

@@ -193,7 +193,7 @@ impl<'a> KeyNames<'a> {
 
     /// Whether some server reads a parameter's decoded name as one of these: no key of the agent's own may stand there.
     fn may_be_parameter(&self, name: &str) -> bool {
-        // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and an open bracket as `_`.
+        // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and `[` as `_`.
         let name = name.split('\0').next().unwrap_or_default().trim_end();
         let list = name.split('[').next().unwrap_or_default().trim_end();
         [name, list].iter().any(|name| {
@@ -262,8 +262,8 @@ fn basic_key(injection: Option<&Injection>) -> BasicKey {
     if injection.is_some_and(is_user) { BasicKey::User } else { BasicKey::Password }
 }
 
-/// Whether a value is a placeholder alone, or one behind a scheme such as `Bearer` or `token`. In basic authentication, whether the key is a
-/// placeholder.
+/// Whether a value is a placeholder alone, or behind a scheme such as `Bearer` or `token`. In basic authentication, whether the key is
+/// a placeholder.
 fn is_only_ours(name: &str, value: &[u8], form: Form, key: BasicKey) -> bool {
     if let Some(basic) = substitution::basic_of(name, value) {
         let (user, password) = user_and_password(&basic);

@@ -7,7 +7,7 @@ use super::draft::Sending;
 use super::method_override::Readings;
 use crate::llm::ModelRequest;
 
-/// The paths of model APIs, behind the API's version, that take a POST but ask no model for anything, so that their answers report no usage.
+/// The paths of model APIs, behind the API's version, that take a POST but ask no model for anything: their answers report no usage.
 /// `*` is an id.
 const UNMETERED: &[&str] = &[
     "messages/count_tokens",
@@ -59,8 +59,8 @@ fn base_of(uri: &str) -> &str {
     behind_host.map_or("", |(_, path)| path.trim_end_matches(['*', '/']))
 }
 
-/// Whether the path, behind the API's base and version, is one of [`UNMETERED`] as a whole. A path that is written in an unusual way is not: a
-/// server may read it as another one.
+/// Whether the path, behind the API's base and version, is one of [`UNMETERED`] as a whole. A path that is written in an unusual way is
+/// not: a server may read it as another one.
 fn is_unmetered(path: &str, base: &str) -> bool {
     let path = path.trim_start_matches('/');
     let behind_base = path.strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));

@@ -123,7 +123,7 @@ mod tests {
         Metered { tokens, model: Some("claude-sonnet-4-5".into()), unknown: None }
     }
 
-    /// Makes `count` requests at once, each of which takes a second and so many tokens. Returns how many were sent, and how many at one time.
+    /// Makes `count` requests at once, each of which takes a second and `tokens`. Returns how many were sent, and how many at one time.
     async fn crowd(ledger: &Rc<Ledger>, count: usize, tokens: u64) -> (u64, u64) {
         let (most, now) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
         let local = LocalSet::new();

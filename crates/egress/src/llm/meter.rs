@@ -135,6 +135,7 @@ impl Meter {
         Metered { unknown, ..found }
     }
 
+    /// Keeps a piece of the current line or answer, unless that grows too large to read.
     fn keep(&mut self, piece: &[u8]) {
         if self.given_up || self.kept.len() + piece.len() > LARGEST {
             self.kept.clear();
@@ -144,6 +145,7 @@ impl Meter {
         }
     }
 
+    /// Reads one line of a stream.
     fn line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
         let text = data.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
@@ -154,6 +156,7 @@ impl Meter {
         }
     }
 
+    /// Reads the model and the usage of an answer or an event.
     fn document(&mut self, text: &[u8]) {
         let Ok(document) = serde_json::from_slice::<Value>(text) else { return };
         // Anthropic's first event has its usage in `message`, OpenAI's last event in `response`.
@@ -182,8 +185,8 @@ impl Meter {
     }
 }
 
-/// Reads a usage. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns `None` if a known field is no count, or
-/// if there is no known field.
+/// Reads a usage. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns `None` if a known field is no
+/// count, or if there is no known field.
 fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     let mut any = false;
     let mut number = |value: &Value| match value {

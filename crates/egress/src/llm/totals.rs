@@ -185,8 +185,8 @@ impl Totals {
         refuse(format!("the run has a budget of tokens, and {why}"), hint)
     }
 
-    /// Returns whether one more request fits beside those under way, each of which is assumed to need as much as the largest so far. The first
-    /// request goes alone, and so does one that may use up the rest.
+    /// Returns whether one more request fits beside those under way. Each of them is assumed to need as much as the largest so far. The
+    /// first request goes alone, and so does one that may use up the rest.
     fn has_room(&self) -> bool {
         if self.under_way == 0 || !self.counts_tokens() {
             return true;

@@ -48,32 +48,28 @@ pub(super) async fn configure(
     if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
         return answer.reply(refuse(why), after_unread(&request)).await;
     }
-    let body = match read_in_time(&mut request, &mut answer).await {
-        Ok(body) => body,
-        Err(reply) => {
-            gate.credentials().configure_later();
-            return answer.reply(recorded(gate, &request.head, reply), After::Close).await;
-        }
+    let (configured, after) = match read_in_time(&mut request, &mut answer).await {
+        Ok(body) => (configure_by(gate, &body.octets), After::KeepAlive),
+        Err(reply) => (Err(reply), After::Close),
     };
-    let configuration: Configuration = match serde_json::from_slice(&body.octets) {
-        Ok(configuration) => configuration,
-        Err(_) => {
-            gate.credentials().configure_later();
-            let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}, and nothing beside it";
-            let reply = recorded(gate, &request.head, refusal(400, "target_syntax", why));
-            return answer.reply(reply, After::KeepAlive).await;
-        }
-    };
+    let reply = configured.unwrap_or_else(|reply| {
+        gate.credentials().configure_later();
+        reply
+    });
+    answer.reply(recorded(gate, &request.head, reply), after).await
+}
+
+/// Configures the sidecar by a request's body, and returns the reply. The error is the reply to a body that cannot be used.
+fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
+    let configuration: Configuration = serde_json::from_slice(body).map_err(|_| {
+        let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}, and nothing beside it";
+        refusal(400, "target_syntax", why)
+    })?;
     let token = Secret::new(configuration.run_token.as_bytes().to_vec());
-    let reply = match gate.credentials().configure(&configuration.platform_api_url, token) {
-        Ok(()) => Reply::json(200, "application/json", &json!({"status": "configured"})),
-        Err(why) => {
-            gate.credentials().configure_later();
-            refusal(400, "target_syntax", &why)
-        }
-    };
-    let reply = recorded(gate, &request.head, reply);
-    answer.reply(reply, After::KeepAlive).await
+    gate.credentials()
+        .configure(&configuration.platform_api_url, token)
+        .map_err(|why| refusal(400, "target_syntax", &why))?;
+    Ok(Reply::json(200, "application/json", &json!({"status": "configured"})))
 }
 
 /// Reads the body, or returns the reply to send if it is too large, or does not come whole in time.

@@ -148,8 +148,8 @@ async fn fill_body(
     Ok(prepared)
 }
 
-/// Replaces the `{{field}}` of a body. Refuses one in a request to a provider that says where its credential goes: a service keeps and shows
-/// what a body tells it.
+/// Replaces each `{{field}}` of a body. A provider that says where its credential goes gets none in a body, because a service keeps and
+/// shows what a body tells it.
 fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Result<Bytes, Denial> {
     let Some(held) = exchange.held().filter(|_| is_template(&written)) else { return Ok(written) };
     let place = place_of(&MediaType::of(sending.fields.text("content-type").unwrap_or_default()));
