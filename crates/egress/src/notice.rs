@@ -42,9 +42,26 @@ pub struct Summary {
     pub denied: u64,
     /// Exchanges that were allowed, and failed.
     pub failed: u64,
+    /// Records of exchanges that were not allowed, which are not in the audit because it was full.
+    #[serde(default)]
+    pub omitted: u64,
     /// The use of models, if there was any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub models: Option<ModelUse>,
+}
+
+impl Summary {
+    /// What a person must know of the audit that is behind this, if anything is wrong with it.
+    #[must_use]
+    pub fn missing_records(&self) -> Option<String> {
+        let records = if self.omitted == 1 { "record" } else { "records" };
+        (self.omitted > 0).then(|| {
+            format!(
+                "the audit of the run is full: {} {records} of requests that were not allowed left out",
+                self.omitted
+            )
+        })
+    }
 }
 
 /// A message of a sidecar to the process that watches it.

@@ -120,6 +120,18 @@ impl Book {
         &mut self.record.setup
     }
 
+    /// Tells what the audit lacks, and adds it to the record, which is written as the run is closed.
+    pub(crate) fn note_missing_records(
+        &mut self,
+        summary: Option<&Summary>,
+        report: &mut dyn FnMut(Report<'_>),
+    ) {
+        if let Some(missing) = summary.and_then(Summary::missing_records) {
+            report(Report::Notice(&missing));
+            self.record.notices.push(missing);
+        }
+    }
+
     /// Looks for runs that died, while there is time. What they left is taken away at the end: it may take long, and meanwhile
     /// nobody would answer this run.
     pub(crate) fn look_for_dead(&mut self) {
@@ -243,7 +255,7 @@ fn ending(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> End
 }
 
 fn outcome(lived: &Lived, ending: &Ending) -> Outcome {
-    let Summary { allowed, denied, failed, models } = lived.summary.clone().unwrap_or_default();
+    let Summary { allowed, denied, failed, models, .. } = lived.summary.clone().unwrap_or_default();
     let memory_peak = lived.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
     Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }

@@ -390,6 +390,7 @@ impl Left {
             book.give_back_names();
         }
         let summary = summary.or_else(|| last_word(notices, report));
+        book.note_missing_records(summary.as_ref(), report);
         companions.end(&mut book.undo);
         Ok(Lived { end, summary, usage: usage.or(used), sandbox })
     }

@@ -159,8 +159,14 @@ impl Line {
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
         {
-            if let Some(SidecarMessage::Denied(notice)) = SidecarMessage::parse(&buffer[..length]) {
-                hear_of(SidecarEvent::Denied(&notice));
+            match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(notice)) => hear_of(SidecarEvent::Denied(&notice)),
+                Some(SidecarMessage::Summary(summary)) => {
+                    if let Some(missing) = summary.missing_records() {
+                        hear_of(SidecarEvent::Fault(&missing));
+                    }
+                }
+                _ => {}
             }
         }
     }

@@ -111,6 +111,10 @@ fn told(entry: &Entry) -> Option<String> {
             (GateAction::Expose, Some(provider), _, _) => {
                 Some(format!("{ts}  exposed {target}  the command holds the credential of {provider} itself"))
             }
+            (GateAction::Omit, ..) => {
+                let (omitted, reason) = (entry.omitted.unwrap_or(0), entry.reason.as_deref().unwrap_or(""));
+                Some(format!("{ts}  left out {}: {reason}", many(omitted, "record")))
+            }
             (GateAction::Companion, _, Some(image), Some(chain)) => Some(format!(
                 "{ts}  companion {target}  of image {image}, its records begin with {chain:.12}"
             )),
@@ -277,7 +281,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
     if form == Form::Json {
         let json = serde_json::json!({
             "holds": true, "records": report.records, "signatures": report.signatures,
-            "unsigned_tail": report.unsigned_tail, "closed": report.closed,
+            "unsigned_tail": report.unsigned_tail, "omitted": report.omitted, "closed": report.closed,
         });
         return Ok(output::data(&json.to_string())?);
     }
@@ -288,10 +292,20 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
             format!("still open, or cut; the last {tail} records are chained but not yet signed")
         }
     };
-    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (records, signatures) = (many(report.records, "record"), many(report.signatures, "signature"));
-    let found = format!("{whose}holds: {records}, {signatures}, {end}");
+    let omitted = match report.omitted {
+        0 => String::new(),
+        omitted => {
+            let omitted = many(omitted, "record");
+            format!("; {omitted} of requests that were not allowed left out, because it was full")
+        }
+    };
+    let found = format!("{whose}holds: {records}, {signatures}, {end}{omitted}");
     Ok(output::data(&found)?)
+}
+
+fn many(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -385,6 +399,10 @@ mod tests {
             (
                 serde_json::json!({"plane": "gate", "action": "expose", "target": "KEY", "provider": "openai"}),
                 "T  exposed KEY  the command holds the credential of openai itself",
+            ),
+            (
+                serde_json::json!({"plane": "gate", "action": "omit", "omitted": 3, "reason": "why"}),
+                "T  left out 3 records: why",
             ),
             (
                 serde_json::json!({

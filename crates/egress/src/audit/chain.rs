@@ -25,7 +25,8 @@ use crate::notice::Summary;
 const SIGN_EVERY: Duration = Duration::from_secs(1);
 const SIGN_EVERY_RECORDS: u64 = 256;
 
-/// The most octets of records that one run may write to the host's disk.
+/// The most octets of records that one run may write to the host's disk. Beyond it nothing more is granted, and only exchanges
+/// granted before are still recorded, of which there are no more than connections and streams at once.
 const MOST_WRITTEN: u64 = 256 << 20;
 
 /// The audit of one run, as it is written.
@@ -40,6 +41,8 @@ pub(crate) struct Audit {
     unsigned: u64,
     summary: Summary,
     written: u64,
+    /// Records of exchanges that were not granted, beyond [`MOST_WRITTEN`].
+    omitted: u64,
     /// Why the first record was lost. From then on nothing is allowed, see [`Audit::is_broken`].
     broken: Option<io::Error>,
 }
@@ -57,6 +60,7 @@ impl Audit {
             unsigned: SIGN_EVERY_RECORDS,
             summary: Summary::default(),
             written: 0,
+            omitted: 0,
             broken: None,
         };
         let open = audit.of_gate(GateAction::Open, String::new());
@@ -105,7 +109,7 @@ impl Audit {
 
     /// Returns the counts of the exchanges so far.
     pub(crate) fn summary(&self) -> Summary {
-        self.summary.clone()
+        Summary { omitted: self.omitted, ..self.summary.clone() }
     }
 
     /// Adds a record to the chain.
@@ -117,8 +121,9 @@ impl Audit {
                 Outcome::Failed => self.summary.failed += 1,
             }
         }
-        if self.written > MOST_WRITTEN && draft.is_request() {
-            return; // nothing is allowed any more, see `is_broken`
+        if self.written > MOST_WRITTEN && draft.is_request() && !draft.is_granted() {
+            self.omitted += 1;
+            return;
         }
         let Some((writer, key)) = &mut self.sink else {
             self.next += 1;
@@ -168,8 +173,13 @@ impl Audit {
         }
     }
 
-    /// Ends the chain with a signed record.
+    /// Says how many records were left out, if any were, and ends the chain with a signed record.
     pub(crate) fn close(&mut self) {
+        if self.omitted > 0 {
+            let omit = self.of_gate(GateAction::Omit, String::new());
+            let reason = format!("the audit of the run has reached {} MiB", MOST_WRITTEN >> 20);
+            self.append(&Draft { omitted: Some(self.omitted), reason: Some(reason), ..omit });
+        }
         self.unsigned = SIGN_EVERY_RECORDS;
         let close = self.of_gate(GateAction::Close, String::new());
         self.append(&close);
@@ -248,6 +258,36 @@ mod tests {
         }
         audit.sink.as_mut().unwrap().0.redirect(tempfile::tempfile().unwrap());
         assert!(audit.is_broken(), "lines were lost");
+    }
+
+    #[test]
+    fn a_full_audit_still_takes_what_was_granted_and_says_what_it_left_out() {
+        let (mut file, audit) = audit();
+        let mut audit = audit.into_inner();
+        let exchange = |outcome, cap: Option<&str>| {
+            let asked = Draft::of_exchange(String::new(), Plane::Forward, "GET", "http://x/".into());
+            Draft { outcome, cap: cap.map(str::to_owned), ..asked }
+        };
+        audit.written = MOST_WRITTEN + 1;
+        assert!(audit.is_broken(), "nothing more is granted");
+        audit.append(&exchange(Outcome::Allowed, Some("rule")));
+        audit.append(&exchange(Outcome::Failed, Some("rule")));
+        // A rule may refuse as well, and what the gateway answers by itself was granted by none.
+        audit.append(&exchange(Outcome::Denied, Some("rule")));
+        audit.append(&exchange(Outcome::Denied, None));
+        audit.append(&exchange(Outcome::Allowed, None));
+        let summary = audit.summary();
+        assert_eq!((summary.allowed, summary.denied, summary.failed, summary.omitted), (2, 2, 1, 3));
+        audit.close();
+        let public = audit.sink.as_ref().unwrap().1.public();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        let report = super::super::verify(text.as_bytes(), &public).unwrap();
+        assert!(report.records == 5 && report.closed && report.omitted == 3, "{report:?}");
+        let read = |line: &str| serde_json::from_str::<super::super::Entry>(line).unwrap();
+        let omit = text.lines().nth(3).map(read).unwrap();
+        assert_eq!((omit.gate_action(), omit.omitted), (Some(GateAction::Omit), Some(3)));
     }
 
     #[test]

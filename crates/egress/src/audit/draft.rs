@@ -32,6 +32,9 @@ pub(crate) struct RecordDraft {
     pub(super) image: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) chain: Option<Digest>,
+    /// How many records were left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) omitted: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<u16>,
     pub(super) sent: u64,
@@ -65,6 +68,7 @@ impl RecordDraft {
             address: None,
             image: None,
             chain: None,
+            omitted: None,
             status: None,
             sent: 0,
             received: 0,
@@ -75,6 +79,11 @@ impl RecordDraft {
     /// Whether it is the record of an exchange.
     pub(super) fn is_request(&self) -> bool {
         self.plane != EntryPlane::Gate
+    }
+
+    /// Whether it is of an exchange that a rule granted.
+    pub(super) fn is_granted(&self) -> bool {
+        self.is_request() && self.outcome != Outcome::Denied && self.cap.is_some()
     }
 }
 
@@ -127,6 +136,7 @@ mod tests {
             address: text("192.0.2.1:443"),
             image: text("sha256:1"),
             chain: text("aa"),
+            omitted: None,
             status: Some(403),
             sent: 1,
             received: 2,

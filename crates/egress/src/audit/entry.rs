@@ -45,6 +45,9 @@ pub struct Entry {
     /// In the record of a companion: the hash of the first record of its own chain.
     #[serde(default)]
     pub chain: Option<Digest>,
+    /// How many records were left out, where that is what it says.
+    #[serde(default)]
+    pub omitted: Option<u64>,
     /// The upstream's HTTP status.
     #[serde(default)]
     pub status: Option<u16>,

@@ -16,6 +16,8 @@ pub struct VerifyReport {
     pub signatures: u64,
     /// Records after the last signature, which only their hashes vouch for.
     pub unsigned_tail: u64,
+    /// Records of exchanges that were not allowed, left out because the audit of the run was full.
+    pub omitted: u64,
     /// Whether the last record closes the chain. A chain without it was cut, by a crash or by somebody.
     pub closed: bool,
 }
@@ -56,7 +58,7 @@ pub enum VerifyError {
 /// The first line at which the chain breaks.
 pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport, VerifyError> {
     let key = unhex(public_key).filter(|key| key.len() == 32).ok_or(VerifyError::Key)?;
-    let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, closed: false };
+    let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, omitted: 0, closed: false };
     let mut prev = "0".repeat(64);
     let mut text = String::new();
     loop {
@@ -95,6 +97,9 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
                 report.unsigned_tail = 0;
             }
             None => report.unsigned_tail += 1,
+        }
+        if entry.gate_action() == Some(GateAction::Omit) {
+            report.omitted = report.omitted.saturating_add(entry.omitted.unwrap_or(0));
         }
         report.closed = entry.closes();
         report.records += 1;

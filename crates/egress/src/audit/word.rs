@@ -23,6 +23,8 @@ pub enum GateAction {
     Companion,
     /// The command itself holds a credential, in a variable.
     Expose,
+    /// Records were left out: the audit of this run is full.
+    Omit,
     /// The chain ends.
     Close,
 }
@@ -75,12 +77,14 @@ impl Vocabulary for GateAction {
             Self::Open => "open",
             Self::Companion => "companion",
             Self::Expose => "expose",
+            Self::Omit => "omit",
             Self::Close => "close",
         }
     }
 
     fn of(word: &str) -> Option<Self> {
-        [Self::Open, Self::Companion, Self::Expose, Self::Close].into_iter().find(|it| it.as_str() == word)
+        let mut all = [Self::Open, Self::Companion, Self::Expose, Self::Omit, Self::Close].into_iter();
+        all.find(|it| it.as_str() == word)
     }
 }
 

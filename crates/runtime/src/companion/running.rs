@@ -155,7 +155,13 @@ impl Running {
                     let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
                     report(Report::Notice(&told));
                 }
-                Some(SidecarMessage::Summary(_)) | None => {}
+                Some(SidecarMessage::Summary(summary)) => {
+                    if let Some(missing) = summary.missing_records() {
+                        let name = &self.companion.name;
+                        report(Report::Notice(&format!("of companion `{name}`: {missing}")));
+                    }
+                }
+                None => {}
             }
         }
     }
