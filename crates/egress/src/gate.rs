@@ -11,7 +11,7 @@ use std::rc::Rc;
 use policy::{Policy, RunId, Scrub, Spending};
 use rustix::io::Errno;
 
-use crate::audit::{Audit, CompanionChain, SigningKey};
+use crate::audit::{Audit, CompanionChain, SigningKey, UnwrittenRecords};
 use crate::credential_config::CredentialConfig;
 use crate::credentials::Credentials;
 use crate::dns::{NameRange, Names};
@@ -83,6 +83,14 @@ pub enum GateError {
     /// The audit could not be begun.
     #[error("begin the audit: {0}")]
     Audit(#[source] io::Error),
+    /// Records of the audit could not be written.
+    #[error("write {records} record{} of the audit: {source}", if *records == 1 { "" } else { "s" })]
+    Unwritten {
+        /// How many.
+        records: u64,
+        /// Why.
+        source: io::Error,
+    },
     /// The run's authority could not be made.
     #[error("make the run's authority: {0}")]
     Authority(#[source] AuthorityError),
@@ -255,11 +263,20 @@ impl Gate {
     }
 
     /// Closes the audit with a signed record, and sends the summary.
-    pub fn close(&self) {
+    ///
+    /// # Errors
+    /// When records could not be written, the closing one or others before it. The summary says so too.
+    pub fn close(&self) -> Result<(), GateError> {
         let mut audit = self.audit.borrow_mut();
         audit.close();
-        let summary = Summary { models: self.ledger.used(), ..audit.summary() };
+        let unwritten = audit.unwritten();
+        let told = unwritten.as_ref().map(ToString::to_string);
+        let summary = Summary { models: self.ledger.used(), unwritten: told, ..audit.summary() };
         self.notices.borrow_mut().close(summary);
+        match unwritten.map(UnwrittenRecords::into_parts) {
+            Some((records, source)) => Err(GateError::Unwritten { records, source }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -45,6 +45,9 @@ pub struct Summary {
     /// Records of exchanges that were not allowed, which are not in the audit because it was full.
     #[serde(default)]
     pub omitted: u64,
+    /// Which records could not be written, and why, if any could not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unwritten: Option<String>,
     /// The use of models, if there was any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub models: Option<ModelUse>,
@@ -52,15 +55,17 @@ pub struct Summary {
 
 impl Summary {
     /// What a person must know of the audit that is behind this, if anything is wrong with it.
-    #[must_use]
-    pub fn missing_records(&self) -> Option<String> {
+    pub fn missing_records(&self) -> impl Iterator<Item = String> {
         let records = if self.omitted == 1 { "record" } else { "records" };
-        (self.omitted > 0).then(|| {
+        let omitted = (self.omitted > 0).then(|| {
             format!(
                 "the audit of the run is full: {} {records} of requests that were not allowed left out",
                 self.omitted
             )
-        })
+        });
+        omitted
+            .into_iter()
+            .chain(self.unwritten.as_ref().map(|what| format!("the audit is not whole: {what}")))
     }
 }
 
@@ -154,4 +159,29 @@ fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) {
 /// Removes control characters and bounds the length, because the text goes to a terminal.
 fn clipped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_of_the_audit_is_told_with_what_it_came_to() {
+        let missing = |summary: &str| {
+            let Some(SidecarMessage::Summary(summary)) = SidecarMessage::parse(summary.as_bytes()) else {
+                panic!("{summary}");
+            };
+            summary.missing_records().collect::<Vec<_>>()
+        };
+        assert!(missing(r#"{"summary":{"allowed":1,"denied":2,"failed":3}}"#).is_empty());
+        let summary = Summary { omitted: 1, unwritten: Some("2 records: why".into()), ..Summary::default() };
+        let told = serde_json::to_string(&SidecarMessage::Summary(summary)).unwrap();
+        assert_eq!(
+            missing(&told),
+            [
+                "the audit of the run is full: 1 record of requests that were not allowed left out",
+                "the audit is not whole: 2 records: why",
+            ]
+        );
+    }
 }

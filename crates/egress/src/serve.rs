@@ -90,7 +90,7 @@ impl fmt::Debug for Stop {
 /// went and then none did for a moment.
 ///
 /// # Errors
-/// When the runtime cannot be made, or a socket cannot be served.
+/// When the runtime cannot be made, a socket cannot be served, or records of the audit could not be written.
 pub fn serve(
     gate: Rc<Gate>,
     listeners: Listeners,
@@ -111,8 +111,8 @@ pub fn serve(
     // Dropping the tasks writes the records of unfinished exchanges, which must precede the end of the chain.
     drop(local);
     drop(runtime);
-    gate.close();
-    served
+    let closed = gate.close();
+    served.and(closed)
 }
 
 async fn run(

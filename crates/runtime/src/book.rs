@@ -126,7 +126,7 @@ impl Book {
         summary: Option<&Summary>,
         report: &mut dyn FnMut(Report<'_>),
     ) {
-        if let Some(missing) = summary.and_then(Summary::missing_records) {
+        for missing in summary.into_iter().flat_map(Summary::missing_records) {
             report(Report::Notice(&missing));
             self.record.notices.push(missing);
         }

@@ -39,7 +39,10 @@ pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'
             Ok((length @ 1.., _)) => match SidecarMessage::parse(&buffer[..length]) {
                 Some(SidecarMessage::Denied(notice)) => report(Report::Denied(&notice)),
                 Some(SidecarMessage::Summary(summary)) => return Some(summary),
-                Some(SidecarMessage::Authority(_) | SidecarMessage::Failed { .. }) | None => {}
+                Some(SidecarMessage::Failed { why, .. }) => {
+                    report(Report::Notice(&format!("the sidecar failed to {why}")));
+                }
+                Some(SidecarMessage::Authority(_)) | None => {}
             },
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             _ => return None,

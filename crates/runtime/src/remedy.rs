@@ -2,6 +2,7 @@
 
 use std::io;
 
+use egress::GateError;
 use policy::OrganisationName;
 
 use crate::error::Error;
@@ -79,6 +80,10 @@ impl Error {
             }
             Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
+            ),
+            Self::Gate(GateError::Unwritten { source, .. }) if is_about_room(source) => Some(
+                "free some space; `lockgate audit verify FILE` says how far the records that are there reach"
+                    .into(),
             ),
             Self::Write { source, .. } if is_about_room(source) => {
                 Some("free some space, or name a file elsewhere".into())

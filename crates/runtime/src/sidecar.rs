@@ -180,7 +180,8 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     let Some(set) =
         sandbox::receive_listeners(config.link.as_fd()).map_err(plumbing("receive the listeners"))?
     else {
-        gate.close();
+        // What could not be recorded is part of its last word.
+        let _ = gate.close();
         return Ok(());
     };
     // They are taken apart as this process ends, after its last word. It could not enter them: it has neither the right nor the call.
@@ -197,7 +198,11 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     };
     let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
     let ready = || sandbox::report_ready(config.link.as_fd());
-    egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
+    match egress::serve(gate, listeners, stop, ready, sandbox::trim_heap) {
+        // What could not be recorded was part of its last word.
+        Ok(()) | Err(GateError::Unwritten { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     // Init waits for the last word, not for this process to be taken apart.
     let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())

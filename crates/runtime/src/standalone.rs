@@ -3,6 +3,7 @@
 
 mod ending;
 mod inside;
+mod listen;
 mod outlet;
 
 use std::fs::File;
@@ -10,18 +11,19 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{Listeners, Notice, PlatformAddress, RunToken, SidecarMessage, SocketName};
+use egress::{Notice, PlatformAddress, RunToken, SidecarMessage, Summary};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use rustix::process::Pid;
 use sandbox::{Caller, Sidecar, Signals};
 
 use self::ending::Ending;
 use self::inside::{Inside, Outlets};
+use self::listen::bind;
 use self::outlet::Outlet;
 use crate::error::{Error, plumbing};
 use crate::platform::{History, Platform, Sources};
@@ -135,13 +137,17 @@ pub fn serve_standalone(
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
     let served = attend(&child, &line, stop, platform, places, &mut ending, &mut hear_of);
-    line.tell_denials(&mut hear_of);
     // While the sidecar still has the socket: nothing else can have what tells it from others.
     drop(name);
+    let served = served.and_then(|()| line.hear_the_end(&mut hear_of));
+    line.tell_denials(&mut hear_of);
     drop(line);
     child.end();
     served
 }
+
+/// How long the last word of one that was told to end may take: less than it is waited for.
+const LAST_WORD: Duration = Duration::from_secs(4);
 
 /// How long those whose parents have ended may wait to be taken away.
 const BURIAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -153,6 +159,27 @@ struct Line {
 }
 
 impl Line {
+    /// Tells the process that serves to end now, and hears whether all was recorded.
+    fn hear_the_end(&self, hear_of: &mut dyn FnMut(SidecarEvent<'_>)) -> Result<(), Error> {
+        // Only this direction: the other one is for its last word.
+        let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
+        let until = Instant::now() + LAST_WORD;
+        loop {
+            let mut fds = [PollFd::new(&self.link, PollFlags::IN), PollFd::new(&self.notices, PollFlags::IN)];
+            let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+            let ready = rustix::event::poll(&mut fds, left.as_ref());
+            let is_told = !fds[0].revents().is_empty();
+            // It waits until what it came to is read, and says only then that something went wrong.
+            self.tell_denials(hear_of);
+            match is_told.then(|| hear(&self.link)) {
+                Some(Word::Failed { why, remedy }) => return Err(Error::SidecarFailed { why, remedy }),
+                Some(Word::None) => return Ok(()),
+                None if ready == Ok(0) => return Ok(()),
+                Some(Word::Ready) | None => {}
+            }
+        }
+    }
+
     /// Tells what has been denied since.
     fn tell_denials(&self, hear_of: &mut dyn FnMut(SidecarEvent<'_>)) {
         let mut buffer = [0; LONGEST_WORD];
@@ -162,9 +189,9 @@ impl Line {
             match SidecarMessage::parse(&buffer[..length]) {
                 Some(SidecarMessage::Denied(notice)) => hear_of(SidecarEvent::Denied(&notice)),
                 Some(SidecarMessage::Summary(summary)) => {
-                    if let Some(missing) = summary.missing_records() {
-                        hear_of(SidecarEvent::Fault(&missing));
-                    }
+                    // What could not be written is the error it ends with.
+                    let omitted = Summary { unwritten: None, ..summary };
+                    omitted.missing_records().for_each(|missing| hear_of(SidecarEvent::Fault(&missing)));
                 }
                 _ => {}
             }
@@ -257,37 +284,6 @@ fn hear(link: &OwnedFd) -> Word {
         },
         Err(_) => Word::None,
     }
-}
-
-/// Sockets are bound before anything is shut in, so that an address that is taken is an error by name.
-fn bind(sidecar: &Standalone) -> Result<(Listeners, BoundAddresses, Option<SocketName>), Error> {
-    let at = |listener: &OwnedFd| egress::bound(listener).map_err(plumbing("tell where a socket is bound"));
-    let forward = egress::bind(sidecar.forward)?;
-    let mut places = BoundAddresses { forward: at(&forward)?, gateway: None, dns: None, transparent: None };
-    let mut listeners = Listeners { forward: Some(forward), ..Listeners::default() };
-    let mut name = None;
-    if let Some(address) = sidecar.gateway {
-        let gateway = egress::bind(address)?;
-        places.gateway = Some(at(&gateway)?);
-        listeners.gateway = Some(gateway);
-    }
-    if let Some(path) = &sidecar.gateway_socket {
-        listeners.gateway_socket = Some(egress::bind_socket(path)?);
-        name = Some(SocketName::of(path).map_err(plumbing("tell where a socket is bound"))?);
-    }
-    if let Some(address) = sidecar.dns {
-        let tcp = egress::bind(address)?;
-        let address = at(&tcp)?;
-        places.dns = Some(address);
-        listeners.dns_tcp = Some(tcp);
-        listeners.dns_udp = Some(egress::bind_udp(address)?);
-    }
-    if let Some(address) = sidecar.transparent {
-        let transparent = egress::bind(address)?;
-        places.transparent = Some(at(&transparent)?);
-        listeners.transparent = Some(transparent);
-    }
-    Ok((listeners, places, name))
 }
 
 /// A platform elsewhere: one that the environment names, or one that `/configure` will name.

@@ -124,6 +124,9 @@ impl Watch<'_> {
         // Gives the person's terminal back, before there is more to say.
         state.relay = None;
         self.tell_held(&mut state);
+        if let (Ok(_), Some(failed)) = (&end, &state.failed) {
+            (self.report)(Report::Notice(&format!("the sidecar failed to {failed}")));
+        }
         end.map(|end| Seen { end, summary: state.summary, used: state.used })
     }
 

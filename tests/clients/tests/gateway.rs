@@ -338,13 +338,16 @@ fn health_tells_whether_requests_can_be_recorded() {
         for i in $(seq 20); do gate -o /dev/null http://127.0.0.1:7080/proxy -H "$P" -H 'X-Target: https://www.example.org/x'; done
         ask full http://127.0.0.1:7080/health
         ask denied http://127.0.0.1:7080/proxy -H "$P" -H "$T"
-        kill $small; rm small.err"#,
+        kill $small; wait $small; echo "small=$? $(tr '\n' ' ' < small.err)"; rm small.err"#,
     );
     is(&left, "ok", "200", "{\"status\":\"ok\"} 200 application/json");
     is(&left, "posted", "404", "");
     is(&left, "first", "200", "{\"status\":\"ok\"}");
     is(&left, "full", "503", "\"status\":\"degraded\"");
     assert!(left.said("denied").contains("audit_unavailable"), "{}", left.ended);
+    // And it does not end as if nothing were missing.
+    let end = left.said("small");
+    assert!(end.starts_with("125 ") && end.contains("of the audit"), "{end}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());
     canary.is_not_in("the words", &left.ended.stderr);
 }

@@ -29,6 +29,21 @@ const SIGN_EVERY_RECORDS: u64 = 256;
 /// granted before are still recorded, of which there are no more than connections and streams at once.
 const MOST_WRITTEN: u64 = 256 << 20;
 
+/// Records that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{records} record{} could not be written: {source}", if *records == 1 { "" } else { "s" })]
+pub(crate) struct UnwrittenRecords {
+    records: u64,
+    source: io::Error,
+}
+
+impl UnwrittenRecords {
+    /// How many there are, and why the first of them was lost.
+    pub(crate) fn into_parts(self) -> (u64, io::Error) {
+        (self.records, self.source)
+    }
+}
+
 /// The audit of one run, as it is written.
 #[derive(Debug)]
 pub(crate) struct Audit {
@@ -184,6 +199,15 @@ impl Audit {
         let close = self.of_gate(GateAction::Close, String::new());
         self.append(&close);
     }
+
+    /// The records that could not be written, once the chain is closed: no more room is waited for.
+    pub(crate) fn unwritten(&mut self) -> Option<UnwrittenRecords> {
+        self.write();
+        let (sheet, _) = self.sink.as_mut()?;
+        let full = sheet.give_up();
+        let source = self.broken.take().or(full)?;
+        Some(UnwrittenRecords { records: sheet.lost(), source })
+    }
 }
 
 /// Writes the records of each iteration of the event loop together, for ever. The first record of an iteration wakes this task, which
@@ -288,6 +312,34 @@ mod tests {
         let read = |line: &str| serde_json::from_str::<super::super::Entry>(line).unwrap();
         let omit = text.lines().nth(3).map(read).unwrap();
         assert_eq!((omit.gate_action(), omit.omitted), (Some(GateAction::Omit), Some(3)));
+    }
+
+    #[test]
+    fn what_could_not_be_written_at_the_end_is_told() {
+        let (_, audit) = audit();
+        let mut audit = audit.into_inner();
+        audit.append(&denial(String::new()));
+        assert!(audit.unwritten().is_none());
+        audit.sink.as_mut().unwrap().0.turn_to(File::options().write(true).open("/dev/full").unwrap());
+        audit.append(&denial(String::new()));
+        audit.close();
+        let unwritten = audit.unwritten().unwrap();
+        assert!(unwritten.to_string().starts_with("2 records could not be written: "), "{unwritten}");
+        let (records, source) = unwritten.into_parts();
+        assert_eq!((records, source.kind()), (2, io::ErrorKind::StorageFull));
+    }
+
+    #[test]
+    fn what_an_error_lost_is_told_at_the_end_though_more_was_written_after_it() {
+        let (file, audit) = audit();
+        let mut audit = audit.into_inner();
+        // A descriptor that may not be written to.
+        audit.sink.as_mut().unwrap().0.turn_to(File::open("/dev/null").unwrap());
+        audit.append(&denial(String::new()));
+        audit.sink.as_mut().unwrap().0.turn_to(file);
+        audit.close();
+        let (records, source) = audit.unwritten().unwrap().into_parts();
+        assert_eq!((records, source.raw_os_error()), (1, Some(9)), "EBADF");
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod verify;
 mod word;
 mod writer;
 
-pub(crate) use chain::{Audit, write_batches};
+pub(crate) use chain::{Audit, UnwrittenRecords, write_batches};
 pub use companion::{CompanionChain, first_hash, named_companions};
 pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;

@@ -42,6 +42,12 @@ pub enum VerifyError {
         /// What is wrong.
         why: String,
     },
+    /// The last line has no end.
+    #[error("line {line}: the last line is cut: the disk was full, or the process was killed while it wrote")]
+    Cut {
+        /// Its number, from 1.
+        line: u64,
+    },
     /// A record was changed, removed or added.
     #[error("line {line}: the chain is broken: {why}")]
     Broken {
@@ -60,16 +66,21 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
     let key = unhex(public_key).filter(|key| key.len() == 32).ok_or(VerifyError::Key)?;
     let mut report = VerifyReport { records: 0, signatures: 0, unsigned_tail: 0, omitted: 0, closed: false };
     let mut prev = "0".repeat(64);
-    let mut text = String::new();
+    let mut octets = Vec::new();
     loop {
-        text.clear();
-        if reader.read_line(&mut text).map_err(VerifyError::Read)? == 0 {
+        octets.clear();
+        if reader.read_until(b'\n', &mut octets).map_err(VerifyError::Read)? == 0 {
             return if report.records == 0 { Err(VerifyError::Empty) } else { Ok(report) };
         }
         let line = report.records + 1;
         let broken = |why| Err(VerifyError::Broken { line, why });
-        let (body, hash, sig) = split(text.trim_end_matches('\n'))
-            .ok_or_else(|| VerifyError::Malformed { line, why: "it has no hash at its end".into() })?;
+        let malformed = |why: &str| match octets.ends_with(b"\n") {
+            true => VerifyError::Malformed { line, why: why.into() },
+            false => VerifyError::Cut { line },
+        };
+        let text = std::str::from_utf8(&octets).map_err(|_| malformed("it is not UTF-8"))?;
+        let (body, hash, sig) =
+            split(text.trim_end_matches('\n')).ok_or_else(|| malformed("it has no hash at its end"))?;
         if digest(body.as_bytes()) != hash {
             return broken("its content does not match its hash");
         }
@@ -222,6 +233,19 @@ mod tests {
         let (text, key) =
             written(&[("gate", "open", "allowed"), ("gate", "close", "allowed"), ("gate", "x", "y")]);
         assert!(matches!(verify(text.as_bytes(), &key), Err(VerifyError::Broken { line: 3, .. })));
+    }
+
+    #[test]
+    fn a_last_line_that_is_cut_is_told_as_that() {
+        let (text, key) = chain(2);
+        let last = text.trim_end().rfind('\n').unwrap() + 1;
+        for left in [1, 20, text.len() - last - 2] {
+            let cut = verify(&text.as_bytes()[..last + left], &key);
+            assert!(matches!(cut, Err(VerifyError::Cut { line: 4 })), "{cut:?}");
+        }
+        // What follows it says that it was not the last.
+        let followed = text.replacen("\"}\n", "\n", 1);
+        assert!(matches!(verify(followed.as_bytes(), &key), Err(VerifyError::Malformed { line: 1, .. })));
     }
 
     #[test]

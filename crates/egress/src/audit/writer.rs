@@ -24,11 +24,13 @@ pub(super) struct RecordWriter {
     is_cut: bool,
     /// Why the last write failed for lack of space. The next one continues at the octet where it failed, so no line is lost.
     full: Option<io::Error>,
+    /// How many lines an error has lost.
+    lost: u64,
 }
 
 impl RecordWriter {
     pub(super) fn new(file: File) -> Self {
-        Self { file, waiting: Vec::new(), batched: None, is_cut: false, full: None }
+        Self { file, waiting: Vec::new(), batched: None, is_cut: false, full: None, lost: 0 }
     }
 
     /// Batches lines from now on, and notifies `batched` when there are some to write.
@@ -60,8 +62,20 @@ impl RecordWriter {
     /// Discards the lines that wait for space, and returns the error that made them wait.
     pub(super) fn give_up(&mut self) -> Option<io::Error> {
         let why = self.full.take()?;
-        self.waiting.clear();
+        self.lose_what_waits();
         Some(why)
+    }
+
+    /// How many lines are not in the file, and never will be.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Of a line that is cut, the end is still there: it counts as well.
+    fn lose_what_waits(&mut self) {
+        let lines = self.waiting.iter().filter(|octet| **octet == b'\n').count();
+        self.lost += u64::try_from(lines).unwrap_or(u64::MAX);
+        self.waiting.clear();
     }
 
     /// Writes the waiting lines. If the disk is full they go on waiting, which is no error. Any other error loses them.
@@ -82,7 +96,7 @@ impl RecordWriter {
                 return Ok(());
             }
             self.is_cut = true;
-            self.waiting.clear();
+            self.lose_what_waits();
             return Err(error);
         }
         self.waiting.clear();

@@ -156,7 +156,7 @@ impl Running {
                     report(Report::Notice(&told));
                 }
                 Some(SidecarMessage::Summary(summary)) => {
-                    if let Some(missing) = summary.missing_records() {
+                    for missing in summary.missing_records() {
                         let name = &self.companion.name;
                         report(Report::Notice(&format!("of companion `{name}`: {missing}")));
                     }
