@@ -1,6 +1,7 @@
 //! The file of a sidecar's records, `lockgate sidecar --audit`: new or empty, regular, and no other sidecar's.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ fn lock(file: &File) -> bool {
 pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
     let key = runtime::audit_key(state)?;
     let mut options = OpenOptions::new();
-    options.append(true);
+    // It says what an agent asked for: for nobody else to read, as those of runs are.
+    options.append(true).mode(0o600);
     let path = match path.is_dir() {
         true => {
             options.create_new(true);
@@ -64,4 +66,34 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
         return Err(Usage::error(what, hint));
     }
     Ok(AuditFile { path, file, key })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use sandbox::Caller;
+
+    use super::*;
+
+    #[test]
+    fn records_are_for_their_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            superuser: false,
+            home: None,
+            directory: folder.path().into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.path().into())],
+        };
+        let state = StateDirectory::of(&caller).unwrap();
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let in_a_folder = folder.path().join("records");
+        std::fs::create_dir(&in_a_folder).unwrap();
+        for path in [folder.path().join("records.jsonl"), in_a_folder] {
+            let audit = open(&path, &run, &state).unwrap();
+            assert_eq!(audit.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
 }
