@@ -7,6 +7,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
+use nix::sys::socket::{setsockopt, sockopt};
+
 use crate::gate::GateError;
 
 /// Binds a TCP listener.
@@ -20,13 +22,20 @@ pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
     Ok(listener.into())
 }
 
-/// Binds a UDP socket for DNS. Answers are sent from the address it is bound to.
+/// Binds a UDP socket for DNS. Answers are sent from the address that was asked, also if it is bound to every one.
 ///
 /// # Errors
 /// When the address cannot be bound.
 pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
     let bind = |source| GateError::Bind { address: address.to_string(), source };
     let socket = UdpSocket::bind(address).map_err(bind)?;
+    if address.ip().is_unspecified() {
+        let told = match address {
+            SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true),
+            SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true),
+        };
+        told.map_err(|errno| bind(errno.into()))?;
+    }
     socket.set_nonblocking(true).map_err(bind)?;
     Ok(socket.into())
 }

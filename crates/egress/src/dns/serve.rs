@@ -205,10 +205,9 @@ fn record_denial(gate: &Rc<Gate>, DeniedName { name, denial }: DeniedName) {
 mod tests {
     use std::net::{Ipv6Addr, SocketAddr};
 
-    use nix::sys::socket::{setsockopt, sockopt};
-
     use super::*;
     use crate::local_addresses::tests::gate_for;
+    use crate::listen::{bind_udp, bound};
 
     /// An A question for a.example.
     const QUESTION: &[u8] =
@@ -220,17 +219,12 @@ mod tests {
             (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(127, 0, 0, 7).into()),
             (Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::new(127, 0, 0, 7).into()),
         ];
-        for (bound, asked) in any {
-            let socket = std::net::UdpSocket::bind((bound, 0)).unwrap();
-            match bound {
-                IpAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).unwrap(),
-                IpAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).unwrap(),
-            }
-            socket.set_nonblocking(true).unwrap();
-            let port = socket.local_addr().unwrap().port();
+        for (every, asked) in any {
+            let socket = bind_udp((every, 0).into()).unwrap();
+            let port = bound(&socket).unwrap().port();
             let serve = serve_udp(
                 gate_for("[egress]\nallow = [{ host = \"a.example\" }]\n", Vec::new(), None),
-                socket.into(),
+                socket,
             );
             let ask = async {
                 let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
