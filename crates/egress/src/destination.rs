@@ -84,13 +84,25 @@ impl Destination {
 /// Denies addresses that the policy or this machine forbids.
 fn vet(gate: &Gate, grant: &Grant, found: &[IpAddr]) -> Result<(), Denial> {
     grant.vet(found)?;
+    // Also where a rule names the address: a connection to itself would be taken, judged and passed on without end.
+    let port = grant.port().number();
+    found.iter().try_for_each(|ip| match gate.is_itself_at(*ip, port) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            let what = format!("this machine, and port {port} is the sidecar's own");
+            Err(Denial::new(Guard::Address, grant.placed(*ip, &what)))
+        }
+        Err(error) => Err(untold(*ip, &error)),
+    })?;
     let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
     found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match gate.is_own(*ip) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Denial::new(Guard::Address, grant.placed(*ip, "this machine"))),
-        Err(error) => {
-            let why = format!("{ip} may be this machine's own, and the kernel does not tell: {error}");
-            Err(Denial::new(Guard::Address, why))
-        }
+        Err(error) => Err(untold(*ip, &error)),
     })
+}
+
+fn untold(ip: IpAddr, error: &std::io::Error) -> Denial {
+    let why = format!("{ip} may be this machine's own, and the kernel does not tell: {error}");
+    Denial::new(Guard::Address, why)
 }

@@ -1,10 +1,10 @@
 //! The state that all planes of one sidecar share: the policy, the resolver, the names it has answered, the connection pool and the
 //! audit.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::ending::Ending;
 use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::llm::Ledger;
-use crate::local_addresses::is_own;
+use crate::local_addresses::{comes_to, is_own};
 use crate::notice::{Notices, Summary};
 use crate::rate::Rates;
 use crate::resolve::Answers;
@@ -133,6 +133,7 @@ pub struct Gate {
     pool: Pool,
     companions: Companions,
     machine: Vec<IpAddr>,
+    own: OnceCell<Vec<SocketAddr>>,
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: Rc<Ledger>,
@@ -181,6 +182,7 @@ impl Gate {
             ending: Ending::default(),
             companions,
             machine,
+            own: OnceCell::new(),
             run,
         }))
     }
@@ -188,6 +190,25 @@ impl Gate {
     /// Records the companions of the run in its audit. Called before the sidecar serves.
     pub fn name_companions(&self, companions: &[CompanionChain]) {
         companions.iter().for_each(|companion| self.audit.borrow_mut().name_companion(companion));
+    }
+
+    /// Says where this sidecar listens on the machine that it dials from: no rule leads there, for what came back to it would be
+    /// passed on again, without end.
+    pub fn listens_at(&self, own: Vec<SocketAddr>) {
+        let _ = self.own.set(own);
+    }
+
+    /// Whether a connection to there would come back to this sidecar.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub(crate) fn is_itself_at(&self, address: IpAddr, port: u16) -> io::Result<bool> {
+        for own in self.own.get().into_iter().flatten() {
+            if comes_to(*own, address, port)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether an address is the machine's own.

@@ -38,6 +38,27 @@ pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
     }
 }
 
+/// Whether a connection to an address and port of this machine's comes to a listener.
+///
+/// # Errors
+/// When it cannot be asked whether the address is this machine's.
+pub(crate) fn comes_to(listener: SocketAddr, address: IpAddr, port: u16) -> io::Result<bool> {
+    if listener.port() != port {
+        return Ok(false);
+    }
+    let (bound, address) = (listener.ip().to_canonical(), address.to_canonical());
+    // connect(2) goes to loopback where it is given no address.
+    let address = match address {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        address => address,
+    };
+    match bound.is_unspecified() {
+        true => Ok(address.is_loopback() || is_own(address)?),
+        false => Ok(bound == address),
+    }
+}
+
 fn is_no_route(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied};
     // A routing rule may prohibit the route; a kernel without IPv6 has no such sockets.
@@ -81,6 +102,30 @@ pub(crate) mod tests {
         }
         // TEST-NET-3, which no machine has.
         assert!(!is_own(Ipv4Addr::new(203, 0, 113, 7).into()).unwrap());
+    }
+
+    #[test]
+    fn no_rule_leads_back_to_the_sidecar_itself() {
+        let policy = "[egress]\nallow = [{ host = \"127.0.0.1\", ports = [18082, 18083] }]\n";
+        let method = policy::Method::parse("GET").unwrap();
+        for own in ["127.0.0.1:18082", "0.0.0.0:18082", "[::]:18082", "[::ffff:127.0.0.1]:18082"] {
+            let gate = gate_for(policy, Vec::new(), None);
+            let outcome = |port: u16| {
+                let verdict = check(&gate, &method, &format!("http://127.0.0.1:{port}/")).unwrap();
+                verdict.outcome.map(drop).map_err(|denial| denial.guard)
+            };
+            assert_eq!(outcome(18082), Ok(()), "{own}");
+            gate.listens_at(vec![own.parse().unwrap()]);
+            assert_eq!(outcome(18082), Err(policy::Guard::Address), "{own}");
+            assert_eq!(outcome(18083), Ok(()), "{own}");
+        }
+        let comes = |listener: &str, address: &str, port| {
+            comes_to(listener.parse().unwrap(), address.parse().unwrap(), port).unwrap()
+        };
+        assert!(comes("127.0.0.1:7", "0.0.0.0", 7) && comes("[::1]:7", "::", 7));
+        assert!(!comes("127.0.0.1:7", "127.0.0.2", 7), "nobody is there");
+        // TEST-NET-3, which nobody has.
+        assert!(!comes("0.0.0.0:7", "203.0.113.7", 7));
     }
 
     #[test]

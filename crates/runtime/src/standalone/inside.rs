@@ -95,6 +95,9 @@ impl Inside {
             })
         };
         let listeners = duplicate().map_err(plumbing("use the sockets"))?;
+        let own = [&bound.transparent, &bound.forward, &bound.gateway, &bound.dns_tcp].into_iter().flatten();
+        let own = own.map(egress::bound).collect::<Result<_, _>>();
+        let own = own.map_err(plumbing("tell where a socket is bound"))?;
         let notices = self.notices.try_clone().map_err(plumbing("open the notices"))?;
         // Shut, and not closed: their copies here are open until this process ends.
         let shut = duplicate().map_err(plumbing("use the sockets"))?;
@@ -126,6 +129,7 @@ impl Inside {
             (GateError::Audit(source), Some(path)) => unwritten(path, source),
             (error, _) => error.into(),
         })?;
+        gate.listens_at(own);
         let ready = || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
             Ok(())
