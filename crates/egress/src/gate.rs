@@ -1,7 +1,7 @@
 //! The state that all planes of one sidecar share: the policy, the resolver, the names it has answered, the connection pool and the
 //! audit.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -134,6 +134,7 @@ pub struct Gate {
     companions: Companions,
     machine: Vec<IpAddr>,
     own: OnceCell<Vec<SocketAddr>>,
+    is_without_gateway: Cell<bool>,
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: Rc<Ledger>,
@@ -183,6 +184,7 @@ impl Gate {
             companions,
             machine,
             own: OnceCell::new(),
+            is_without_gateway: Cell::new(false),
             run,
         }))
     }
@@ -196,6 +198,15 @@ impl Gate {
     /// passed on again, without end.
     pub fn listens_at(&self, own: Vec<SocketAddr>) {
         let _ = self.own.set(own);
+    }
+
+    /// Says that nobody asked for a gateway: it is not served to redirected connections to its port either.
+    pub fn leave_gateway_out(&self) {
+        self.is_without_gateway.set(true);
+    }
+
+    pub(crate) fn has_gateway(&self) -> bool {
+        !self.is_without_gateway.get()
     }
 
     /// Whether a connection to there would come back to this sidecar.

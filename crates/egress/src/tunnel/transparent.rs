@@ -76,11 +76,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
 
 /// Serves a connection to the sidecar's own address, whose ports are the explicit planes.
 async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io::Result<()> {
-    let via = match port {
-        GATEWAY_PORT => Via::Gateway,
-        FORWARD_PORT => Via::Proxy,
-        _ => return stream.set_zero_linger(),
-    };
+    let Some(via) = plane_at(port, gate.has_gateway()) else { return stream.set_zero_linger() };
     requests(gate, via, Buffered::new(stream)).await
 }
 
@@ -138,6 +134,15 @@ async fn carry_granted(
     }
 }
 
+/// The explicit plane that is served at a port of the sidecar's own address.
+fn plane_at(port: u16, has_gateway: bool) -> Option<Via> {
+    match port {
+        GATEWAY_PORT => has_gateway.then_some(Via::Gateway),
+        FORWARD_PORT => Some(Via::Proxy),
+        _ => None,
+    }
+}
+
 /// Serves requests in the clear. Boxed, so that the many connections that are carried hold no memory for it.
 async fn requests(gate: Rc<Gate>, via: Via, agent: Buffered<TcpStream>) -> io::Result<()> {
     let Buffered { ahead, reader } = agent;
@@ -159,5 +164,20 @@ fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
         Ok(translated) => Ok(translated),
         Err(Errno::NOENT | Errno::NOPROTOOPT) => Ok(own),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_is_served_where_there_is_one() {
+        assert!(matches!(plane_at(GATEWAY_PORT, true), Some(Via::Gateway)));
+        assert!(plane_at(GATEWAY_PORT, false).is_none());
+        for has_gateway in [true, false] {
+            assert!(matches!(plane_at(FORWARD_PORT, has_gateway), Some(Via::Proxy)));
+            assert!(plane_at(443, has_gateway).is_none());
+        }
     }
 }

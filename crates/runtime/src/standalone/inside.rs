@@ -130,6 +130,10 @@ impl Inside {
             (error, _) => error.into(),
         })?;
         gate.listens_at(own);
+        // One on a Unix socket is for whom its mode lets in.
+        if bound.gateway.is_none() {
+            gate.leave_gateway_out();
+        }
         let ready = || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
             Ok(())
