@@ -4,10 +4,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use nix::sys::socket::{setsockopt, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::gate::GateError;
 
@@ -46,11 +48,18 @@ pub fn bind_udp(address: SocketAddr) -> Result<OwnedFd, GateError> {
 /// When the path cannot be bound, for instance because something else exists there.
 pub fn bind_socket(path: &Path) -> Result<OwnedFd, GateError> {
     let bind = |source| GateError::Bind { address: path.display().to_string(), source };
-    let is_refused = UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
-    if is_refused && is_socket(path) {
+    if is_refused(path) && is_socket(path) {
         std::fs::remove_file(path).map_err(bind)?;
     }
     UnixListener::bind(path).map(OwnedFd::from).map_err(bind)
+}
+
+/// Whether nobody listens at a socket. A listener that does not answer is not waited for: connect(2) gives `EAGAIN`.
+fn is_refused(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connected = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .and_then(|socket| rustix::net::connect(&socket, &SocketAddrUnix::new(path)?));
+    connected == Err(Errno::CONNREFUSED)
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -63,4 +72,27 @@ fn is_socket(path: &Path) -> bool {
 /// When `getsockname(2)` fails.
 pub fn bound(listener: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(rustix::net::getsockname(listener)?.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_whose_server_hangs_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let at = SocketAddrUnix::new(&path).unwrap();
+        let hung = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&hung, &at).unwrap();
+        rustix::net::listen(&hung, 0).unwrap();
+        // The backlog has no room for another connection, so that one would wait.
+        let _waits = UnixStream::connect(&path).unwrap();
+        let Err(GateError::Bind { address, source }) = bind_socket(&path) else { panic!("it is in use") };
+        assert_eq!((address, source.kind()), (path.display().to_string(), io::ErrorKind::AddrInUse));
+        drop(hung);
+        assert!(bind_socket(&path).is_ok(), "a stale socket is removed");
+    }
 }
