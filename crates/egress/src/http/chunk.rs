@@ -11,7 +11,7 @@ const LARGEST_TRAILER: usize = 8 * 1024;
 pub(crate) enum From {
     /// Sizes and data; extensions are dropped.
     Agent,
-    /// White space after a size, and trailers, as well.
+    /// White space after a size without an extension, and trailers, as well.
     Upstream,
 }
 
@@ -34,6 +34,8 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size { digits: u8 },
+    /// White space between a size and the `;` of an extension.
+    BeforeExtension,
     Extension,
     SizeLf,
     Data { left: u64 },
@@ -93,6 +95,13 @@ impl ChunkScanner {
             (State::Size { digits: 1.. }, b'\r') => Ok(State::SizeLf),
             (State::Size { digits: 1.. }, b';') => Ok(State::Extension),
             (State::Size { digits: 1.. }, b' ' | b'\t') if lenient => Ok(State::Extension),
+            // RFC 9112 §7.1.1: BWS may stand before the `;`, and nowhere else behind a size.
+            (State::Size { digits: 1.. } | State::BeforeExtension, b' ' | b'\t')
+                if self.line <= LONGEST_SIZE_LINE =>
+            {
+                Ok(State::BeforeExtension)
+            }
+            (State::BeforeExtension, b';') => Ok(State::Extension),
             (State::Extension, b'\r') => Ok(State::SizeLf),
             (State::Extension, b)
                 if self.line <= LONGEST_SIZE_LINE && (b == b'\t' || (b >= b' ' && b != 0x7f)) =>
@@ -168,6 +177,9 @@ mod tests {
             "5\nhello\r\n",
             "+5\r\nhello",
             "5 \r\nhello\r\n",
+            "0 \r\n\r\n",
+            "5 x\r\nhello\r\n",
+            "5 5\r\nhello\r\n",
             "\r\n",
             "0x5\r\n",
             "fffffffffffffffff\r\n",
@@ -176,5 +188,17 @@ mod tests {
             assert!(end_of(body.as_bytes(), From::Agent, 3).is_err(), "{body:?}");
         }
         assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", From::Upstream, 3).unwrap().is_some());
+    }
+
+    #[test]
+    fn white_space_may_stand_before_an_extension() {
+        for size in ["5 ; ext = 1", "5\t;x", "5 \t ;x=\"y\"", "5;x"] {
+            let body = format!("{size}\r\nhello\r\n0 ;x\r\n\r\n");
+            for from in [From::Agent, From::Upstream] {
+                assert_eq!(end_of(body.as_bytes(), from, 3), Ok(Some(body.len())), "{body:?}");
+            }
+        }
+        let long = format!("5{};x\r\nhello\r\n", " ".repeat(LONGEST_SIZE_LINE));
+        assert!(end_of(long.as_bytes(), From::Agent, 300).is_err());
     }
 }
