@@ -3,6 +3,8 @@
 
 /// The longest line that gives a chunk's size, extensions included.
 const LONGEST_SIZE_LINE: usize = 256;
+/// A size has at most 15 hexadecimal digits, leading zeros aside: another digit is read while the size so far is below this.
+const SIZE_BEFORE_LAST_DIGIT: u64 = 1 << (4 * 14);
 /// The largest trailer section.
 const LARGEST_TRAILER: usize = 8 * 1024;
 
@@ -33,7 +35,9 @@ pub(crate) struct Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Size { digits: u8 },
+    /// Before the first digit of a size.
+    SizeStart,
+    Size,
     /// White space between a size and the `;` of an extension.
     BeforeExtension,
     Extension,
@@ -50,7 +54,7 @@ enum State {
 
 impl ChunkScanner {
     pub(crate) fn new(from: From) -> Self {
-        Self { from, state: State::Size { digits: 0 }, line: 0, size: 0 }
+        Self { from, state: State::SizeStart, line: 0, size: 0 }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -88,15 +92,19 @@ impl ChunkScanner {
         self.line += 1;
         let lenient = self.from == From::Upstream;
         match (self.state, byte) {
-            (State::Size { digits }, b) if b.is_ascii_hexdigit() && digits < 15 => {
+            (State::SizeStart | State::Size, b)
+                if b.is_ascii_hexdigit()
+                    && self.size < SIZE_BEFORE_LAST_DIGIT
+                    && self.line <= LONGEST_SIZE_LINE =>
+            {
                 self.size = self.size * 16 + u64::from((b as char).to_digit(16).unwrap_or(0));
-                Ok(State::Size { digits: digits + 1 })
+                Ok(State::Size)
             }
-            (State::Size { digits: 1.. }, b'\r') => Ok(State::SizeLf),
-            (State::Size { digits: 1.. }, b';') => Ok(State::Extension),
-            (State::Size { digits: 1.. }, b' ' | b'\t') if lenient => Ok(State::Extension),
+            (State::Size, b'\r') => Ok(State::SizeLf),
+            (State::Size, b';') => Ok(State::Extension),
+            (State::Size, b' ' | b'\t') if lenient => Ok(State::Extension),
             // RFC 9112 §7.1.1: BWS may stand before the `;`, and nowhere else behind a size.
-            (State::Size { digits: 1.. } | State::BeforeExtension, b' ' | b'\t')
+            (State::Size | State::BeforeExtension, b' ' | b'\t')
                 if self.line <= LONGEST_SIZE_LINE =>
             {
                 Ok(State::BeforeExtension)
@@ -116,7 +124,7 @@ impl ChunkScanner {
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => {
                 self.line = 0;
-                Ok(State::Size { digits: 0 })
+                Ok(State::SizeStart)
             }
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::EndLf, b'\n') => Ok(State::Done),
@@ -188,6 +196,22 @@ mod tests {
             assert!(end_of(body.as_bytes(), From::Agent, 3).is_err(), "{body:?}");
         }
         assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", From::Upstream, 3).unwrap().is_some());
+    }
+
+    #[test]
+    fn leading_zeros_are_no_digits_of_a_size() {
+        for size in ["000", "00000000000000000000", &"0".repeat(LONGEST_SIZE_LINE)] {
+            let body = format!("{size}\r\n\r\n");
+            assert_eq!(end_of(body.as_bytes(), From::Agent, 7), Ok(Some(body.len())), "{body:?}");
+        }
+        let body = "0000000000000000005\r\nhello\r\n0\r\n\r\n";
+        assert_eq!(end_of(body.as_bytes(), From::Agent, 7), Ok(Some(body.len())));
+        for size in ["0000fffffffffffffff", "fffffffffffffff"] {
+            assert_eq!(end_of(format!("{size}\r\nx").as_bytes(), From::Agent, 7), Ok(None), "{size}");
+        }
+        for size in ["1000000000000000", "00001000000000000000", &"0".repeat(LONGEST_SIZE_LINE + 1)] {
+            assert!(end_of(format!("{size}\r\n").as_bytes(), From::Agent, 7).is_err(), "{size}");
+        }
     }
 
     #[test]
