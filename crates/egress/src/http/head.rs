@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use policy::Method;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -286,6 +286,21 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         }
     }
 
+    /// Skips one empty line before a request line (RFC 9112 §2.2): some clients send one behind a body. A bare line feed is not
+    /// one, and a second empty line is left for the parser to refuse.
+    pub(crate) async fn skip_empty_line(&mut self, idle: Duration) -> io::Result<()> {
+        if self.ahead.is_empty() {
+            self.fill(idle).await?;
+        }
+        if *self.ahead == *b"\r" {
+            self.fill(idle).await?;
+        }
+        if self.ahead.starts_with(b"\r\n") {
+            self.ahead.advance(2);
+        }
+        Ok(())
+    }
+
     /// Reads some more; 0 is the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
         self.ahead.reserve(READ);
@@ -313,6 +328,42 @@ mod tests {
         }
         for whole in ["", "a", "a\r", "a\r\n", "\nb", "a\r\nb\r\n", "\r\n\r"] {
             assert!(!has_broken_line(whole.as_bytes()), "{whole:?}");
+        }
+    }
+
+    /// The head that is read of a connection's octets, which come in pieces of so many, behind at most one empty line.
+    async fn head_behind(octets: &'static [u8], size: usize) -> Option<Vec<u8>> {
+        use tokio::io::AsyncWriteExt;
+        let (ours, mut theirs) = tokio::io::duplex(size);
+        let sends = async move { theirs.write_all(octets).await };
+        let reads = async move {
+            let mut reader = Buffered::new(ours);
+            let wait = Duration::from_secs(1);
+            reader.skip_empty_line(wait).await.unwrap();
+            reader.read_head(wait, wait, has_broken_line).await.ok().flatten().map(|head| head.to_vec())
+        };
+        tokio::join!(sends, reads).1
+    }
+
+    #[tokio::test]
+    async fn one_empty_line_before_a_request_line_is_skipped() {
+        const PLAIN: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for size in [1, 2, 3, 100] {
+            for taken in [PLAIN, b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+                assert_eq!(head_behind(taken, size).await.as_deref(), Some(PLAIN), "{taken:?}");
+            }
+            for refused in [
+                &b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+                b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                b"\rGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                b"\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                b" \r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            ] {
+                let head = head_behind(refused, size).await.unwrap();
+                assert!(parse_request_head(&head).is_err(), "{refused:?} {head:?}");
+            }
+            assert_eq!(head_behind(b"\r\n", size).await, None);
+            assert_eq!(head_behind(b"", size).await, None);
         }
     }
 

@@ -35,6 +35,7 @@ pub(crate) async fn serve_requests(
     let (reader, mut writer) = stream.split();
     let mut agent = Buffered { ahead, reader };
     loop {
+        agent.skip_empty_line(IDLE).await?;
         let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
         // It is not answered, so that whoever sent it knows that it may be sent again elsewhere.
         if gate.ending().has_begun() {
