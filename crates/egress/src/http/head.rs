@@ -109,7 +109,7 @@ impl RequestHead {
         self.body != BodyLength::None && self.fields.values("expect").any(waits)
     }
 
-    /// Whether it asks for a WebSocket (RFC 6455 §4.1).
+    /// Whether it asks for a WebSocket (RFC 6455 §4.2.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11
             && self.method.as_str() == "GET"
@@ -118,7 +118,15 @@ impl RequestHead {
             && self.fields.has_token("upgrade", "websocket")
             && self.fields.text("sec-websocket-version") == Some("13")
             && self.fields.values("sec-websocket-key").count() == 1
+            && self.fields.values("sec-websocket-key").all(is_websocket_key)
     }
+}
+
+/// Whether a value is the base64 of 16 octets (RFC 6455 §4.2.1). The two octets after it are padding; the four bits that no octet needs
+/// may be set, as in the example of RFC 6455 §4.1.
+fn is_websocket_key(value: &[u8]) -> bool {
+    let is_base64 = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'/');
+    matches!(value.strip_suffix(b"=="), Some(text) if text.len() == 22 && text.iter().all(is_base64))
 }
 
 /// Parses a head, up to and with its empty line.
@@ -388,6 +396,34 @@ mod tests {
         ] {
             assert!(parse(head).is_err(), "{head:?}");
         }
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_with_a_key_of_16_octets() {
+        let asks = |keys: &[&str]| {
+            let keys: String = keys.iter().map(|key| format!("Sec-WebSocket-Key: {key}\r\n")).collect();
+            let head = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+            parse(&format!("{head}{keys}\r\n")).unwrap().asks_for_websocket()
+        };
+        // RFC 6455 §1.3 and §4.1.
+        for key in ["dGhlIHNhbXBsZSBub25jZQ==", "AQIDBAUGBwgJCgsMDQ4PEC==", "////////////++++++++++=="] {
+            assert!(asks(&[key]), "{key}");
+        }
+        for key in [
+            "",
+            "key",
+            "dGhlIHNhbXBsZSBub25jZQ",
+            "dGhlIHNhbXBsZSBub25jZQ=",
+            "dGhlIHNhbXBsZSBub25jZQA=",
+            "dGhlIHNhbXBsZSBub25jZQAA",
+            "dGhlIHNhbXBsZSBub25j-_==",
+            "dGhlIHNhbXBsZSBub25j Q==",
+            "dGhlIHNhbXBsZQ==",
+            "dGhlIHNhbXBsZSBub25jZSBvbg==",
+        ] {
+            assert!(!asks(&[key]), "{key}");
+        }
+        assert!(!asks(&[]) && !asks(&["dGhlIHNhbXBsZSBub25jZQ=="; 2]));
     }
 
     #[test]
