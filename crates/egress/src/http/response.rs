@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 
 use super::fields::Fields;
-use super::head::{BodyLength, Buffered};
+use super::head::{BodyLength, Buffered, Version};
 use super::version2;
 
 /// How long an upstream may take to begin its answer; a stream of events may then last.
@@ -21,6 +21,7 @@ pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) reason: String,
     pub(super) fields: Fields,
+    version: Version,
     pub(super) keep_alive: bool,
 }
 
@@ -43,7 +44,7 @@ impl ResponseHead {
 
     /// That the body is waited for.
     pub(super) fn go_on() -> Self {
-        Self { status: 100, reason: "Continue".into(), fields: Fields::default(), keep_alive: true }
+        Self::of(100, "Continue".into(), Fields::default(), Version::Http11, true)
     }
 
     fn parse(head: &[u8]) -> Result<Self, String> {
@@ -62,23 +63,24 @@ impl ResponseHead {
         let reason = response.reason.unwrap_or("").to_owned();
         let mut fields = Fields::with_room(response.headers.len(), head.len());
         response.headers.iter().for_each(|field| fields.push(field.name, field.value));
-        let keep_alive = response.version == Some(1) && !fields.has_token("connection", "close");
-        Ok(Self::of(status, reason, fields, keep_alive))
+        let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
+        let keep_alive = version == Version::Http11 && !fields.has_token("connection", "close");
+        Ok(Self::of(status, reason, fields, version, keep_alive))
     }
 
     /// The head of a response of HTTP/2.
     pub(super) fn of_version_2(parts: &http::response::Parts) -> Self {
         let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
         let fields = version2::fields(&parts.headers);
-        Self::of(parts.status.as_u16(), reason, fields, true)
+        Self::of(parts.status.as_u16(), reason, fields, Version::Http2, true)
     }
 
     /// What has no body states no length of one (RFC 9110 §8.6).
-    fn of(status: u16, reason: String, mut fields: Fields, keep_alive: bool) -> Self {
+    fn of(status: u16, reason: String, mut fields: Fields, version: Version, keep_alive: bool) -> Self {
         if matches!(status, 100..=199 | 204) {
             fields.remove("content-length");
         }
-        Self { status, reason, fields, keep_alive }
+        Self { status, reason, fields, version, keep_alive }
     }
 
     /// RFC 9112 §6.3, for the answer to a request of the given method.
@@ -90,6 +92,10 @@ impl ResponseHead {
         let codings: Vec<&[u8]> = self.fields.values("transfer-encoding").collect();
         match (lengths.as_slice(), codings.as_slice()) {
             ([], []) => Ok(ResponseBody::ToEnd),
+            // RFC 9112 §6.1: its framing is faulty, since HTTP/1.0 has no chunks.
+            (_, [_, ..]) if self.version == Version::Http10 => {
+                Err("the response is of HTTP/1.0 and has a Transfer-Encoding")
+            }
             ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => {
                 Ok(ResponseBody::Framed(BodyLength::Chunked))
             }
@@ -118,6 +124,21 @@ mod tests {
             assert!(error.starts_with(status), "{error}");
         }
         assert_eq!(parsed("HTTP/1.1 100 X\r\n\r\n").unwrap().status, 100);
+    }
+
+    #[test]
+    fn http_1_0_has_no_chunks() {
+        for (version, coding, body) in [
+            ("1.1", "Transfer-Encoding: chunked\r\n", Some(ResponseBody::Framed(BodyLength::Chunked))),
+            ("1.0", "Transfer-Encoding: chunked\r\n", None),
+            ("1.0", "Transfer-Encoding: identity\r\n", None),
+            ("1.0", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", None),
+            ("1.0", "Content-Length: 5\r\n", Some(ResponseBody::Framed(BodyLength::Sized(5)))),
+            ("1.0", "", Some(ResponseBody::ToEnd)),
+        ] {
+            let head = parsed(&format!("HTTP/{version} 200 OK\r\n{coding}\r\n")).unwrap();
+            assert_eq!(head.body("GET").ok(), body, "{version} {coding}");
+        }
     }
 
     #[test]
