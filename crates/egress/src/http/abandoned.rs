@@ -1,20 +1,21 @@
-//! That the agent waits for no answer any more, told apart from an upstream that fails: what a model does meanwhile is charged.
+//! The error that says that the agent abandoned its request. It is told apart from a failure of the upstream, because what a model does
+//! for an abandoned request is charged.
 
 use std::io;
 
-/// The agent wants no answer any more.
+/// The agent abandoned its request.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent gave the request up ({why})")]
-pub(super) struct GivenUp {
+pub(super) struct Abandoned {
     why: String,
 }
 
-impl GivenUp {
+impl Abandoned {
     pub(super) fn because(why: &impl ToString) -> io::Error {
         io::Error::new(io::ErrorKind::BrokenPipe, Self { why: why.to_string() })
     }
 
-    /// Whether that is what an error means, and not that the upstream failed.
+    /// Whether an error is this one.
     pub(super) fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::fields::Fields;
 use super::head::{BodyLength, Version};
-use super::outgoing::{Frame, Outgoing};
+use super::outgoing::{Outgoing, TransferCoding};
 use super::problem::{After, Reply};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentWriter;
@@ -74,11 +74,11 @@ impl<'a> Answer<'a> {
 
     /// Ends when the agent has given the stream up that it asked on. Of a connection of HTTP/1 nobody can tell: one that sends no
     /// more may well be read.
-    pub(crate) async fn given_up(&mut self) -> io::Error {
+    pub(crate) async fn abandoned(&mut self) -> io::Error {
         match self {
             Self::Version1 { .. } => std::future::pending().await,
             Self::Version2 { stream, .. } => {
-                version2::given_up(std::future::poll_fn(|cx| stream.poll_reset(cx)).await)
+                version2::abandoned(std::future::poll_fn(|cx| stream.poll_reset(cx)).await)
             }
         }
     }
@@ -94,16 +94,18 @@ impl<'a> Answer<'a> {
         head.fields.leave_hop();
         match self {
             Self::Version1 { writer, version, keep_alive, .. } => {
-                let (frame, framed) = match (body, version) {
-                    (ResponseBody::Framed(BodyLength::None | BodyLength::Sized(_)), _) => (Frame::Bare, true),
-                    (_, Version::Http10) => (Frame::Bare, false),
-                    _ => (Frame::Chunked, true),
+                let (coding, framed) = match (body, version) {
+                    (ResponseBody::Framed(BodyLength::None | BodyLength::Sized(_)), _) => {
+                        (TransferCoding::Identity, true)
+                    }
+                    (_, Version::Http10) => (TransferCoding::Identity, false),
+                    _ => (TransferCoding::Chunked, true),
                 };
                 let after = if keep_alive && framed { After::KeepAlive } else { After::Close };
                 let mut waiting = status_and_fields(head);
-                match (frame, length) {
-                    (Frame::Chunked, _) => waiting.extend(b"transfer-encoding: chunked\r\n"),
-                    (Frame::Bare, Some(length)) if framed => {
+                match (coding, length) {
+                    (TransferCoding::Chunked, _) => waiting.extend(b"transfer-encoding: chunked\r\n"),
+                    (TransferCoding::Identity, Some(length)) if framed => {
                         waiting.extend(format!("content-length: {length}\r\n").bytes());
                     }
                     _ => {}
@@ -112,7 +114,7 @@ impl<'a> Answer<'a> {
                     waiting.extend(b"connection: close\r\n");
                 }
                 waiting.extend(b"\r\n");
-                Ok(Begun { body: Outgoing::Version1 { writer, frame, waiting }, after })
+                Ok(Begun { body: Outgoing::Version1 { writer, coding, waiting }, after })
             }
             Self::Version2 { mut stream, .. } => {
                 if let Some(length) = length {

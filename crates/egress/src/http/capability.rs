@@ -29,7 +29,7 @@ const IDLE: Duration = Duration::from_secs(120);
 /// One request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct JsonRequest {
     /// The provider whose credential is to be used; none is a request without.
     #[serde(default)]
     capability: Option<String>,
@@ -48,7 +48,7 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             let end = agent.ahead.iter().position(|b| *b == b'\n');
             if end.unwrap_or(agent.ahead.len()) > LARGEST {
                 let denial = unreadable("the line is longer than 1 MiB".into());
-                return say(&mut agent, &refused(&gate, UNREAD, denial, 413)).await;
+                return write_line(&mut agent, &refused(&gate, UNREAD, denial, 413)).await;
             }
             if let Some(end) = end {
                 break end;
@@ -61,11 +61,11 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             }
         };
         let line = agent.ahead.split_to((end + 1).min(agent.ahead.len()));
-        let answer = match read(&line) {
-            Ok(wire) => carried(&gate, &wire).await?,
-            Err(Unfit { target, denial }) => refused(&gate, &target, denial, 400),
+        let answer = match parse(&line) {
+            Ok(wire) => send(&gate, &wire).await?,
+            Err(Unreadable { target, denial }) => refused(&gate, &target, denial, 400),
         };
-        say(&mut agent, &answer).await?;
+        write_line(&mut agent, &answer).await?;
     }
 }
 
@@ -73,18 +73,18 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
 const UNREAD: &str = "unreadable request";
 
 /// A line of which no request can be made: where it wanted to go, and what is wrong.
-struct Unfit {
+struct Unreadable {
     target: String,
     denial: Denial,
 }
 
 /// The request in a line, as octets.
-fn read(line: &[u8]) -> Result<Vec<u8>, Unfit> {
-    let wish: Wish = serde_json::from_slice(line).map_err(|error| {
+fn parse(line: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let request: JsonRequest = serde_json::from_slice(line).map_err(|error| {
         let denial = unreadable(error.to_string().escape_default().to_string());
-        Unfit { target: UNREAD.into(), denial }
+        Unreadable { target: UNREAD.into(), denial }
     })?;
-    wire(&wish).map_err(|denial| Unfit { target: wish.url, denial })
+    to_http1(&request).map_err(|denial| Unreadable { target: request.url, denial })
 }
 
 /// As a head is that cannot be read beyond doubt.
@@ -98,28 +98,29 @@ fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_
     json!({"error": denial.reason, "status": status, "guard": denial.guard.code()})
 }
 
-async fn say(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value) -> io::Result<()> {
+async fn write_line(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value) -> io::Result<()> {
     agent.reader.write_all(format!("{answer}\n").as_bytes()).await
 }
 
 /// The request as octets: what is unfit for a head is refused by the parser that reads it.
-fn wire(wish: &Wish) -> Result<Vec<u8>, Denial> {
+fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     let clean = |text: &str| !text.contains(['\r', '\n', '\0']);
-    let headers = || wish.headers.iter().flatten();
-    let shaped = clean(&wish.method) && clean(&wish.url) && headers().all(|(n, v)| clean(n) && clean(v));
-    if !shaped || wish.method.contains(' ') || wish.url.contains(' ') {
+    let headers = || request.headers.iter().flatten();
+    let shaped =
+        clean(&request.method) && clean(&request.url) && headers().all(|(n, v)| clean(n) && clean(v));
+    if !shaped || request.method.contains(' ') || request.url.contains(' ') {
         return Err(unreadable("a line break or a space stands where none may".into()));
     }
-    let body = wish.body.as_deref().unwrap_or("");
-    let mut out = match &wish.capability {
+    let body = request.body.as_deref().unwrap_or("");
+    let mut out = match &request.capability {
         Some(provider) if clean(provider) => format!(
             "{} /proxy HTTP/1.1\r\nhost: sidecar\r\nx-provider: {provider}\r\nx-target: {}\r\n",
-            wish.method, wish.url
+            request.method, request.url
         ),
         Some(_) => return Err(Denial::new(Guard::Syntax, "the capability is not a provider's name")),
         None => {
-            let authority = wish.url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
-            format!("{} {} HTTP/1.1\r\nhost: {}\r\n", wish.method, wish.url, authority.unwrap_or(""))
+            let authority = request.url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
+            format!("{} {} HTTP/1.1\r\nhost: {}\r\n", request.method, request.url, authority.unwrap_or(""))
         }
     };
     for (name, value) in headers() {
@@ -134,7 +135,7 @@ fn wire(wish: &Wish) -> Result<Vec<u8>, Denial> {
 }
 
 /// Sends a request through the gateway's own front, and turns what comes back into JSON.
-async fn carried(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
+async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
     let (ours, theirs) = UnixStream::pair()?;
     let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
     // It lets go of its end when it has enough: whoever writes on is told so, and does not wait for a reader.
@@ -180,8 +181,8 @@ fn as_json(mut answer: &[u8]) -> serde_json::Value {
 }
 
 fn unchunked(framed: &[u8]) -> Vec<u8> {
-    use crate::http::chunk::{ChunkScanner, From};
-    let (mut scanner, mut at, mut out) = (ChunkScanner::new(From::Upstream), 0, Vec::new());
+    use crate::http::chunk::{ChunkScanner, ChunkSyntax};
+    let (mut scanner, mut at, mut out) = (ChunkScanner::new(ChunkSyntax::Lenient), 0, Vec::new());
     while at < framed.len() && !scanner.is_done() {
         let Ok(step) = scanner.scan(&framed[at..]) else { break };
         at += step.framing;

@@ -10,17 +10,17 @@ const LARGEST_TRAILER: usize = 8 * 1024;
 
 /// Whether what a strict reader would refuse is let through: only from an upstream, never from the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum ChunkSyntax {
     /// Sizes and data; extensions are dropped.
-    Agent,
+    Strict,
     /// White space after a size without an extension, and trailers, as well.
-    Upstream,
+    Lenient,
 }
 
 /// Finds the end of a chunked body (RFC 9112 §7.1), octet by octet, whatever pieces it comes in.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkScanner {
-    from: From,
+    syntax: ChunkSyntax,
     state: State,
     line: usize,
     size: u64,
@@ -42,7 +42,9 @@ enum State {
     BeforeExtension,
     Extension,
     SizeLf,
-    Data { left: u64 },
+    Data {
+        left: u64,
+    },
     DataCr,
     DataLf,
     TrailerStart,
@@ -53,8 +55,8 @@ enum State {
 }
 
 impl ChunkScanner {
-    pub(crate) fn new(from: From) -> Self {
-        Self { from, state: State::SizeStart, line: 0, size: 0 }
+    pub(crate) fn new(syntax: ChunkSyntax) -> Self {
+        Self { syntax, state: State::SizeStart, line: 0, size: 0 }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -90,7 +92,7 @@ impl ChunkScanner {
 
     fn step(&mut self, byte: u8) -> Result<State, &'static str> {
         self.line += 1;
-        let lenient = self.from == From::Upstream;
+        let lenient = self.syntax == ChunkSyntax::Lenient;
         match (self.state, byte) {
             (State::SizeStart | State::Size, b)
                 if b.is_ascii_hexdigit()
@@ -104,9 +106,7 @@ impl ChunkScanner {
             (State::Size, b';') => Ok(State::Extension),
             (State::Size, b' ' | b'\t') if lenient => Ok(State::Extension),
             // RFC 9112 §7.1.1: BWS may stand before the `;`, and nowhere else behind a size.
-            (State::Size | State::BeforeExtension, b' ' | b'\t')
-                if self.line <= LONGEST_SIZE_LINE =>
-            {
+            (State::Size | State::BeforeExtension, b' ' | b'\t') if self.line <= LONGEST_SIZE_LINE => {
                 Ok(State::BeforeExtension)
             }
             (State::BeforeExtension, b';') => Ok(State::Extension),
@@ -144,8 +144,8 @@ impl ChunkScanner {
 mod tests {
     use super::*;
 
-    fn end_of(body: &[u8], from: From, piece: usize) -> Result<Option<usize>, &'static str> {
-        let mut scanner = ChunkScanner::new(from);
+    fn end_of(body: &[u8], syntax: ChunkSyntax, piece: usize) -> Result<Option<usize>, &'static str> {
+        let mut scanner = ChunkScanner::new(syntax);
         let mut total = 0;
         for part in body.chunks(piece) {
             let step = scanner.scan_whole(part)?;
@@ -169,12 +169,12 @@ mod tests {
             body.extend(b"0\r\n\r\n");
             let end = body.len();
             body.extend(b"GET / HTTP/1.1\r\n");
-            proptest::prop_assert_eq!(end_of(&body, From::Agent, piece), Ok(Some(end)));
+            proptest::prop_assert_eq!(end_of(&body, ChunkSyntax::Strict, piece), Ok(Some(end)));
         }
 
         #[test]
         fn any_octets_are_survived(body: Vec<u8>, piece in 1usize..9) {
-            let _ = end_of(&body, From::Upstream, piece);
+            let _ = end_of(&body, ChunkSyntax::Lenient, piece);
         }
     }
 
@@ -193,24 +193,24 @@ mod tests {
             "fffffffffffffffff\r\n",
             "5\r\nhelloX",
         ] {
-            assert!(end_of(body.as_bytes(), From::Agent, 3).is_err(), "{body:?}");
+            assert!(end_of(body.as_bytes(), ChunkSyntax::Strict, 3).is_err(), "{body:?}");
         }
-        assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", From::Upstream, 3).unwrap().is_some());
+        assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", ChunkSyntax::Lenient, 3).unwrap().is_some());
     }
 
     #[test]
     fn leading_zeros_are_no_digits_of_a_size() {
         for size in ["000", "00000000000000000000", &"0".repeat(LONGEST_SIZE_LINE)] {
             let body = format!("{size}\r\n\r\n");
-            assert_eq!(end_of(body.as_bytes(), From::Agent, 7), Ok(Some(body.len())), "{body:?}");
+            assert_eq!(end_of(body.as_bytes(), ChunkSyntax::Strict, 7), Ok(Some(body.len())), "{body:?}");
         }
         let body = "0000000000000000005\r\nhello\r\n0\r\n\r\n";
-        assert_eq!(end_of(body.as_bytes(), From::Agent, 7), Ok(Some(body.len())));
+        assert_eq!(end_of(body.as_bytes(), ChunkSyntax::Strict, 7), Ok(Some(body.len())));
         for size in ["0000fffffffffffffff", "fffffffffffffff"] {
-            assert_eq!(end_of(format!("{size}\r\nx").as_bytes(), From::Agent, 7), Ok(None), "{size}");
+            assert_eq!(end_of(format!("{size}\r\nx").as_bytes(), ChunkSyntax::Strict, 7), Ok(None), "{size}");
         }
         for size in ["1000000000000000", "00001000000000000000", &"0".repeat(LONGEST_SIZE_LINE + 1)] {
-            assert!(end_of(format!("{size}\r\n").as_bytes(), From::Agent, 7).is_err(), "{size}");
+            assert!(end_of(format!("{size}\r\n").as_bytes(), ChunkSyntax::Strict, 7).is_err(), "{size}");
         }
     }
 
@@ -218,11 +218,11 @@ mod tests {
     fn white_space_may_stand_before_an_extension() {
         for size in ["5 ; ext = 1", "5\t;x", "5 \t ;x=\"y\"", "5;x"] {
             let body = format!("{size}\r\nhello\r\n0 ;x\r\n\r\n");
-            for from in [From::Agent, From::Upstream] {
-                assert_eq!(end_of(body.as_bytes(), from, 3), Ok(Some(body.len())), "{body:?}");
+            for syntax in [ChunkSyntax::Strict, ChunkSyntax::Lenient] {
+                assert_eq!(end_of(body.as_bytes(), syntax, 3), Ok(Some(body.len())), "{body:?}");
             }
         }
         let long = format!("5{};x\r\nhello\r\n", " ".repeat(LONGEST_SIZE_LINE));
-        assert!(end_of(long.as_bytes(), From::Agent, 300).is_err());
+        assert!(end_of(long.as_bytes(), ChunkSyntax::Strict, 300).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to an answer between the upstream and the agent: it is unpacked where it has to be looked into, and the
+//! Part happens to an answer between the upstream and the agent: it is unpacked where it has to be looked into, and the
 //! credential that was put into its request is masked, wherever and in whatever form it comes back (C10).
 
 use std::convert::Infallible;
@@ -9,10 +9,10 @@ use credential::{Needles, Scrubber};
 use policy::Denial;
 
 use super::fields::Fields;
-use super::frames::Kind;
+use super::frames::FrameFormat;
 use super::head::BodyLength;
 use super::media_type::MediaType;
-use super::messages::Messages;
+use super::messages::MessageScrubber;
 use super::response::{ResponseBody, ResponseHead};
 use super::unpack::{PACKED_PIECE, Unpack};
 use crate::llm::Account;
@@ -24,11 +24,11 @@ pub(super) struct Filter<'a> {
     needles: Option<Needles>,
     account: Option<Account<'a>>,
     /// In the scrubber's place, for an answer that is a stream of messages.
-    messages: Option<Messages>,
+    messages: Option<MessageScrubber>,
     masked: u64,
 }
 
-/// What is done with an answer that cannot be searched.
+/// Part is done with an answer that cannot be searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsearchable {
     /// It is refused.
@@ -61,7 +61,8 @@ impl<'a> Filter<'a> {
             scrubber: Some(Scrubber::new(needles)),
             needles: Some(needles.clone()),
             account: None,
-            messages: is_stream(&head.fields).then(|| Messages::of(Kind::Prefixed, needles)),
+            messages: is_stream(&head.fields)
+                .then(|| MessageScrubber::of(FrameFormat::LengthPrefixed, needles)),
             masked: 0,
         };
         filter.fields(&mut head.fields);
@@ -165,7 +166,7 @@ impl<'a> Filter<'a> {
         if matches!(self.unpack, Unpack::Plain) { usize::MAX } else { PACKED_PIECE }
     }
 
-    /// What was held back.
+    /// Part was held back.
     pub(super) fn end(&mut self) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(Bytes::new()) };
         let mut out = Vec::new();

@@ -1,31 +1,31 @@
-//! What a stream of messages is made of: a WebSocket's frames (RFC 6455 §5.2), the length-prefixed messages of gRPC and Connect. A
+//! Part a stream of messages is made of: a WebSocket's frames (RFC 6455 §5.2), the length-prefixed messages of gRPC and Connect. A
 //! message may lie in several frames, with frames that control the connection between them.
 
 use std::io;
 
 /// Follows a stream, octet by octet in its headers and by runs in its bodies.
 #[derive(Debug)]
-pub(super) struct Frames {
-    kind: Kind,
+pub(super) struct FrameParser {
+    format: FrameFormat,
     header: Vec<u8>,
     left: u64,
-    what: What,
+    part: Part,
     last: bool,
 }
 
-/// What the messages are framed by.
+/// Part the messages are framed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameFormat {
     WebSocket,
     /// The same where an extension was agreed on, which gives a meaning to bits and kinds of frames that have none without.
     ExtendedWebSocket,
     /// gRPC's, and Connect's.
-    Prefixed,
+    LengthPrefixed,
 }
 
-/// What some octets of a stream are.
+/// Part some octets of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Part {
     Header,
     /// A part of a message.
     Data,
@@ -37,15 +37,15 @@ pub(super) enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) length: usize,
-    pub(super) what: What,
+    pub(super) part: Part,
     /// Whether a message, or a frame that controls, ends with them.
     pub(super) ends: bool,
 }
 
-/// What a header says: how much follows, of what, and whether a message ends with it.
+/// Part a header says: how much follows, of what, and whether a message ends with it.
 struct Header {
     length: u64,
-    what: What,
+    part: Part,
     last: bool,
 }
 
@@ -56,50 +56,50 @@ const LONGEST_CONTROL: u64 = 125;
 const END_OF_CONNECT: u8 = 0x02;
 const TRAILERS_OF_WEB: u8 = 0x80;
 
-impl Frames {
-    pub(super) fn of(kind: Kind) -> Self {
-        Self { kind, header: Vec::with_capacity(14), left: 0, what: What::Data, last: false }
+impl FrameParser {
+    pub(super) fn of(format: FrameFormat) -> Self {
+        Self { format, header: Vec::with_capacity(14), left: 0, part: Part::Data, last: false }
     }
 
-    /// What the first octets of a piece are, at least one of them; the piece must not be empty.
+    /// Part the first octets of a piece are, at least one of them; the piece must not be empty.
     pub(super) fn next(&mut self, piece: &[u8]) -> io::Result<Run> {
         if self.left > 0 {
             let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(piece.len());
             self.left -= length as u64;
-            return Ok(Run { length, what: self.what, ends: self.left == 0 && self.last });
+            return Ok(Run { length, part: self.part, ends: self.left == 0 && self.last });
         }
         for (at, octet) in piece.iter().enumerate() {
             self.header.push(*octet);
-            if let Some(Header { length, what, last }) = self.read_header()? {
+            if let Some(Header { length, part, last }) = self.read_header()? {
                 self.header.clear();
-                (self.left, self.what, self.last) = (length, what, last);
-                return Ok(Run { length: at + 1, what: What::Header, ends: length == 0 && last });
+                (self.left, self.part, self.last) = (length, part, last);
+                return Ok(Run { length: at + 1, part: Part::Header, ends: length == 0 && last });
             }
         }
-        Ok(Run { length: piece.len(), what: What::Header, ends: false })
+        Ok(Run { length: piece.len(), part: Part::Header, ends: false })
     }
 
-    /// What is being read, or was last.
-    pub(super) fn what(&self) -> What {
-        self.what
+    /// Part is being read, or was last.
+    pub(super) fn part(&self) -> Part {
+        self.part
     }
 
-    /// The header that was read so far; nothing while it is not whole. What cannot be looked into is an error.
+    /// The header that was read so far; nothing while it is not whole. Part cannot be looked into is an error.
     fn read_header(&self) -> io::Result<Option<Header>> {
         let broken = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
         let big_endian = |octets: &[u8]| octets.iter().fold(0u64, |n, b| (n << 8) | u64::from(*b));
-        match (self.kind, self.header.as_slice()) {
-            (Kind::Prefixed, [flags, length @ ..]) if length.len() == 4 => {
+        match (self.format, self.header.as_slice()) {
+            (FrameFormat::LengthPrefixed, [flags, length @ ..]) if length.len() == 4 => {
                 if flags & 1 != 0 {
                     return broken("a message of the upstream's is packed, and its head names no packing");
                 }
                 if ![0, END_OF_CONNECT, TRAILERS_OF_WEB].contains(flags) {
                     return broken("a message of the upstream's has flags without a meaning");
                 }
-                Ok(Some(Header { length: big_endian(length), what: What::Data, last: true }))
+                Ok(Some(Header { length: big_endian(length), part: Part::Data, last: true }))
             }
-            (Kind::WebSocket | Kind::ExtendedWebSocket, [first, second, rest @ ..]) => {
-                if self.kind == Kind::WebSocket && is_reserved(*first) {
+            (FrameFormat::WebSocket | FrameFormat::ExtendedWebSocket, [first, second, rest @ ..]) => {
+                if self.format == FrameFormat::WebSocket && is_reserved(*first) {
                     return broken(
                         "a frame of the upstream's has bits, or is of a kind, that nobody agreed on",
                     );
@@ -118,8 +118,8 @@ impl Frames {
                 if is_control && (!is_last || length > LONGEST_CONTROL) {
                     return broken("the upstream sends a control frame in parts, or one too long");
                 }
-                let what = if is_control { What::Control } else { What::Data };
-                Ok(Some(Header { length, what, last: is_last }))
+                let part = if is_control { Part::Control } else { Part::Data };
+                Ok(Some(Header { length, part, last: is_last }))
             }
             _ => Ok(None),
         }
@@ -135,8 +135,8 @@ fn is_reserved(first: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn runs(kind: Kind, stream: &[u8], piece: usize) -> io::Result<Vec<(What, usize)>> {
-        let (mut frames, mut ends, mut total) = (Frames::of(kind), Vec::new(), 0);
+    fn runs(format: FrameFormat, stream: &[u8], piece: usize) -> io::Result<Vec<(Part, usize)>> {
+        let (mut frames, mut ends, mut total) = (FrameParser::of(format), Vec::new(), 0);
         for part in stream.chunks(piece) {
             let mut rest = part;
             while !rest.is_empty() {
@@ -144,7 +144,7 @@ mod tests {
                 total += run.length;
                 rest = &rest[run.length..];
                 if run.ends {
-                    ends.push((frames.what(), total));
+                    ends.push((frames.part(), total));
                 }
             }
         }
@@ -159,45 +159,45 @@ mod tests {
                 web.push(0x81);
                 if size < 126 { web.push(size as u8); } else { web.push(126); web.extend((size as u16).to_be_bytes()); }
                 web.extend(std::iter::repeat_n(b'x', size));
-                web_ends.push((What::Data, web.len()));
+                web_ends.push((Part::Data, web.len()));
                 grpc.push(0);
                 grpc.extend((size as u32).to_be_bytes());
                 grpc.extend(std::iter::repeat_n(b'y', size));
-                grpc_ends.push((What::Data, grpc.len()));
+                grpc_ends.push((Part::Data, grpc.len()));
             }
-            proptest::prop_assert_eq!(runs(Kind::WebSocket, &web, piece).unwrap(), web_ends);
-            proptest::prop_assert_eq!(runs(Kind::Prefixed, &grpc, piece).unwrap(), grpc_ends);
+            proptest::prop_assert_eq!(runs(FrameFormat::WebSocket, &web, piece).unwrap(), web_ends);
+            proptest::prop_assert_eq!(runs(FrameFormat::LengthPrefixed, &grpc, piece).unwrap(), grpc_ends);
         }
 
         #[test]
         fn any_octets_are_survived(stream: Vec<u8>, piece in 1usize..9) {
-            let _ = runs(Kind::WebSocket, &stream, piece);
-            let _ = runs(Kind::Prefixed, &stream, piece);
+            let _ = runs(FrameFormat::WebSocket, &stream, piece);
+            let _ = runs(FrameFormat::LengthPrefixed, &stream, piece);
         }
     }
 
     #[test]
     fn a_fragment_ends_no_message_and_neither_does_what_controls() {
-        let ends = runs(Kind::WebSocket, b"\x01\x02ab\x89\x01p\x80\x01c\x81\0", 1).unwrap();
-        assert_eq!(ends, [(What::Control, 7), (What::Data, 10), (What::Data, 12)]);
+        let ends = runs(FrameFormat::WebSocket, b"\x01\x02ab\x89\x01p\x80\x01c\x81\0", 1).unwrap();
+        assert_eq!(ends, [(Part::Control, 7), (Part::Data, 10), (Part::Data, 12)]);
     }
 
     #[test]
     fn what_cannot_be_looked_into_is_refused() {
         let long = [&b"\x89\x7e\0\x7e"[..], &[0; 126]].concat();
         for stream in [b"\x81\x82abcd..".as_slice(), b"\x09\0", &long] {
-            runs(Kind::WebSocket, stream, 1).unwrap_err();
+            runs(FrameFormat::WebSocket, stream, 1).unwrap_err();
         }
         // Of each message's frames it is the first that says how it is packed; a kind without a meaning is read in two ways.
         for first in [0xc1, 0xa2, 0x91, 0x83, 0x87, 0x8b, 0x8f, 0x07] {
-            runs(Kind::WebSocket, &[first, 0], 1).unwrap_err();
-            runs(Kind::ExtendedWebSocket, &[first | 0x80, 0], 1).unwrap();
+            runs(FrameFormat::WebSocket, &[first, 0], 1).unwrap_err();
+            runs(FrameFormat::ExtendedWebSocket, &[first | 0x80, 0], 1).unwrap();
         }
         for first in [0x80, 0x81, 0x82, 0x88, 0x89, 0x8a, 0, 1, 2] {
-            runs(Kind::WebSocket, &[first, 0], 1).unwrap();
+            runs(FrameFormat::WebSocket, &[first, 0], 1).unwrap();
         }
         for flags in [1, 3, 4, b's', 0x81] {
-            runs(Kind::Prefixed, &[flags, 0, 0, 0, 0], 1).unwrap_err();
+            runs(FrameFormat::LengthPrefixed, &[flags, 0, 0, 0, 0], 1).unwrap_err();
         }
     }
 }

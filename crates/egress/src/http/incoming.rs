@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncRead;
 
-use super::chunk::{ChunkScanner, From};
+use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::version2;
@@ -40,18 +40,18 @@ pub(crate) enum Framing {
 
 impl Framing {
     /// By the length a head gives.
-    pub(crate) fn of(length: BodyLength, from: From) -> Self {
+    pub(crate) fn of(length: BodyLength, syntax: ChunkSyntax) -> Self {
         match length {
             BodyLength::None => Self::Done,
             BodyLength::Sized(size) => Self::Sized(size),
-            BodyLength::Chunked => Self::Chunked(Box::new(ChunkScanner::new(from))),
+            BodyLength::Chunked => Self::Chunked(Box::new(ChunkScanner::new(syntax))),
         }
     }
 }
 
 impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     /// The body as it could be sent again, if all of it is at hand.
-    pub(crate) fn again(&self) -> Option<Option<Bytes>> {
+    pub(crate) fn whole(&self) -> Option<Option<Bytes>> {
         match self {
             Self::Whole(whole) => Some(whole.clone()),
             Self::Version1 { framing: Framing::Done, .. } => Some(None),
@@ -188,7 +188,7 @@ mod tests {
     /// The pieces of a chunked body that comes in two parts.
     async fn pieces(first: &[u8], then: &'static [u8]) -> Vec<io::Result<Bytes>> {
         let mut reader = Buffered { ahead: BytesMut::from(first), reader: then };
-        let framing = Framing::of(BodyLength::Chunked, From::Upstream);
+        let framing = Framing::of(BodyLength::Chunked, ChunkSyntax::Lenient);
         let mut body = Incoming::Version1 { reader: &mut reader, framing };
         let mut pieces = Vec::new();
         loop {

@@ -1,38 +1,107 @@
-//! What comes before the answer: 100 Continue, 103 Early Hints.
+//! Interim responses (RFC 9110 §15.2): 100 Continue and 103 Early Hints, which come before the final response.
 
 use std::io;
 
 use credential::Needles;
+use tokio::io::AsyncRead;
 
-use super::abandoned::GivenUp;
+use super::abandoned::Abandoned;
 use super::answer::Answer;
 use super::filter::Filter;
-use super::head::BodyLength;
+use super::head::{BodyLength, Buffered};
 use super::response::{ResponseBody, ResponseHead};
 
-/// What the agent hears before the answer, and whether it still listens.
-pub(super) struct Early<'a, 'b> {
-    answer: &'b mut Answer<'a>,
+/// How many interim responses may come before the final one.
+pub(super) const MOST_INTERIM: usize = 16;
+
+/// Where interim responses go.
+pub(super) struct InterimAnswers<'a, 'b> {
+    /// The agent's answer; without it they are dropped.
+    answer: Option<&'b mut Answer<'a>>,
     needles: Option<&'b Needles>,
 }
 
-impl<'a, 'b> Early<'a, 'b> {
-    pub(super) fn of(answer: &'b mut Answer<'a>, needles: Option<&'b Needles>) -> Self {
-        Self { answer, needles }
+/// What an upstream sends next.
+pub(super) enum Next<T> {
+    Interim(ResponseHead),
+    Final(T),
+}
+
+impl Next<ResponseHead> {
+    /// Tells a final response of HTTP/1 from an interim one: 101 is final, because another protocol follows it.
+    pub(super) fn of(head: ResponseHead) -> Self {
+        if head.status >= 200 || head.status == 101 { Self::Final(head) } else { Self::Interim(head) }
+    }
+}
+
+impl<'a, 'b> InterimAnswers<'a, 'b> {
+    /// Passes interim responses on to the agent, with `needles` masked.
+    pub(super) fn passed_on(answer: &'b mut Answer<'a>, needles: Option<&'b Needles>) -> Self {
+        Self { answer: Some(answer), needles }
     }
 
-    /// Passes an answer before the answer on, searched like one.
-    pub(super) async fn pass_on(&mut self, mut head: ResponseHead) -> io::Result<()> {
+    /// Drops interim responses.
+    pub(super) fn dropped() -> Self {
+        Self { answer: None, needles: None }
+    }
+
+    /// Reads heads from a connection of HTTP/1, and returns the final one.
+    ///
+    /// # Errors
+    /// As [`Self::until_final`].
+    pub(super) async fn read_final<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut Buffered<R>,
+    ) -> io::Result<ResponseHead> {
+        self.until_final(async || ResponseHead::read(reader).await.map(Next::of)).await
+    }
+
+    /// Reads responses by `next`, and returns the final one.
+    ///
+    /// # Errors
+    /// What `next` fails with, more than [`MOST_INTERIM`] interim responses, a 101 among them, or [`Abandoned`].
+    pub(super) async fn until_final<T>(
+        &mut self,
+        mut next: impl AsyncFnMut() -> io::Result<Next<T>>,
+    ) -> io::Result<T> {
+        let mut interims = 0;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = next() => next?,
+                why = self.abandoned() => return Err(why),
+            };
+            let head = match next {
+                Next::Final(response) => return Ok(response),
+                Next::Interim(head) => head,
+            };
+            interims += 1;
+            if interims > MOST_INTERIM {
+                return Err(io::Error::other("the upstream answers and answers before it answers"));
+            }
+            if head.status == 101 {
+                return Err(io::Error::other("the upstream switched protocols without being asked"));
+            }
+            self.pass_on(head).await?;
+        }
+    }
+
+    /// Passes one on, masked like a final response.
+    async fn pass_on(&mut self, mut head: ResponseHead) -> io::Result<()> {
+        let Some(answer) = &mut self.answer else { return Ok(()) };
         head.fields.leave_hop();
         if let Some(needles) = self.needles {
             let mut length = ResponseBody::Framed(BodyLength::None);
             Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
         }
-        self.answer.interim(&head).await.map_err(|error| GivenUp::because(&error))
+        answer.interim(&head).await.map_err(|error| Abandoned::because(&error))
     }
 
-    /// Ends when the agent wants no answer any more.
-    pub(super) async fn given_up(&mut self) -> io::Error {
-        self.answer.given_up().await
+    /// Completes when the agent abandons its request.
+    async fn abandoned(&mut self) -> io::Error {
+        match &mut self.answer {
+            Some(answer) => answer.abandoned().await,
+            None => std::future::pending().await,
+        }
     }
 }

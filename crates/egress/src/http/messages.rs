@@ -14,7 +14,7 @@ use std::io;
 
 use credential::{Needles, Scrubber};
 
-use super::frames::{Frames, Kind, Run, What};
+use super::frames::{FrameFormat, FrameParser, Part, Run};
 
 /// How many octets of headers and of frames that control may wait behind octets that are held back, beside two for each of those:
 /// each may be a frame of its own.
@@ -27,9 +27,9 @@ const SHORT: usize = 1024;
 const HEADER: usize = 5;
 
 /// Masks one stream of messages.
-pub(super) struct Messages {
-    frames: Frames,
-    kind: Kind,
+pub(super) struct MessageScrubber {
+    frames: FrameParser,
+    format: FrameFormat,
     /// How much of a header of gRPC's has come.
     header: usize,
     needles: Needles,
@@ -37,7 +37,7 @@ pub(super) struct Messages {
     scrubber: Scrubber,
     /// Parts that the scrubber is given together.
     together: Vec<u8>,
-    /// What is to come out, in order, from the first octet on that is held back.
+    /// Part is to come out, in order, from the first octet on that is held back.
     waiting: VecDeque<Waiting>,
     /// The octets of it that the scrubber does not give back.
     aside: VecDeque<u8>,
@@ -57,11 +57,11 @@ enum Waiting {
     Length(usize),
 }
 
-impl Messages {
-    pub(super) fn of(kind: Kind, needles: &Needles) -> Self {
+impl MessageScrubber {
+    pub(super) fn of(format: FrameFormat, needles: &Needles) -> Self {
         Self {
-            frames: Frames::of(kind),
-            kind,
+            frames: FrameParser::of(format),
+            format,
             header: 0,
             needles: needles.clone(),
             scrubber: Scrubber::new(needles),
@@ -77,18 +77,20 @@ impl Messages {
     pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let mut rest = piece;
         while !rest.is_empty() {
-            let Run { length, what, ends } = self.frames.next(rest)?;
+            let Run { length, part, ends } = self.frames.next(rest)?;
             let (octets, after) = rest.split_at(length);
             rest = after;
-            match what {
-                What::Header if self.kind == Kind::Prefixed => self.read_header(octets, out)?,
-                What::Header => self.pass(octets, out),
-                What::Control => self.control.extend_from_slice(octets),
-                What::Data => self.read(octets, out)?,
+            match part {
+                Part::Header if self.format == FrameFormat::LengthPrefixed => {
+                    self.read_header(octets, out)?
+                }
+                Part::Header => self.pass(octets, out),
+                Part::Control => self.control.extend_from_slice(octets),
+                Part::Data => self.read(octets, out)?,
             }
-            match self.frames.what() {
-                What::Control if ends => self.end_control(out),
-                What::Data if ends => self.end_message(out)?,
+            match self.frames.part() {
+                Part::Control if ends => self.end_control(out),
+                Part::Data if ends => self.end_message(out)?,
                 _ => {}
             }
         }
@@ -173,7 +175,7 @@ impl Messages {
         self.pass(scrubbed.as_ref().map_or(&text, |(masked, _)| masked), out);
     }
 
-    /// What needs no search any more, behind what is held back.
+    /// Part needs no search any more, behind what is held back.
     fn pass(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         match self.waiting.back_mut() {
             None => return out.extend_from_slice(octets),
@@ -223,9 +225,9 @@ mod tests {
 
     const SECRET: &[u8] = b"sk-SECRETVALUE-0123456789abcdef";
 
-    fn masked(kind: Kind, stream: &[u8], piece: usize) -> Vec<u8> {
+    fn masked(format: FrameFormat, stream: &[u8], piece: usize) -> Vec<u8> {
         let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
-        let (mut messages, mut out) = (Messages::of(kind, &needles), Vec::new());
+        let (mut messages, mut out) = (MessageScrubber::of(format, &needles), Vec::new());
         for part in stream.chunks(piece) {
             messages.push(part, &mut out).unwrap();
         }
@@ -233,7 +235,7 @@ mod tests {
         out
     }
 
-    /// Frames of a message, cut at some places, with a ping after each but the last.
+    /// FrameParser of a message, cut at some places, with a ping after each but the last.
     fn cut(message: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<usize>) {
         let (mut stream, mut headers, mut from) = (Vec::new(), Vec::new(), 0);
         for (number, to) in cuts.iter().copied().chain([message.len()]).enumerate() {
@@ -260,7 +262,7 @@ mod tests {
             let message = [b"an echo of ".as_slice(), SECRET, b" and what follows"].concat();
             cuts.sort_unstable();
             let (stream, headers) = cut(&message, &cuts);
-            let out = masked(Kind::WebSocket, &stream, piece);
+            let out = masked(FrameFormat::WebSocket, &stream, piece);
             prop_assert_eq!(out.len(), stream.len());
             prop_assert!(headers.iter().all(|at| out[*at] == stream[*at]));
             let text = |stream: &[u8]| -> Vec<u8> {
@@ -275,11 +277,12 @@ mod tests {
     #[test]
     fn what_controls_is_a_text_of_its_own_and_a_message_ends_what_is_held() {
         let ping = [&[0x89, SECRET.len() as u8][..], SECRET].concat();
-        assert!(!masked(Kind::WebSocket, &ping, 3).windows(4).any(|four| four == b"SECR"));
+        assert!(!masked(FrameFormat::WebSocket, &ping, 3).windows(4).any(|four| four == b"SECR"));
         let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
-        for (kind, message) in [(Kind::WebSocket, &b"\x81\x03sk-"[..]), (Kind::Prefixed, b"\0\0\0\0\x03sk-")]
+        for (format, message) in
+            [(FrameFormat::WebSocket, &b"\x81\x03sk-"[..]), (FrameFormat::LengthPrefixed, b"\0\0\0\0\x03sk-")]
         {
-            let (mut messages, mut out) = (Messages::of(kind, &needles), Vec::new());
+            let (mut messages, mut out) = (MessageScrubber::of(format, &needles), Vec::new());
             messages.push(message, &mut out).unwrap();
             assert_eq!(out, message);
         }
@@ -293,21 +296,23 @@ mod tests {
         let streams = (0..5).map(|before| [&vec![0; before][..], SECRET].concat());
         for (number, stream) in streams.chain([[&[0; 8][..], SECRET].concat()]).enumerate() {
             for piece in [1, 3, 100] {
-                let (mut messages, mut out) = (Messages::of(Kind::Prefixed, &needles), Vec::new());
+                let (mut messages, mut out) =
+                    (MessageScrubber::of(FrameFormat::LengthPrefixed, &needles), Vec::new());
                 let done = stream.chunks(piece).try_for_each(|part| messages.push(part, &mut out));
                 done.and_then(|()| messages.finish(&mut out)).unwrap_err();
                 assert!(!out.windows(4).any(|four| SECRET.windows(4).any(|part| part == four)), "{number}");
             }
         }
-        let (mut messages, mut out) = (Messages::of(Kind::Prefixed, &needles), Vec::new());
+        let (mut messages, mut out) =
+            (MessageScrubber::of(FrameFormat::LengthPrefixed, &needles), Vec::new());
         messages.push(b"\x80\0\0\0\0", &mut out).unwrap_err();
-        // What is one is passed on as it is.
+        // Part is one is passed on as it is.
         let plain = b"\0\0\0\0\x02ab\x02\0\0\0\0";
         for piece in 1..plain.len() {
-            assert_eq!(masked(Kind::Prefixed, plain, piece), plain);
+            assert_eq!(masked(FrameFormat::LengthPrefixed, plain, piece), plain);
         }
         let whole = [&[0, 0, 0, 0, SECRET.len() as u8][..], SECRET].concat();
-        assert_eq!(masked(Kind::Prefixed, &whole, 7)[5..], [b'*'; SECRET.len()]);
+        assert_eq!(masked(FrameFormat::LengthPrefixed, &whole, 7)[5..], [b'*'; SECRET.len()]);
     }
 
     #[test]
@@ -320,8 +325,9 @@ mod tests {
             let mut stream: Vec<u8> = message.iter().enumerate().flat_map(frame).collect();
             stream.extend(b"\x80\0");
             for piece in [1, 3, 16 << 10] {
-                let (mut messages, mut out) = (Messages::of(Kind::WebSocket, &needles), Vec::new());
-                // What comes octet by octet is searched as often.
+                let (mut messages, mut out) =
+                    (MessageScrubber::of(FrameFormat::WebSocket, &needles), Vec::new());
+                // Part comes octet by octet is searched as often.
                 let part = if piece < 16 { &stream[..stream.len().min(3_000_000 / length)] } else { &stream };
                 part.chunks(piece).for_each(|part| messages.push(part, &mut out).unwrap());
                 messages.finish(&mut out).unwrap();
@@ -337,16 +343,16 @@ mod tests {
     #[test]
     fn at_the_end_what_was_held_back_and_a_frame_that_is_not_whole_are_searched() {
         let close = [&b"\x81\x05hello\x01\x03sk-\x88\x02\x03\xe8"[..]].concat();
-        assert_eq!(masked(Kind::WebSocket, &close, 4), close);
+        assert_eq!(masked(FrameFormat::WebSocket, &close, 4), close);
         let cut = [&[0x88, 125, 0x03, 0xe8][..], SECRET].concat();
         let hidden = [&[0x88, 125, 0x03, 0xe8][..], &vec![b'*'; SECRET.len()]].concat();
-        assert_eq!(masked(Kind::WebSocket, &cut, 4), hidden);
+        assert_eq!(masked(FrameFormat::WebSocket, &cut, 4), hidden);
     }
 
     #[test]
     fn parts_without_an_end_are_not_kept() {
         let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
-        let (mut messages, mut out) = (Messages::of(Kind::WebSocket, &needles), Vec::new());
+        let (mut messages, mut out) = (MessageScrubber::of(FrameFormat::WebSocket, &needles), Vec::new());
         messages.push(b"\x01\x03sk-", &mut out).unwrap();
         let mut parts = (0..1_000_000).map(|_| messages.push(b"\x00\x00", &mut out));
         assert!(parts.any(|part| part.is_err()));

@@ -23,7 +23,7 @@ const TOGETHER: usize = 64 * 1024;
 /// A body that is being written, and what waits to go out before it.
 pub(crate) enum Outgoing<'a, W> {
     /// To a connection of HTTP/1.
-    Version1 { writer: &'a mut W, frame: Frame, waiting: Vec<u8> },
+    Version1 { writer: &'a mut W, coding: TransferCoding, waiting: Vec<u8> },
     /// To a stream of HTTP/2.
     Version2(h2::SendStream<Bytes>),
     /// There is none to write.
@@ -32,9 +32,9 @@ pub(crate) enum Outgoing<'a, W> {
 
 /// How the end of a body is told in HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub(crate) enum TransferCoding {
     /// By a length that the head gave, or by the end of the connection.
-    Bare,
+    Identity,
     /// In chunks.
     Chunked,
 }
@@ -49,7 +49,7 @@ impl Outgoing<'_, AgentWriter> {
         tokio::select! {
             biased;
             come = body.next() => come,
-            reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::given_up(reset)),
+            reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::abandoned(reset)),
         }
     }
 }
@@ -75,10 +75,10 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
             return Ok(());
         }
         match self {
-            Self::Version1 { writer, frame, waiting } => {
-                let length = match frame {
-                    Frame::Chunked => format!("{:x}\r\n", piece.len()),
-                    Frame::Bare => String::new(),
+            Self::Version1 { writer, coding, waiting } => {
+                let length = match coding {
+                    TransferCoding::Chunked => format!("{:x}\r\n", piece.len()),
+                    TransferCoding::Identity => String::new(),
                 };
                 if waiting.len() + length.len() + piece.len() > TOGETHER {
                     timely(writer.write_all(waiting)).await?;
@@ -92,7 +92,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
                 } else {
                     waiting.extend(&piece);
                 }
-                if *frame == Frame::Chunked {
+                if *coding == TransferCoding::Chunked {
                     waiting.extend(b"\r\n");
                 }
                 Ok(())
@@ -105,8 +105,8 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     /// Sends the last piece on, and ends the body, in one writing where that is possible.
     pub(crate) async fn finish(&mut self, piece: Bytes, trailers: Fields) -> io::Result<()> {
         match self {
-            Self::Version1 { frame, waiting, .. } if piece.len() <= TOGETHER => {
-                if *frame == Frame::Chunked && !piece.is_empty() {
+            Self::Version1 { coding, waiting, .. } if piece.len() <= TOGETHER => {
+                if *coding == TransferCoding::Chunked && !piece.is_empty() {
                     waiting.extend(format!("{:x}\r\n", piece.len()).bytes());
                     waiting.extend(&piece);
                     waiting.extend(b"\r\n");
@@ -134,8 +134,8 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     /// Ends the body.
     pub(crate) async fn end(&mut self, trailers: Fields) -> io::Result<()> {
         match self {
-            Self::Version1 { frame, waiting, .. } => {
-                if *frame == Frame::Chunked {
+            Self::Version1 { coding, waiting, .. } => {
+                if *coding == TransferCoding::Chunked {
                     // Trailers are not passed on to a reader of HTTP/1: few look at them, and a proxy may drop them.
                     waiting.extend(b"0\r\n\r\n");
                 }
@@ -209,12 +209,12 @@ mod tests {
     }
 
     /// Passes on what comes, behind a head of ten octets.
-    async fn writings(pieces: impl IntoIterator<Item = Option<usize>>, frame: Frame) -> Vec<usize> {
+    async fn writings(pieces: impl IntoIterator<Item = Option<usize>>, coding: TransferCoding) -> Vec<usize> {
         let pieces = pieces.into_iter().map(|length| length.map(|length| vec![b'x'; length]));
         let mut reader = Buffered::new(Prepared(pieces.collect()));
         let mut body = Incoming::Version1 { reader: &mut reader, framing: Framing::ToEnd };
         let mut writer = Writings::default();
-        let mut out = Outgoing::Version1 { writer: &mut writer, frame, waiting: vec![b'h'; 10] };
+        let mut out = Outgoing::Version1 { writer: &mut writer, coding, waiting: vec![b'h'; 10] };
         while let Some(piece) = out.next_of(&mut body).await.unwrap().unwrap() {
             out.send(piece).await.unwrap();
         }
@@ -230,18 +230,21 @@ mod tests {
             (vec![Some(5), None, Some(6), None, None, Some(7)], vec![15, 6, 7]),
             (vec![], vec![10]),
         ] {
-            assert_eq!(writings(pieces.clone(), Frame::Bare).await, expected, "{pieces:?}");
+            assert_eq!(writings(pieces.clone(), TransferCoding::Identity).await, expected, "{pieces:?}");
         }
-        assert_eq!(writings([Some(5), Some(0x1f)], Frame::Chunked).await, [10 + 10 + 37 + 5]);
+        assert_eq!(writings([Some(5), Some(0x1f)], TransferCoding::Chunked).await, [10 + 10 + 37 + 5]);
     }
 
     #[tokio::test]
     async fn as_much_as_tls_takes_at_once_goes_out_at_a_time() {
         let pieces = |many| std::iter::repeat_n(Some(16 << 10), many);
         let whole = 64 << 10;
-        assert_eq!(writings(pieces(9), Frame::Bare).await, [whole - (16 << 10) + 10, whole, 2 * (16 << 10)]);
+        assert_eq!(
+            writings(pieces(9), TransferCoding::Identity).await,
+            [whole - (16 << 10) + 10, whole, 2 * (16 << 10)]
+        );
         // With `4000`, and four line ends.
         let chunk = (16 << 10) + 8;
-        assert_eq!(writings(pieces(4), Frame::Chunked).await, [10 + 3 * chunk, chunk + 5]);
+        assert_eq!(writings(pieces(4), TransferCoding::Chunked).await, [10 + 3 * chunk, chunk + 5]);
     }
 }

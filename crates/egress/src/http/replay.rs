@@ -15,18 +15,18 @@ thread_local! {
     static KEPT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What of a body can be sent again.
-pub(super) struct Again(RefCell<State>);
+/// What of a body can be sent buffer.
+pub(super) struct ReplayBuffer(RefCell<State>);
 
 enum State {
     /// All of it, which came whole.
     Whole(Option<Bytes>),
     /// What has come so far.
-    Coming(Kept),
+    Recording(Kept),
     /// All of it, which came in pieces.
-    Come(Kept),
+    Recorded(Kept),
     /// Nothing: it has gone by.
-    Gone,
+    Discarded,
 }
 
 /// Octets that count among all that are kept.
@@ -52,59 +52,59 @@ impl Drop for Kept {
     }
 }
 
-impl Again {
+impl ReplayBuffer {
     /// Of a body that is at hand already.
     pub(super) fn whole(body: Option<Bytes>) -> Self {
         Self(RefCell::new(State::Whole(body)))
     }
 
     /// Of one that is still to come, as far as it may be small enough.
-    pub(super) fn coming(length: BodyLength) -> Self {
+    pub(super) fn recording(length: BodyLength) -> Self {
         match length {
-            BodyLength::Sized(size) if size > LARGEST as u64 => Self::gone(),
-            _ => Self(RefCell::new(State::Coming(Kept::default()))),
+            BodyLength::Sized(size) if size > LARGEST as u64 => Self::disabled(),
+            _ => Self(RefCell::new(State::Recording(Kept::default()))),
         }
     }
 
-    /// Of one that is not to be sent again.
-    pub(super) fn gone() -> Self {
-        Self(RefCell::new(State::Gone))
+    /// Of one that is not to be sent buffer.
+    pub(super) fn disabled() -> Self {
+        Self(RefCell::new(State::Discarded))
     }
 
     /// A piece goes by.
-    pub(super) fn piece(&self, piece: &[u8]) {
+    pub(super) fn record(&self, piece: &[u8]) {
         let mut state = self.0.borrow_mut();
-        if let State::Coming(kept) = &mut *state
+        if let State::Recording(kept) = &mut *state
             && !kept.take(piece)
         {
-            *state = State::Gone;
+            *state = State::Discarded;
         }
     }
 
     /// Notes that all of it has gone by.
-    pub(super) fn mark_received(&self) {
+    pub(super) fn mark_complete(&self) {
         let mut state = self.0.borrow_mut();
-        if let State::Coming(kept) = &mut *state {
-            *state = State::Come(std::mem::take(kept));
+        if let State::Recording(kept) = &mut *state {
+            *state = State::Recorded(std::mem::take(kept));
         }
     }
 
-    /// It is not to be sent again.
-    pub(super) fn let_go(&self) {
-        *self.0.borrow_mut() = State::Gone;
+    /// It is not to be sent buffer.
+    pub(super) fn discard(&self) {
+        *self.0.borrow_mut() = State::Discarded;
     }
 
     /// Whether all of it is at hand.
-    pub(super) fn is_at_hand(&self) -> bool {
-        matches!(*self.0.borrow(), State::Whole(_) | State::Come(_))
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(*self.0.borrow(), State::Whole(_) | State::Recorded(_))
     }
 
-    /// The body, to be sent again; none where there is none, or it is not at hand.
+    /// The body, to be sent buffer; none where there is none, or it is not at hand.
     pub(super) fn body(&self) -> Option<Bytes> {
         match &*self.0.borrow() {
             State::Whole(body) => body.clone(),
-            State::Come(kept) if !kept.0.is_empty() => Some(Bytes::copy_from_slice(&kept.0)),
-            State::Come(_) | State::Coming(_) | State::Gone => None,
+            State::Recorded(kept) if !kept.0.is_empty() => Some(Bytes::copy_from_slice(&kept.0)),
+            State::Recorded(_) | State::Recording(_) | State::Discarded => None,
         }
     }
 }
@@ -115,19 +115,19 @@ mod tests {
 
     #[test]
     fn what_is_small_is_kept_until_it_is_let_go() {
-        let again = Again::coming(BodyLength::Chunked);
-        again.piece(b"one ");
-        again.piece(b"two");
-        assert!(!again.is_at_hand() && again.body().is_none());
-        again.mark_received();
-        assert!(again.is_at_hand());
-        assert_eq!(again.body().unwrap(), "one two");
-        // Sent again, its pieces go by again.
-        again.piece(b"one two");
-        again.mark_received();
-        assert_eq!((again.body().unwrap(), KEPT.get()), (Bytes::from("one two"), 7));
-        again.let_go();
-        assert!(!again.is_at_hand() && KEPT.get() == 0);
+        let buffer = ReplayBuffer::recording(BodyLength::Chunked);
+        buffer.record(b"one ");
+        buffer.record(b"two");
+        assert!(!buffer.is_complete() && buffer.body().is_none());
+        buffer.mark_complete();
+        assert!(buffer.is_complete());
+        assert_eq!(buffer.body().unwrap(), "one two");
+        // Sent buffer, its pieces go by buffer.
+        buffer.record(b"one two");
+        buffer.mark_complete();
+        assert_eq!((buffer.body().unwrap(), KEPT.get()), (Bytes::from("one two"), 7));
+        buffer.discard();
+        assert!(!buffer.is_complete() && KEPT.get() == 0);
     }
 
     #[test]
@@ -139,23 +139,23 @@ mod tests {
             (BodyLength::Chunked, vec![LARGEST, 1], false),
             (BodyLength::Chunked, vec![1, LARGEST], false),
         ] {
-            let again = Again::coming(length);
-            pieces.iter().for_each(|size| again.piece(&vec![b'x'; *size]));
-            again.mark_received();
-            assert_eq!(again.is_at_hand(), kept, "{length:?} {pieces:?}");
+            let buffer = ReplayBuffer::recording(length);
+            pieces.iter().for_each(|size| buffer.record(&vec![b'x'; *size]));
+            buffer.mark_complete();
+            assert_eq!(buffer.is_complete(), kept, "{length:?} {pieces:?}");
         }
         assert_eq!(KEPT.get(), 0);
     }
 
     #[test]
     fn all_together_are_bounded() {
-        let many: Vec<Again> =
-            (0..MOST_KEPT / LARGEST + 1).map(|_| Again::coming(BodyLength::Chunked)).collect();
-        for again in &many {
-            again.piece(&vec![b'x'; LARGEST]);
-            again.mark_received();
+        let many: Vec<ReplayBuffer> =
+            (0..MOST_KEPT / LARGEST + 1).map(|_| ReplayBuffer::recording(BodyLength::Chunked)).collect();
+        for buffer in &many {
+            buffer.record(&vec![b'x'; LARGEST]);
+            buffer.mark_complete();
         }
-        assert_eq!(many.iter().filter(|again| !again.is_at_hand()).count(), 1);
+        assert_eq!(many.iter().filter(|buffer| !buffer.is_complete()).count(), 1);
         drop(many);
         assert_eq!(KEPT.get(), 0);
     }

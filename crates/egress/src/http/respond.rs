@@ -1,4 +1,4 @@
-//! An answer on its way to the agent: searched for the credential that was part of its request, and cut where that was asked.
+//! Relays a response to the agent: masks credentials in it, and cuts it where a limit was asked for.
 
 use std::cell::Cell;
 use std::io;
@@ -9,50 +9,66 @@ use credential::Needles;
 use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
-use super::abandoned::GivenUp;
+use super::abandoned::Abandoned;
 use super::answer::Answer;
+use super::fields::Fields;
 use super::filter::{Filter, Unsearchable};
 use super::head::BodyLength;
 use super::incoming::Incoming;
-use super::interim::Early;
+use super::interim::InterimAnswers;
 use super::outgoing::Outgoing;
 use super::problem::After;
-use super::replay::Again;
-use super::response::ResponseBody;
+use super::replay::ReplayBuffer;
+use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentWriter;
 use super::unpack::is_packed;
-use super::upstream::{self, Arrived, Coming};
+use super::upstream::{self, PendingResponse, UpstreamResponse};
 use crate::credentials::FetchedCredential;
 use crate::gate::Gate;
 use crate::llm::{Account, Ledger, Usage};
 use crate::upstream::UpstreamReader;
 
-/// The status of an upstream that does not know the credential.
+/// The status of an upstream that refuses the credential.
 pub(super) const UNAUTHORIZED: u16 = 401;
 
-/// How an answer is handled.
+/// How a response is handled.
 #[derive(Clone, Copy)]
 pub(super) struct Handling<'a> {
+    /// The method of the request.
     pub(super) method: &'a str,
     /// What to mask.
     pub(super) needles: Option<&'a Needles>,
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
     pub(super) bound: bool,
-    /// The request's body, as far as it can be sent again.
-    pub(super) again: &'a Again,
-    /// The credential that a 401 refuses, where another may be tried.
-    pub(super) refresh: Option<(&'a Gate, &'a FetchedCredential)>,
-    /// How much of the body is given back.
-    pub(super) most: Option<usize>,
-    /// When it must have begun, and be whole if it is gathered.
-    pub(super) until: Option<Instant>,
-    /// The model API it came from, and whether it should report its usage.
-    pub(super) meter: Option<(LlmFormat, Usage)>,
-    pub(super) ledger: &'a Ledger,
+    /// The request's body, if it can be sent again.
+    pub(super) replay: &'a ReplayBuffer,
+    /// The credential of the request, if a 401 may be followed by an attempt with another one.
+    pub(super) renewal: Option<(&'a Gate, &'a FetchedCredential)>,
+    /// The largest body that is passed on; the response is gathered first, and cut.
+    pub(super) max_body: Option<usize>,
+    /// When the response must have begun; a gathered one must be complete by then.
+    pub(super) deadline: Option<Instant>,
+    /// How it is metered, if it comes from a model's API.
+    pub(super) metering: Option<Metering<'a>>,
 }
 
-/// What became of an answer.
+/// How the response of a model's API is metered.
+#[derive(Clone, Copy)]
+pub(super) struct Metering<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) format: LlmFormat,
+    /// Whether the request asked the model for something, so that the response should tell its use.
+    pub(super) usage: Usage,
+}
+
+impl<'a> Metering<'a> {
+    fn open(self) -> Account<'a> {
+        Account::open(self.ledger, self.format, self.usage)
+    }
+}
+
+/// What became of a response.
 pub(super) enum Responded<'a> {
     Answered {
         status: u16,
@@ -60,109 +76,143 @@ pub(super) enum Responded<'a> {
         after: After,
         /// Whether the upstream's connection can carry another request.
         reusable: bool,
-        /// What the record is to say about it.
+        /// What the record says about it.
         note: Option<String>,
     },
-    /// The upstream refused the credential, and there is this one by now.
+    /// The upstream refused the credential, and there is this other one.
     Refused(Answer<'a>, Rc<FetchedCredential>),
-    /// Nothing has been answered yet, and nothing of the upstream's will be.
+    /// Nothing has been answered yet, and the upstream's response will not be passed on.
     Failed(Answer<'a>, Failure),
 }
 
-/// Why an answer is not passed on.
+/// Why a response is not passed on.
 pub(super) enum Failure {
-    /// The upstream did not give one that can be read.
+    /// The upstream sent none that can be read.
     Broken(io::Error),
     /// A guard refuses it.
     Denied(Denial),
 }
 
-/// Passes an answer on.
+/// Awaits a response and passes it on.
 pub(super) async fn respond<'a>(
-    coming: Coming<'_>,
+    pending: PendingResponse<'_>,
     handling: Handling<'_>,
     mut answer: Answer<'a>,
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
-    let needles = handling.needles;
-    // From now on: who hangs up before the answer has come is charged as well.
-    let mut account = handling.meter.map(|(format, usage)| Account::open(handling.ledger, format, usage));
-    let early = Early::of(&mut answer, needles);
-    let arrived = by(handling.until, coming.answer(handling.method, early)).await;
-    let Arrived { mut head, mut length, mut body } = match arrived {
-        Ok(arrived) if arrived.head.status == 101 => {
-            let why = io::Error::other("the upstream switched protocols without being asked");
-            account.into_iter().for_each(Account::close);
-            return Ok(Responded::Failed(answer, Failure::Broken(why)));
-        }
-        Ok(arrived) => arrived,
+    // Opened now, so that an agent that hangs up before the response has come is charged as well.
+    let account = handling.metering.map(Metering::open);
+    match await_head(pending, handling, &mut answer).await {
+        Ok(response) => pass_on(response, handling, account, answer, received).await,
         Err(error) => {
-            // The model may be at work for who gave it up: that is charged as what broke off is.
-            account.into_iter().filter(|_| !GivenUp::is(&error)).for_each(Account::close);
-            return Ok(Responded::Failed(answer, Failure::Broken(error)));
+            // The model may be at work for an agent that gave up: that is charged like a response that broke off.
+            account.into_iter().filter(|_| !Abandoned::is(&error)).for_each(Account::close);
+            Ok(Responded::Failed(answer, Failure::Broken(error)))
         }
-    };
-    account.iter_mut().for_each(|account| account.begin(head.status, head.fields.text("content-type")));
-    match handling.refresh.filter(|_| head.status == UNAUTHORIZED && handling.again.is_at_hand()) {
-        Some((gate, held)) => match gate.credentials().fetch(held.provider()).await {
-            Ok(new) if !new.is_same_as(held) => return Ok(Responded::Refused(answer, new)),
-            _ => gate.credentials().report_refused(held.provider()).await,
-        },
-        None => handling.again.let_go(),
     }
-    let (status, mut note) = (head.status, None);
+}
+
+/// Returns the response once its head has arrived; passes interim responses on until then.
+async fn await_head<'u>(
+    pending: PendingResponse<'u>,
+    handling: Handling<'_>,
+    answer: &mut Answer<'_>,
+) -> io::Result<UpstreamResponse<'u>> {
+    let interim = InterimAnswers::passed_on(answer, handling.needles);
+    let response = by_deadline(handling.deadline, pending.receive(handling.method, interim)).await?;
+    match response.head.status {
+        101 => Err(io::Error::other("the upstream switched protocols without being asked")),
+        _ => Ok(response),
+    }
+}
+
+/// Passes a response on whose head has arrived.
+async fn pass_on<'a>(
+    response: UpstreamResponse<'_>,
+    handling: Handling<'_>,
+    mut account: Option<Account<'_>>,
+    answer: Answer<'a>,
+    received: &Cell<u64>,
+) -> io::Result<Responded<'a>> {
+    let UpstreamResponse { mut head, mut length, mut body } = response;
+    let status = head.status;
+    account.iter_mut().for_each(|account| account.begin(status, head.fields.text("content-type")));
+    if let Some(new) = renew_if_unauthorized(handling, status).await {
+        return Ok(Responded::Refused(answer, new));
+    }
+    // Some servers send a body with a response that has none; it would be read as the next response.
+    let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
     let framed = length != ResponseBody::ToEnd;
-    // An answer to a request that held no credential is searched where it can be, and never changed for it.
-    let needles = needles.filter(|_| handling.bound || !is_packed(&head.fields));
-    let mut filter = match needles.map(|needles| Filter::scrubbing(needles, &mut head, &mut length)) {
-        None => Filter::none(),
-        Some(Ok(filter)) => filter,
-        Some(Err(denial)) if handling.unsearchable == Unsearchable::Note => {
-            note = Some(format!("{}: {}", denial.guard, denial.reason));
-            Filter::scrubbing_blindly(needles.unwrap_or(&Needles::of([])), &mut head)
-        }
-        Some(Err(denial)) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),
+    let mut reusable = framed && head.keep_alive && !bodiless;
+    let (mut filter, note) = match filter_for(handling, &mut head, &mut length) {
+        Ok(filter) => filter,
+        Err(denial) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),
     };
     if let Some(account) = account {
         filter.meter(account);
     }
-    // Some servers send a body with an answer that has none; it would be read as the next one.
-    let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
-    let mut reusable = framed && head.keep_alive && !bodiless;
-    let mut gathered = None;
-    if let Some(most) = handling.most
-        && length != ResponseBody::Framed(BodyLength::None)
-    {
-        let gathering = by(handling.until, gather(&mut body, &mut filter, most, received)).await;
-        let (cut, truncated) = match gathering {
-            Ok(gathered) => gathered,
-            Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
-        };
-        reusable &= !truncated;
-        if !truncated {
-            filter.mark_whole();
-        } else {
-            head.fields.set("x-truncated", b"true");
-        }
-        head.fields.set("content-length", cut.len().to_string().as_bytes());
-        length = ResponseBody::Framed(BodyLength::Sized(cut.len() as u64));
-        gathered = Some(cut);
+    let gathered = match gather_if_bounded(handling, length, &mut body, &mut filter, received).await {
+        Ok(gathered) => gathered,
+        Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
+    };
+    if let Some(gathered) = &gathered {
+        reusable &= !gathered.is_cut;
+        length = gathered.describe_in(&mut head);
     }
     let mut begun = answer.begin(&mut head, length)?;
     match gathered {
-        Some(cut) => begun.body.finish(cut, super::Fields::default()).await?,
-        None => pass(body, &mut filter, begun.body, received).await?,
+        Some(gathered) => begun.body.finish(gathered.body, Fields::default()).await?,
+        None => pass_body_on(body, &mut filter, begun.body, received).await?,
     }
-    if filter.masked() > 0 {
-        let times = if filter.masked() == 1 { "once".into() } else { format!("{} times", filter.masked()) };
-        let masked = format!("the credential came back, and was masked {times}");
-        note = Some(note.map_or(masked.clone(), |before| format!("{before}; {masked}")));
-    }
+    let note = with_masked(note, filter.masked());
     Ok(Responded::Answered { status, after: begun.after, reusable, note })
 }
 
+/// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
+/// response is passed on, and the request's body needs no more room.
+async fn renew_if_unauthorized(handling: Handling<'_>, status: u16) -> Option<Rc<FetchedCredential>> {
+    match handling.renewal.filter(|_| status == UNAUTHORIZED && handling.replay.is_complete()) {
+        Some((gate, held)) => match gate.credentials().fetch(held.provider()).await {
+            Ok(new) if !new.is_same_as(held) => return Some(new),
+            _ => gate.credentials().report_refused(held.provider()).await,
+        },
+        None => handling.replay.discard(),
+    }
+    None
+}
+
+/// Returns the filter for a response and, if that cannot be searched, a note for the record. Changes head and length to what is sent.
+fn filter_for<'f>(
+    handling: Handling<'_>,
+    head: &mut ResponseHead,
+    length: &mut ResponseBody,
+) -> Result<(Filter<'f>, Option<String>), Denial> {
+    // A response to a request without a credential is searched where it can be, and never changed for that.
+    let Some(needles) = handling.needles.filter(|_| handling.bound || !is_packed(&head.fields)) else {
+        return Ok((Filter::none(), None));
+    };
+    match Filter::scrubbing(needles, head, length) {
+        Ok(filter) => Ok((filter, None)),
+        Err(denial) if handling.unsearchable == Unsearchable::Note => {
+            let note = format!("{}: {}", denial.guard, denial.reason);
+            Ok((Filter::scrubbing_blindly(needles, head), Some(note)))
+        }
+        Err(denial) => Err(denial),
+    }
+}
+
+/// A note for the record, with how many times the credential was masked.
+fn with_masked(note: Option<String>, times: u64) -> Option<String> {
+    if times == 0 {
+        return note;
+    }
+    let times = if times == 1 { "once".into() } else { format!("{times} times") };
+    let masked = format!("the credential came back, and was masked {times}");
+    Some(note.map_or(masked.clone(), |before| format!("{before}; {masked}")))
+}
+
 /// Passes a body on as it comes, and its trailers behind it.
-async fn pass(
+async fn pass_body_on(
     mut body: Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
     mut out: Outgoing<'_, AgentWriter>,
@@ -171,7 +221,7 @@ async fn pass(
     let passed = async {
         while let Some(mut piece) = out.next_of_answer(&mut body).await? {
             received.set(received.get() + piece.len() as u64);
-            // What has come already is no reason to let nobody else go on.
+            // A body that has arrived already must not keep other tasks from running.
             tokio::task::consume_budget().await;
             while piece.len() > filter.appetite() {
                 for settled in filter.piece(piece.split_to(filter.appetite()))? {
@@ -190,7 +240,7 @@ async fn pass(
     };
     let last = match passed.await {
         Ok(last) => last,
-        // What came before that is the agent's all the same.
+        // The agent still gets what came before the error.
         Err(error) => return out.flush().await.and(Err(error)),
     };
     let mut trailers = upstream::passed_on(body.trailers().await?);
@@ -199,44 +249,77 @@ async fn pass(
     out.finish(last, trailers).await
 }
 
-/// Work that must be done by a time, if one is given.
-pub(super) async fn by<T>(
-    until: Option<Instant>,
+/// Runs work that must be done by a deadline, if there is one.
+pub(super) async fn by_deadline<T>(
+    deadline: Option<Instant>,
     work: impl Future<Output = io::Result<T>>,
 ) -> io::Result<T> {
-    match until {
+    match deadline {
         None => work.await,
-        Some(until) => tokio::time::timeout_at(until, work)
+        Some(deadline) => tokio::time::timeout_at(deadline, work)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?,
     }
 }
 
-/// Gathers a body up to a size, masked before it is cut: no part of a credential is left at the cut (C11).
+/// A response body that was gathered before it is passed on.
+struct Gathered {
+    body: Bytes,
+    /// Whether the body was longer.
+    is_cut: bool,
+}
+
+impl Gathered {
+    /// Makes a head say how long the body is and whether it was cut, and returns that length.
+    fn describe_in(&self, head: &mut ResponseHead) -> ResponseBody {
+        if self.is_cut {
+            head.fields.set("x-truncated", b"true");
+        }
+        head.fields.set("content-length", self.body.len().to_string().as_bytes());
+        ResponseBody::Framed(BodyLength::Sized(self.body.len() as u64))
+    }
+}
+
+/// Gathers a body whose size is limited; none if there is no limit, or no body.
+async fn gather_if_bounded(
+    handling: Handling<'_>,
+    length: ResponseBody,
+    body: &mut Incoming<'_, UpstreamReader>,
+    filter: &mut Filter<'_>,
+    received: &Cell<u64>,
+) -> io::Result<Option<Gathered>> {
+    let has_body = length != ResponseBody::Framed(BodyLength::None);
+    let Some(max_body) = handling.max_body.filter(|_| has_body) else { return Ok(None) };
+    let gathered = by_deadline(handling.deadline, gather(body, filter, max_body, received)).await?;
+    if !gathered.is_cut {
+        filter.mark_whole();
+    }
+    Ok(Some(gathered))
+}
+
+/// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11).
 async fn gather(
     body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
-    most: usize,
+    max_body: usize,
     received: &Cell<u64>,
-) -> io::Result<(Bytes, bool)> {
+) -> io::Result<Gathered> {
     let mut all = BytesMut::new();
-    while let Some(piece) = body.next().await? {
+    while let Some(mut piece) = body.next().await? {
         received.set(received.get() + piece.len() as u64);
         tokio::task::consume_budget().await;
-        let mut piece = piece;
-        while !piece.is_empty() && all.len() <= most {
+        while !piece.is_empty() && all.len() <= max_body {
             let part = piece.split_to(piece.len().min(filter.appetite()));
             filter.piece(part)?.iter().for_each(|settled| all.extend_from_slice(settled));
         }
-        if all.len() > most {
+        if all.len() > max_body {
             break;
         }
     }
-    let ended = all.len() <= most;
-    if ended {
+    if all.len() <= max_body {
         all.extend_from_slice(&filter.end()?);
     }
-    let truncated = all.len() > most;
-    all.truncate(most);
-    Ok((all.freeze(), truncated))
+    let is_cut = all.len() > max_body;
+    all.truncate(max_body);
+    Ok(Gathered { body: all.freeze(), is_cut })
 }

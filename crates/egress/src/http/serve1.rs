@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::answer::{Answer, Extent};
-use super::chunk::{ChunkScanner, From};
+use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::handle::{handle, refuse_other_host};
 use super::head::{BodyLength, Buffered, RequestHead, has_broken_line, parse_request_head};
 use super::incoming::{Framing, Incoming};
@@ -78,7 +78,7 @@ pub(crate) async fn serve_requests(
             linger(&mut agent).await;
             return Ok(());
         }
-        let framing = Framing::of(head.body, From::Agent);
+        let framing = Framing::of(head.body, ChunkSyntax::Strict);
         let RequestHead { version, keep_alive, body: head_body, .. } = head;
         let extent = Extent::asked_by(&head.method);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, extent };
@@ -177,7 +177,7 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
     if head.body != BodyLength::Chunked || head.waits_to_go_on() && agent.ahead.is_empty() {
         return Ok(());
     }
-    let mut scanner = ChunkScanner::new(From::Agent);
+    let mut scanner = ChunkScanner::new(ChunkSyntax::Strict);
     let mut looked_at = 0;
     loop {
         let step = scanner.scan_whole(&agent.ahead[looked_at..])?;

@@ -43,8 +43,8 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
         };
         // A stream that the agent resets leaves the library's count and goes on here: both are bounded (CVE-2023-44487).
         let has_room = Rc::strong_count(&going) <= version2::MOST_STREAMS as usize;
-        let place = share::place().filter(|_| has_room && !gate.ending().has_begun());
-        let Some(place) = place else {
+        let permit = share::stream_permit().filter(|_| has_room && !gate.ending().has_begun());
+        let Some(permit) = permit else {
             let mut respond = respond;
             respond.send_reset(h2::Reason::REFUSED_STREAM);
             continue;
@@ -52,7 +52,7 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
         let (gate, via, going) = (Rc::clone(&gate), Rc::clone(&via), Rc::clone(&going));
         tokio::task::spawn_local(async move {
             let _ = serve_stream(&gate, &via, request, respond).await;
-            drop((going, place));
+            drop((going, permit));
         });
     }
 }

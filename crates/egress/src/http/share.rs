@@ -43,7 +43,7 @@ impl Drop for Window {
 }
 
 /// A place for one more stream, if there is one.
-pub(super) fn place() -> Option<OwnedSemaphorePermit> {
+pub(super) fn stream_permit() -> Option<OwnedSemaphorePermit> {
     STREAMS.with(Arc::clone).try_acquire_owned().ok()
 }
 
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn streams_have_so_many_places() {
-        let places: Vec<_> = (0..MOST_STREAMS).map(|_| place().unwrap()).collect();
-        assert!(place().is_none());
+        let places: Vec<_> = (0..MOST_STREAMS).map(|_| stream_permit().unwrap()).collect();
+        assert!(stream_permit().is_none());
         drop(places);
-        assert!(place().is_some());
+        assert!(stream_permit().is_some());
     }
 }

@@ -1,125 +1,149 @@
-//! WebSockets: a request that asks for one is sent on as it is, and once the upstream agrees, octets go both ways. What
-//! comes in is searched for the credential; its masks are as long as what they hide, so frames keep their lengths.
+//! WebSockets: sends the agent's handshake on and, once the upstream agrees, carries octets both ways. What comes in is searched for
+//! credentials; a mask is as long as what it hides, so that frames keep their lengths.
 
 use std::cell::Cell;
 use std::io;
-use std::rc::Rc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use data_encoding::BASE64;
-use policy::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::answer::Answer;
 use super::filter::Filter;
-use super::frames::Kind;
+use super::forwarding::Forwarding;
+use super::frames::FrameFormat;
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
-use super::messages::Messages;
+use super::interim::InterimAnswers;
+use super::messages::MessageScrubber;
 use super::outgoing::timely;
-use super::problem::After;
+use super::problem::{self, After};
 use super::refuse::{TOO_SLOW, unreachable};
 use super::response::{ResponseBody, ResponseHead};
-use super::stream::AgentReader;
-use super::upstream::{MOST_INTERIM, head_1, write};
+use super::stream::{AgentReader, AgentWriter};
+use super::upstream::{head_1, write};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
-use crate::upstream::{Link, Offer, Upstream};
+use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
 /// How long a socket may be quiet.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Opens a WebSocket to the upstream, and carries it.
-pub(super) async fn websocket(
-    gate: &Rc<Gate>,
-    mut exchange: Exchange<Ready>,
-    target: &Target,
-    sending: &Sending,
-    body: Incoming<'_, AgentReader>,
-    answer: Answer<'_>,
-) -> io::Result<After> {
-    let Incoming::Version1 { reader: agent, .. } = body else {
-        return Err(io::ErrorKind::Unsupported.into());
-    };
-    let opened = async {
-        let upstream = Upstream::open(gate, &mut exchange, sending.scheme, Offer::Version1).await?;
-        let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
-            return Err(io::Error::from(io::ErrorKind::Unsupported));
+/// A handshake that was answered.
+struct Answered {
+    reader: Buffered<UpstreamReader>,
+    writer: UpstreamWriter,
+    head: ResponseHead,
+}
+
+impl Forwarding<'_> {
+    /// Opens a WebSocket to the upstream and carries it. A response that opens none is answered with its status, if it is one of an error.
+    pub(super) async fn websocket(
+        &self,
+        mut exchange: Exchange<Ready>,
+        sending: &Sending,
+        body: Incoming<'_, AgentReader>,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        let Incoming::Version1 { reader: agent, .. } = body else {
+            return Err(io::ErrorKind::Unsupported.into());
         };
-        let wire = head_1(sending, BodyLength::None, Some("websocket"));
-        write(&mut writer, &wire).await?;
-        exchange.record().count(wire.len() as u64, 0);
-        // Hints that come before (103) are for a page, and there is none.
-        for _ in 0..=MOST_INTERIM {
-            let head = ResponseHead::read(&mut reader).await?;
-            if !matches!(head.status, 100 | 102..=199) {
-                return Ok((reader, writer, head));
+        let answered = match handshake(self.gate, &mut exchange, sending).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                return unreachable(self.gate, exchange, self.target, &error, answer, TOO_SLOW).await;
             }
+        };
+        exchange.mark_sent();
+        if answered.head.status == 101 {
+            self.switch(exchange, sending, answered, agent, answer).await
+        } else {
+            let status = answered.head.status;
+            exchange.record().status(status);
+            let mut small = Vec::new();
+            let rest = answered.reader.reader.take(LARGEST_REFUSAL);
+            let _ =
+                tokio::time::timeout(REFUSAL, async move { { rest }.read_to_end(&mut small).await }).await;
+            let why = format!("it answered {status}");
+            self.refuse(if status >= 400 { status } else { 502 }, &why, answer).await
         }
-        Err(io::Error::other("the upstream answers and answers before it answers"))
-    };
-    let (mut reader, writer, mut head) = match opened.await {
-        Ok(opened) => opened,
-        Err(error) => return unreachable(gate, exchange, target, &error, answer, TOO_SLOW).await,
-    };
-    exchange.mark_sent();
-    exchange.record().status(head.status);
-    let mut length = ResponseBody::Framed(BodyLength::None);
-    let scrubbed = Filter::scrubbing(&gate.credentials().needles(), &mut head, &mut length);
-    scrubbed.map_err(|denial| io::Error::other(denial.reason))?;
-    if head.status == 101 && !agrees(&head, sending) {
-        let why = "the upstream switched protocols, and not to a WebSocket of this handshake";
-        exchange.record().fail(why);
-        let reply = super::problem::failed(
-            502,
-            "The upstream opened no WebSocket",
-            why,
-            &target.to_string(),
-            gate.run(),
-        );
-        return answer.reply(reply, After::Close).await;
     }
-    if head.status != 101 {
-        let mut small = Vec::new();
-        let limit = async { (&mut reader.reader).take(LARGEST_REFUSAL).read_to_end(&mut small).await };
-        let _ = tokio::time::timeout(REFUSAL, limit).await;
-        let status = if head.status >= 400 { head.status } else { 502 };
-        let reply = super::problem::failed(
-            status,
-            "The upstream opened no WebSocket",
-            &format!("it answered {}", head.status),
-            &target.to_string(),
-            gate.run(),
-        );
-        return answer.reply(reply, After::Close).await;
+
+    /// Answers a handshake that opened no WebSocket.
+    async fn refuse(&self, status: u16, why: &str, answer: Answer<'_>) -> io::Result<After> {
+        let (title, target) = ("The upstream opened no WebSocket", self.target.to_string());
+        let reply = problem::failed(status, title, why, &target, self.gate.run());
+        answer.reply(reply, After::Close).await
     }
-    let Answer::Version1 { writer: to_agent, version, keep_alive, extent } = answer else {
+
+    /// Answers a 101 of the upstream with one to the agent, and carries what follows.
+    async fn switch(
+        &self,
+        mut exchange: Exchange<Ready>,
+        sending: &Sending,
+        mut answered: Answered,
+        agent: &mut Buffered<AgentReader>,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        let head = &mut answered.head;
+        exchange.record().status(head.status);
+        let needles = self.gate.credentials().needles();
+        let mut length = ResponseBody::Framed(BodyLength::None);
+        Filter::scrubbing(&needles, head, &mut length).map_err(|denial| io::Error::other(denial.reason))?;
+        if !agrees(head, sending) {
+            let why = "the upstream switched protocols, and not to a WebSocket of this handshake";
+            exchange.record().fail(why);
+            return self.refuse(502, why, answer).await;
+        }
+        let Answer::Version1 { writer: to_agent, version, keep_alive, extent } = answer else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        Answer::Version1 { writer: &mut *to_agent, version, keep_alive, extent }.switch(head).await?;
+        // An extension is agreed on only if no credential was put in; compressed messages are then not searched, as in any response.
+        let extended = head.fields.has("sec-websocket-extensions");
+        let format = if extended { FrameFormat::ExtendedWebSocket } else { FrameFormat::WebSocket };
+        let messages = (!needles.is_empty()).then(|| MessageScrubber::of(format, &needles));
+        let ended = tunnel(&mut exchange, answered, messages, agent, to_agent).await;
+        if let Err(error) = &ended
+            && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut)
+        {
+            exchange.record().fail(&error.to_string());
+        }
+        ended.map(|()| After::Close)
+    }
+}
+
+/// Sends the handshake over a connection of its own, and returns the upstream's response to it.
+async fn handshake(gate: &Gate, exchange: &mut Exchange<Ready>, sending: &Sending) -> io::Result<Answered> {
+    let upstream = Upstream::open(gate, exchange, sending.scheme, Offer::Version1).await?;
+    let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    Answer::Version1 { writer: &mut *to_agent, version, keep_alive, extent }.switch(&head).await?;
+    let wire = head_1(sending, BodyLength::None, Some("websocket"));
+    write(&mut writer, &wire).await?;
+    exchange.record().count(wire.len() as u64, 0);
+    // Early hints (103) are for a page, and there is none.
+    let head = InterimAnswers::dropped().read_final(&mut reader).await?;
+    Ok(Answered { reader, writer, head })
+}
+
+/// Carries octets both ways until either side ends: a WebSocket closes by frames, and then by its connection.
+async fn tunnel(
+    exchange: &mut Exchange<Ready>,
+    Answered { mut reader, mut writer, .. }: Answered,
+    mut messages: Option<MessageScrubber>,
+    agent: &mut Buffered<AgentReader>,
+    to_agent: &mut AgentWriter,
+) -> io::Result<()> {
     let flow = Flow::of(exchange.record(), 0);
-    let needles = gate.credentials().needles();
-    // One is agreed on only where no credential was put in; what it packs is not searched, as with any answer there.
-    let extended = head.fields.has("sec-websocket-extensions");
-    let kind = if extended { Kind::ExtendedWebSocket } else { Kind::WebSocket };
-    let mut messages = (!needles.is_empty()).then(|| Messages::of(kind, &needles));
-    let mut writer = writer;
     let out = carry(agent, &mut writer, None, &flow.sent);
     let back = carry(&mut reader, to_agent, messages.as_mut(), &flow.received);
-    // Either end is the end of both: a WebSocket closes by frames, and then by its connection.
-    let ended = tokio::select! {
+    tokio::select! {
         ended = out => ended,
         ended = back => ended,
-    };
-    drop(flow);
-    if let Err(error) = &ended
-        && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut)
-    {
-        exchange.record().fail(&error.to_string());
     }
-    ended.map(|()| After::Close)
 }
 
 /// Whether a 101 is the answer to this handshake (RFC 6455 §4.1): anything else would be a pipe to the host past every rule.
@@ -142,10 +166,11 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const LARGEST_REFUSAL: u64 = 16 * 1024;
 const REFUSAL: Duration = Duration::from_millis(200);
 
+/// Carries octets one way until they end, and searches the messages in them.
 async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut Buffered<R>,
     to: &mut W,
-    mut messages: Option<&mut Messages>,
+    mut messages: Option<&mut MessageScrubber>,
     count: &Cell<u64>,
 ) -> io::Result<()> {
     loop {
@@ -189,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_held_back_is_passed_on_at_the_end() {
         let needles = credential::Needles::of([&credential::Secret::new(b"sk-0123456789".to_vec())]);
-        let mut messages = Messages::of(Kind::WebSocket, &needles);
+        let mut messages = MessageScrubber::of(FrameFormat::WebSocket, &needles);
         let (mut upstream, theirs) = tokio::io::duplex(1 << 16);
         let (mut to, mut agent) = tokio::io::duplex(1 << 16);
         let sent = b"\x01\x05sk-01\x88\x02\x03\xe8";

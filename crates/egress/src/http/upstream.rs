@@ -10,34 +10,33 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use policy::Scheme;
 
+use super::chunk::ChunkSyntax;
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
-use super::interim::Early;
+use super::interim::{InterimAnswers, Next};
 use super::media_type::MediaType;
-use super::outgoing::{Frame, Outgoing};
+use super::outgoing::{Outgoing, TransferCoding};
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
-use super::{chunk, version2};
+use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
-/// How many answers may come before the answer.
-pub(super) const MOST_INTERIM: usize = 16;
 /// How long a session may take to have room for another stream.
 const ROOM: Duration = Duration::from_secs(30);
 
 /// Whether a request may be sent over a connection that was used before: it may have been closed by now, and that is
 /// only found out by sending, which must then be repeatable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Reuse {
     Allowed,
-    Not,
+    Forbidden,
 }
 
 /// A request that is on its way.
-pub(super) enum Sent {
+pub(super) enum SentRequest {
     /// Its head is written; an answer may have begun.
     Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
     /// Its stream is open.
@@ -51,8 +50,8 @@ pub(super) async fn send(
     sending: &Sending,
     body: BodyLength,
     offer: Offer,
-    kept: Kept,
-) -> io::Result<Sent> {
+    reuse: Reuse,
+) -> io::Result<SentRequest> {
     if offer == Offer::Version2
         && let Some(session) = gate.pool().session(exchange, sending.scheme)
     {
@@ -64,7 +63,7 @@ pub(super) async fn send(
             Err(_) => gate.pool().forget(exchange, sending.scheme), // it has ended; nothing of the request was taken
         }
     }
-    if kept == Kept::Allowed
+    if reuse == Reuse::Allowed
         && let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme)
     {
         let wire = head_1(sending, body, None);
@@ -72,7 +71,7 @@ pub(super) async fn send(
             match reader.fill(FIRST_OCTET).await {
                 Ok(1..) => {
                     exchange.record().count(wire.len() as u64, 0);
-                    return Ok(Sent::Version1 { reader, writer, waiting: Vec::new() });
+                    return Ok(SentRequest::Version1 { reader, writer, waiting: Vec::new() });
                 }
                 // It was read, and may have been heeded: who is slow is not asked twice.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
@@ -84,7 +83,7 @@ pub(super) async fn send(
         Link::Version1(reader, writer) => {
             let waiting = head_1(sending, body, None);
             exchange.record().count(waiting.len() as u64, 0);
-            Ok(Sent::Version1 { reader, writer, waiting })
+            Ok(SentRequest::Version1 { reader, writer, waiting })
         }
         Link::Version2(session) => {
             gate.pool().share(exchange, sending.scheme, &session);
@@ -104,7 +103,7 @@ pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Res
     writer.flush().await
 }
 
-async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength) -> io::Result<Sent> {
+async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength) -> io::Result<SentRequest> {
     let ready = tokio::time::timeout(ROOM, session.ready()).await;
     let mut session =
         ready.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(version2::broken)?;
@@ -134,7 +133,7 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
     *request.headers_mut() = version2::header_map(&fields)?;
     let none = body == BodyLength::None;
     let (response, stream) = session.send_request(request, none).map_err(version2::broken)?;
-    Ok(Sent::Version2 { body: (!none).then_some(stream), response })
+    Ok(SentRequest::Version2 { body: (!none).then_some(stream), response })
 }
 
 /// How much of a head goes out over HTTP/2, before it is packed.
@@ -168,109 +167,108 @@ pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>)
     out
 }
 
-/// How a body of a known length is framed on its way out.
-pub(super) fn outgoing(
-    writer: &mut UpstreamWriter,
-    body: BodyLength,
-    waiting: Vec<u8>,
-) -> Outgoing<'_, UpstreamWriter> {
-    let frame = if body == BodyLength::Chunked { Frame::Chunked } else { Frame::Bare };
-    Outgoing::Version1 { writer, frame, waiting }
-}
+/// The halves of a connection of HTTP/1.
+pub(super) type Connection1 = (Buffered<UpstreamReader>, UpstreamWriter);
 
-/// Where an answer comes from.
-pub(super) enum Coming<'a> {
-    Version1(&'a mut Buffered<UpstreamReader>),
-    Version2(ResponseFuture),
-}
-
-/// An answer's head, and its body still to be read.
-pub(super) struct Arrived<'a> {
-    pub(super) head: ResponseHead,
-    pub(super) length: ResponseBody,
-    pub(super) body: Incoming<'a, UpstreamReader>,
-}
-
-impl<'a> Coming<'a> {
-    /// The answer. What comes before it is passed on.
-    pub(super) async fn answer(self, method: &str, mut early: Early<'_, '_>) -> io::Result<Arrived<'a>> {
+impl SentRequest {
+    /// Returns where the request's body goes and where the response comes from. A connection of HTTP/1 is left in `connection`, to be
+    /// used again.
+    pub(super) fn open(
+        self,
+        length: BodyLength,
+        connection: &mut Option<Connection1>,
+    ) -> (Outgoing<'_, UpstreamWriter>, PendingResponse<'_>) {
         match self {
-            Self::Version1(reader) => {
-                let mut interims = 0;
-                let head = loop {
-                    let head = tokio::select! {
-                        biased;
-                        head = ResponseHead::read(reader) => head?,
-                        why = early.given_up() => return Err(why),
-                    };
-                    if head.status >= 200 || head.status == 101 {
-                        break head;
-                    }
-                    pass_on(head, &mut early, &mut interims).await?;
+            Self::Version1 { reader, writer, waiting } => {
+                let (reader, writer) = connection.insert((reader, writer));
+                let coding = match length {
+                    BodyLength::Chunked => TransferCoding::Chunked,
+                    BodyLength::None | BodyLength::Sized(_) => TransferCoding::Identity,
                 };
-                let length = head.body(method).map_err(io::Error::other)?;
-                let framing = match length {
-                    ResponseBody::Framed(length) => Framing::of(length, chunk::From::Upstream),
-                    ResponseBody::ToEnd => Framing::ToEnd,
-                };
-                Ok(Arrived { head, length, body: Incoming::Version1 { reader, framing } })
+                (Outgoing::Version1 { writer, coding, waiting }, PendingResponse::Version1(reader))
             }
-            Self::Version2(mut response) => {
-                let arrived = async {
-                    let mut interims = 0;
-                    loop {
-                        let next = tokio::select! {
-                            biased;
-                            next = poll_fn(|cx| poll_response(&mut response, cx)) => next,
-                            why = early.given_up() => return Err(why),
-                        };
-                        match next {
-                            Next::Interim(head) => pass_on(head, &mut early, &mut interims).await?,
-                            Next::Answer(arrived) => return arrived,
-                        }
-                    }
-                };
-                let arrived = tokio::time::timeout(FIRST_OCTET, arrived).await;
-                let (parts, stream) =
-                    arrived.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.into_parts();
-                let head = ResponseHead::of_version_2(&parts);
-                let length = if stream.is_end_stream() {
-                    ResponseBody::Framed(BodyLength::None)
-                } else {
-                    match head.body(method).map_err(io::Error::other)? {
-                        ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
-                        framed => framed,
-                    }
-                };
-                Ok(Arrived { head, length, body: Incoming::Version2(stream) })
+            Self::Version2 { body, response } => {
+                let outgoing = body.map_or(Outgoing::Nothing, Outgoing::Version2);
+                (outgoing, PendingResponse::Version2(response))
             }
         }
     }
 }
 
-/// Passes on what comes before the answer: 100 Continue, 103 Early Hints. Of the first to come one too many is no answer.
-async fn pass_on(head: ResponseHead, early: &mut Early<'_, '_>, interims: &mut usize) -> io::Result<()> {
-    *interims += 1;
-    if *interims > MOST_INTERIM {
-        return Err(io::Error::other("the upstream answers and answers before it answers"));
-    }
-    if head.status == 101 {
-        return Err(io::Error::other("the upstream switched protocols without being asked"));
-    }
-    early.pass_on(head).await
+/// A response that has not come yet.
+pub(super) enum PendingResponse<'a> {
+    Version1(&'a mut Buffered<UpstreamReader>),
+    Version2(ResponseFuture),
 }
 
-/// What a stream brings next.
-enum Next {
-    Interim(ResponseHead),
-    Answer(io::Result<http::Response<h2::RecvStream>>),
+/// A response whose head has arrived.
+pub(super) struct UpstreamResponse<'a> {
+    pub(super) head: ResponseHead,
+    pub(super) length: ResponseBody,
+    pub(super) body: Incoming<'a, UpstreamReader>,
 }
 
-fn poll_response(response: &mut ResponseFuture, cx: &mut Context<'_>) -> Poll<Next> {
-    if let Poll::Ready(Some(Ok(early))) = response.poll_informational(cx) {
-        return Poll::Ready(Next::Interim(ResponseHead::of_version_2(&early.into_parts().0)));
+impl<'a> PendingResponse<'a> {
+    /// Awaits the final response to a request of the given method; interim ones go to `interim`.
+    pub(super) async fn receive(
+        self,
+        method: &str,
+        mut interim: InterimAnswers<'_, '_>,
+    ) -> io::Result<UpstreamResponse<'a>> {
+        match self {
+            Self::Version1(reader) => {
+                let head = interim.read_final(reader).await?;
+                UpstreamResponse::of_version_1(head, reader, method)
+            }
+            Self::Version2(mut response) => {
+                let received =
+                    interim.until_final(async || poll_fn(|cx| poll_response(&mut response, cx)).await);
+                let received = tokio::time::timeout(FIRST_OCTET, received).await;
+                let response = received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                UpstreamResponse::of_version_2(response, method)
+            }
+        }
     }
-    Pin::new(response).poll(cx).map(|answer| Next::Answer(answer.map_err(version2::broken)))
+}
+
+impl<'a> UpstreamResponse<'a> {
+    /// A response to a request of the given method, whose body follows its head.
+    pub(super) fn of_version_1(
+        head: ResponseHead,
+        reader: &'a mut Buffered<UpstreamReader>,
+        method: &str,
+    ) -> io::Result<Self> {
+        let length = head.body(method).map_err(io::Error::other)?;
+        let framing = match length {
+            ResponseBody::Framed(length) => Framing::of(length, ChunkSyntax::Lenient),
+            ResponseBody::ToEnd => Framing::ToEnd,
+        };
+        Ok(Self { head, length, body: Incoming::Version1 { reader, framing } })
+    }
+
+    fn of_version_2(response: http::Response<h2::RecvStream>, method: &str) -> io::Result<Self> {
+        let (parts, stream) = response.into_parts();
+        let head = ResponseHead::of_version_2(&parts);
+        let length = if stream.is_end_stream() {
+            ResponseBody::Framed(BodyLength::None)
+        } else {
+            match head.body(method).map_err(io::Error::other)? {
+                ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
+                framed => framed,
+            }
+        };
+        Ok(Self { head, length, body: Incoming::Version2(stream) })
+    }
+}
+
+fn poll_response(
+    response: &mut ResponseFuture,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Next<http::Response<h2::RecvStream>>>> {
+    if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
+        return Poll::Ready(Ok(Next::Interim(ResponseHead::of_version_2(&interim.into_parts().0))));
+    }
+    Pin::new(response).poll(cx).map(|response| response.map(Next::Final).map_err(version2::broken))
 }
 
 /// Whether a connection of HTTP/1 may be used again behind a request with such a body. Some servers do not read a body that they did not
@@ -314,6 +312,7 @@ mod tests {
     use super::*;
     use crate::http::answer::{Answer, Extent};
     use crate::http::head::Version;
+    use crate::http::interim::MOST_INTERIM;
     use crate::http::stream::AgentStream;
 
     /// What comes of an answer over HTTP/2 before which so many others come, and what the agent was sent of those.
@@ -344,7 +343,9 @@ mod tests {
                 keep_alive: true,
                 extent: Extent::Whole,
             };
-            let arrived = Coming::Version2(response).answer("GET", Early::of(&mut answer, None)).await;
+            let arrived = PendingResponse::Version2(response)
+                .receive("GET", InterimAnswers::passed_on(&mut answer, None))
+                .await;
             let status = arrived.map(|arrived| arrived.head.status);
             drop((_reader, writer));
             let mut told = String::new();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::abandoned::GivenUp;
+use super::abandoned::Abandoned;
 use super::fields::Fields;
 use super::share::Window;
 
@@ -104,10 +104,10 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
 }
 
 /// What it means that the other side has reset a stream, or that its connection has ended.
-pub(super) fn given_up(reset: Result<h2::Reason, h2::Error>) -> io::Error {
+pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     match reset {
-        Ok(reason) => GivenUp::because(&reason),
-        Err(error) => GivenUp::because(&Broken(error)),
+        Ok(reason) => Abandoned::because(&reason),
+        Err(error) => Abandoned::because(&Broken(error)),
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) fn is_of_session(error: &io::Error) -> bool {
                     | io::ErrorKind::ConnectionAborted
                     | io::ErrorKind::BrokenPipe
                     | io::ErrorKind::UnexpectedEof
-            ) && !GivenUp::is(error)
+            ) && !Abandoned::is(error)
         }
     }
 }
@@ -221,7 +221,7 @@ mod tests {
             assert!(is_of_session(&kind.into()), "{kind}");
         }
         let refused = io::Error::other("a trailer that may not go on");
-        for other in [GivenUp::because(&"hung up"), refused, broken(h2::Reason::INTERNAL_ERROR.into())] {
+        for other in [Abandoned::because(&"hung up"), refused, broken(h2::Reason::INTERNAL_ERROR.into())] {
             assert!(!is_of_session(&other), "{other}");
         }
     }

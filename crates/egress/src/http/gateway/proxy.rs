@@ -117,7 +117,7 @@ async fn inject_and_rejudge(
     sending.origin_form = origin_form;
     let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await?;
     let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending)?;
-    let terms = Terms { most: Some(headers.max_response_size), within: Some(OUTBOUND), filled: false };
+    let terms = Terms { max_body: Some(headers.max_response_size), within: Some(OUTBOUND), filled: false };
     Ok(Prepared { exchange, target, sending, terms, reserved: None })
 }
 

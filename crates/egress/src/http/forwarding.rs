@@ -1,0 +1,185 @@
+//! What stays the same over all attempts to send one request: where it goes, its limits, and how it ends.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use credential::Needles;
+use policy::Target;
+use tokio::time::Instant;
+
+use super::answer::Answer;
+use super::filter::Unsearchable;
+use super::head::BodyLength;
+use super::problem::{self, After};
+use super::refuse::{TOO_SLOW, unreachable};
+use super::replay::ReplayBuffer;
+use super::respond::{Failure, Handling, Metering, Responded, UNAUTHORIZED};
+use super::version2;
+use crate::credentials::FetchedCredential;
+use crate::exchange::{Exchange, Ready};
+use crate::gate::Gate;
+use crate::inject::Sending;
+
+/// The limits of an exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Terms {
+    /// The largest response body that is passed on: the response is gathered first, and cut (S0.53).
+    pub(super) max_body: Option<usize>,
+    /// How long the whole exchange may take.
+    pub(super) within: Option<Duration>,
+    /// Whether the request's body holds a credential: it is then not sent again beside another one.
+    pub(super) filled: bool,
+}
+
+/// One request on its way to one target.
+#[derive(Clone, Copy)]
+pub(super) struct Forwarding<'a> {
+    pub(super) gate: &'a Rc<Gate>,
+    pub(super) target: &'a Target,
+    max_body: Option<usize>,
+    pub(super) deadline: Option<Instant>,
+    /// The status that the agent gets when the upstream is too slow.
+    late_status: u16,
+}
+
+/// Something that is done again at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    Allowed,
+    Used,
+}
+
+/// One attempt to send a request.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) sending: &'a Sending,
+    pub(super) length: BodyLength,
+    /// The request's body, if it can be sent again.
+    pub(super) replay: &'a ReplayBuffer,
+    /// Whether a 401 may be followed by an attempt with another credential.
+    pub(super) renewal: Retry,
+    /// Whether a request that the upstream gave back unread may be sent again.
+    pub(super) unread: Retry,
+}
+
+/// What came of an attempt.
+pub(super) enum Relayed<'a> {
+    /// The agent has its answer.
+    Answered { after: After, status: u16 },
+    /// The upstream refused the credential, nothing has been answered, and there is this other credential.
+    Refused(Box<(Answer<'a>, Exchange<Ready>, Rc<FetchedCredential>)>),
+    /// The upstream gave the request back unread, and nothing has been answered.
+    Unread(Box<(Answer<'a>, Exchange<Ready>)>),
+}
+
+/// The status of [`Relayed::Answered`] when the answer is the sidecar's own: the upstream gave none.
+pub(super) const NO_ANSWER: u16 = 0;
+
+impl<'a> Forwarding<'a> {
+    /// Begins now: the time limit of the terms counts from here.
+    pub(super) fn new(gate: &'a Rc<Gate>, target: &'a Target, terms: Terms) -> Self {
+        Self {
+            gate,
+            target,
+            max_body: terms.max_body,
+            deadline: terms.within.map(|within| Instant::now() + within),
+            // Clients of `/proxy` know one status for every failure of an upstream.
+            late_status: if terms.max_body.is_some() { 502 } else { TOO_SLOW },
+        }
+    }
+
+    /// Returns how the response to an attempt is handled. `held` is the credential of the request.
+    pub(super) fn handling<'h>(
+        &'h self,
+        exchange: &Exchange<Ready>,
+        attempt: Attempt<'h>,
+        needles: &'h Needles,
+        held: Option<&'h FetchedCredential>,
+    ) -> Handling<'h> {
+        let format = exchange.grant().provider().and_then(|provider| provider.llm());
+        Handling {
+            method: attempt.sending.method.as_str(),
+            needles: (!needles.is_empty()).then_some(needles),
+            // A response to a request without a credential can hardly hold one: it is not refused for its coding.
+            unsearchable: if held.is_some() { self.gate.unsearchable() } else { Unsearchable::Note },
+            bound: held.is_some(),
+            replay: attempt.replay,
+            renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),
+            max_body: self.max_body,
+            deadline: self.deadline,
+            metering: format.map(|format| Metering {
+                ledger: self.gate.ledger(),
+                format,
+                usage: exchange.usage(),
+            }),
+        }
+    }
+
+    /// Answers that the upstream cannot be reached.
+    pub(super) async fn unreachable(
+        &self,
+        exchange: Exchange<Ready>,
+        error: &io::Error,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        unreachable(self.gate, exchange, self.target, error, answer, self.late_status).await
+    }
+
+    /// Completes the record of an attempt, and answers the agent if no response was passed on.
+    pub(super) async fn settle<'r>(
+        &self,
+        mut exchange: Exchange<Ready>,
+        attempt: Attempt<'_>,
+        outcome: io::Result<Responded<'r>>,
+    ) -> io::Result<Relayed<'r>> {
+        match outcome {
+            Ok(Responded::Refused(answer, new)) => Ok(Relayed::Refused(Box::new((answer, exchange, new)))),
+            Ok(Responded::Answered { status, after, note, .. }) => {
+                exchange.record().status(status);
+                if let Some(note) = note {
+                    exchange.record().note(&note);
+                }
+                Ok(Relayed::Answered { after, status })
+            }
+            Ok(Responded::Failed(answer, Failure::Broken(error)))
+                if attempt.unread == Retry::Allowed
+                    && attempt.replay.is_complete()
+                    && version2::is_unprocessed(&error) =>
+            {
+                Ok(Relayed::Unread(Box::new((answer, exchange))))
+            }
+            Ok(Responded::Failed(answer, Failure::Broken(error))) => {
+                let after = self.unreachable(exchange, &error, answer).await?;
+                Ok(Relayed::Answered { after, status: NO_ANSWER })
+            }
+            Ok(Responded::Failed(answer, Failure::Denied(denial))) => {
+                let denial = exchange.refuse(denial);
+                let reply = problem::denied(&denial, &self.target.to_string(), self.gate.run(), 502);
+                let after = answer.reply(reply, After::Close).await?;
+                Ok(Relayed::Answered { after, status: NO_ANSWER })
+            }
+            Err(error) => {
+                exchange.record().fail(&error.to_string());
+                tracing::debug!(target = %self.target, %error, "exchange failed");
+                Err(error)
+            }
+        }
+    }
+
+    /// Renews a credential that the upstream refused with 401, or reports that its renewed value was refused as well.
+    pub(super) async fn after_unauthorized(
+        &self,
+        held: Option<Rc<FetchedCredential>>,
+        status: u16,
+        attempt: Attempt<'_>,
+    ) {
+        let credentials = self.gate.credentials();
+        match held.filter(|_| status == UNAUTHORIZED) {
+            Some(held) if attempt.renewal == Retry::Used => credentials.report_refused(held.provider()).await,
+            // The body cannot be sent again: the new credential counts from the next request on.
+            Some(held) if !attempt.replay.is_complete() => credentials.renew(&held).await,
+            _ => {}
+        }
+    }
+}
