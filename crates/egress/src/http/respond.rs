@@ -112,6 +112,18 @@ pub(super) async fn respond<'a>(
     }
 }
 
+/// Passes on the response to a WebSocket handshake that opened no WebSocket, as any other response.
+pub(super) async fn respond_to_handshake<'a>(
+    response: UpstreamResponse<'_>,
+    handling: Handling<'_>,
+    answer: Answer<'a>,
+    received: &Cell<u64>,
+) -> io::Result<Responded<'a>> {
+    // A handshake asks a model nothing yet: no use is missing where none is told.
+    let metering = handling.metering.map(|metering| Metering { is_counted: false, ..metering });
+    pass_on(response, handling, metering.map(Metering::open), answer, received).await
+}
+
 /// Returns the response once its head has arrived; passes interim responses on until then.
 async fn await_head<'u>(
     pending: PendingResponse<'u>,
@@ -322,4 +334,61 @@ async fn gather(
     let is_cut = all.len() > max_body;
     all.truncate(max_body);
     Ok(Gathered { body: all.freeze(), is_cut })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::http::answer::Extent;
+    use crate::http::head::Version;
+    use crate::http::stream::AgentStream;
+
+    const SECRET: &str = "sk-0123456789";
+
+    /// What an agent is sent whose handshake for a WebSocket was answered so.
+    async fn answered(head: ResponseHead, body: &str) -> (u16, String) {
+        let needles = Needles::of([&credential::Secret::new(SECRET.into())]);
+        let replay = ReplayBuffer::disabled();
+        let handling = Handling {
+            method: "GET",
+            needles: Some(&needles),
+            unsearchable: Unsearchable::Refuse,
+            bound: true,
+            replay: &replay,
+            renewal: None,
+            max_body: None,
+            deadline: None,
+            metering: None,
+        };
+        let length = head.body("GET").unwrap();
+        let body = Incoming::Whole(Some(Bytes::copy_from_slice(body.as_bytes())));
+        let response = UpstreamResponse { head, length, body };
+        let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
+        let (reader, mut writer) = AgentStream::Unix(agent).split();
+        let (version, extent) = (Version::Http11, Extent::Whole);
+        let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: false, extent };
+        let responded = respond_to_handshake(response, handling, answer, &Cell::new(0)).await.unwrap();
+        let Responded::Answered { status, after: After::Close, note: Some(_), .. } = responded else {
+            panic!("it was not answered, or the credential was not masked");
+        };
+        drop((reader, writer));
+        let mut text = String::new();
+        seen.read_to_string(&mut text).await.unwrap();
+        (status, text)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_opens_no_websocket_is_passed_on_and_masked() {
+        for status in [200, 302, 401, 426, 500] {
+            let parts = http::Response::builder().status(status).header("x-echo", SECRET).body(()).unwrap();
+            let head = ResponseHead::of_version_2(&parts.into_parts().0);
+            let (seen, text) = answered(head, &format!("it was {SECRET}.")).await;
+            assert_eq!(seen, status);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+            assert!(text.contains("connection: close") && text.contains("it was *************."), "{text}");
+            assert!(text.contains("x-echo: *") && !text.contains(SECRET), "{text}");
+        }
+    }
 }

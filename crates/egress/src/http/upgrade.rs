@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use data_encoding::BASE64;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::answer::Answer;
 use super::filter::Filter;
-use super::forwarding::Forwarding;
+use super::forwarding::{Attempt, Forwarding, Relayed, Retry};
 use super::frames::FrameFormat;
 use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
@@ -20,9 +20,11 @@ use super::messages::MessageScrubber;
 use super::outgoing::timely;
 use super::problem::{self, After};
 use super::refuse::{TOO_SLOW, unreachable};
+use super::replay::ReplayBuffer;
+use super::respond::{Failure, Responded, respond_to_handshake};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::{AgentReader, AgentWriter};
-use super::upstream::{head_1, write};
+use super::upstream::{UpstreamResponse, head_1, write};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
@@ -39,7 +41,7 @@ struct Answered {
 }
 
 impl Forwarding<'_> {
-    /// Opens a WebSocket to the upstream and carries it. A response that opens none is answered with its status, if it is one of an error.
+    /// Opens a WebSocket to the upstream and carries it. A response that opens none is passed on as any other is.
     pub(super) async fn websocket(
         &self,
         mut exchange: Exchange<Ready>,
@@ -60,22 +62,34 @@ impl Forwarding<'_> {
         if answered.head.status == 101 {
             self.switch(exchange, sending, answered, agent, answer).await
         } else {
-            let status = answered.head.status;
-            exchange.record().status(status);
-            let mut small = Vec::new();
-            let rest = answered.reader.reader.take(LARGEST_REFUSAL);
-            let _ =
-                tokio::time::timeout(REFUSAL, async move { { rest }.read_to_end(&mut small).await }).await;
-            let why = format!("it answered {status}");
-            self.refuse(if status >= 400 { status } else { 502 }, &why, answer).await
+            self.pass_refusal_on(exchange, sending, answered, answer).await
         }
     }
 
-    /// Answers a handshake that opened no WebSocket.
-    async fn refuse(&self, status: u16, why: &str, answer: Answer<'_>) -> io::Result<After> {
-        let (title, target) = ("The upstream opened no WebSocket", self.target.to_string());
-        let reply = problem::failed(status, title, why, &target, self.gate.run());
-        answer.reply(reply, After::Close).await
+    /// Passes on a response that opens no WebSocket.
+    async fn pass_refusal_on(
+        &self,
+        mut exchange: Exchange<Ready>,
+        sending: &Sending,
+        Answered { mut reader, head, .. }: Answered,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        let needles = self.gate.credentials().needles();
+        let held = exchange.held().cloned();
+        let replay = ReplayBuffer::disabled();
+        let (renewal, unread) = (Retry::Allowed, Retry::Used);
+        let attempt = Attempt { sending, length: BodyLength::None, replay: &replay, renewal, unread };
+        let handling = self.handling(&exchange, attempt, &needles, held.as_deref());
+        let flow = Flow::of(exchange.record(), 0);
+        let outcome = match UpstreamResponse::of_version_1(head, &mut reader, handling.method) {
+            Ok(response) => respond_to_handshake(response, handling, answer, &flow.received).await,
+            Err(error) => Ok(Responded::Failed(answer, Failure::Broken(error))),
+        };
+        drop(flow);
+        if let Relayed::Answered { status, .. } = self.settle(exchange, attempt, outcome).await? {
+            self.after_unauthorized(held, status, attempt).await;
+        }
+        Ok(After::Close)
     }
 
     /// Answers a 101 of the upstream with one to the agent, and carries what follows.
@@ -95,7 +109,9 @@ impl Forwarding<'_> {
         if !agrees(head, sending) {
             let why = "the upstream switched protocols, and not to a WebSocket of this handshake";
             exchange.record().fail(why);
-            return self.refuse(502, why, answer).await;
+            let (title, target) = ("The upstream opened no WebSocket", self.target.to_string());
+            let reply = problem::failed(502, title, why, &target, self.gate.run());
+            return answer.reply(reply, After::Close).await;
         }
         let Answer::Version1 { writer: to_agent, version, keep_alive, extent } = answer else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -162,10 +178,6 @@ fn agrees(head: &ResponseHead, sending: &Sending) -> bool {
 /// RFC 6455 §1.3.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The largest refusal that is read before its connection is given up, and how long that may take.
-const LARGEST_REFUSAL: u64 = 16 * 1024;
-const REFUSAL: Duration = Duration::from_millis(200);
-
 /// Carries octets one way until they end, and searches the messages in them.
 async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut Buffered<R>,
@@ -196,6 +208,7 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
     use tokio::time::Instant;
 
     use super::*;
