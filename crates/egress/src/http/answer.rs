@@ -1,4 +1,4 @@
-//! What the agent gets: a head and a body, in the version of HTTP it speaks.
+//! Answers to the agent: a head and a body, in the version of HTTP that it speaks.
 
 use std::io;
 
@@ -16,20 +16,20 @@ use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentWriter;
 use super::version2;
 
-/// Where one answer goes.
+/// An answer that has not begun, and where it goes.
 pub(crate) enum Answer<'a> {
-    /// To a connection of HTTP/1, which may go on after it.
+    /// To a connection of HTTP/1, which may carry more requests after it.
     Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool, extent: Extent },
     /// To a stream of HTTP/2.
     Version2 { stream: SendResponse<Bytes>, extent: Extent },
 }
 
-/// How much of an answer was asked for.
+/// How much of an answer the agent asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Head and body.
     Whole,
-    /// Its head alone: by HEAD, whose answer has no body whatever its head says of one (RFC 9110 §9.3.2).
+    /// The head alone, by HEAD: its answer has no body, whatever the head says (RFC 9110 §9.3.2).
     HeadOnly,
 }
 
@@ -42,17 +42,17 @@ impl Extent {
 /// An answer that has begun.
 pub(crate) struct Begun<'a> {
     pub(crate) body: Outgoing<'a, AgentWriter>,
-    /// Whether the agent can tell where the answer ends, so that its connection may carry another.
+    /// Whether the connection goes on: only if the agent can tell where the answer ends.
     pub(crate) after: After,
 }
 
 impl<'a> Answer<'a> {
-    /// Passes on an answer before the answer: 100 Continue, 103 Early Hints.
+    /// Passes on an interim response (100 Continue, 103 Early Hints).
     pub(crate) async fn interim(&mut self, head: &ResponseHead) -> io::Result<()> {
         match self {
             Self::Version1 { writer, version, .. } => {
                 if *version == Version::Http10 {
-                    return Ok(()); // which does not know them (RFC 9110 §15.2)
+                    return Ok(()); // HTTP/1.0 has none (RFC 9110 §15.2)
                 }
                 writer.write_all(&status_and_fields(head)).await?;
                 writer.write_all(b"\r\n").await?;
@@ -67,13 +67,13 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Tells an agent that waits for it to send its body (RFC 9110 §10.1.1).
+    /// Sends 100 Continue to an agent that waits for it (RFC 9110 §10.1.1).
     pub(crate) async fn go_on(&mut self) -> io::Result<()> {
         self.interim(&ResponseHead::go_on()).await
     }
 
-    /// Ends when the agent has given the stream up that it asked on. Of a connection of HTTP/1 nobody can tell: one that sends no
-    /// more may well be read.
+    /// Completes when the agent resets the stream of its request. Never completes over HTTP/1: an agent that sends no more may still
+    /// read.
     pub(crate) async fn abandoned(&mut self) -> io::Error {
         match self {
             Self::Version1 { .. } => std::future::pending().await,
@@ -83,12 +83,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Whether the agent's connection of HTTP/1 has ended already. That is asked where a request had to wait, and is to cost something.
+    /// Whether the agent has closed its connection of HTTP/1. That is asked where a request had to wait and is to cost something.
     pub(crate) fn has_hung_up(&self) -> bool {
         matches!(self, Self::Version1 { writer, .. } if writer.has_hung_up())
     }
 
-    /// Begins the answer.
+    /// Begins the answer. Removes the hop-by-hop fields from the head, and frames the body anew.
     pub(crate) fn begin(self, head: &mut ResponseHead, body: ResponseBody) -> io::Result<Begun<'a>> {
         let length = head.fields.text("content-length").map(str::to_owned);
         head.fields.leave_hop();
@@ -131,7 +131,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Answers that the protocol is switched: from here on the connection carries something else.
+    /// Answers 101: from here on the connection carries another protocol.
     pub(crate) async fn switch(self, head: &ResponseHead) -> io::Result<()> {
         let Self::Version1 { writer, .. } = self else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut out = status_and_fields(head);
@@ -140,7 +140,7 @@ impl<'a> Answer<'a> {
         writer.flush().await
     }
 
-    /// Gives an answer of the sidecar's own.
+    /// Sends a reply of the sidecar's own.
     pub(crate) async fn reply(self, reply: Reply, after: After) -> io::Result<After> {
         match self {
             Self::Version1 { writer, keep_alive, extent, .. } => {

@@ -1,5 +1,5 @@
-//! The JSON form of S2 on the Unix socket: `{"capability", "method", "url", "headers", "body"}` a line, and a line of JSON
-//! back. It is turned into a request of the gateway, so there is nothing that it may and others may not.
+//! The JSON form of S2 on the Unix socket: a line `{"capability", "method", "url", "headers", "body"}` is answered with a line of
+//! JSON. Each is converted to a request to the gateway, so that it may do no more than any other request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,17 +20,17 @@ use crate::http::request::Via;
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
-/// The largest line, and the largest answer that fits into one.
+/// The largest request line, and the largest response that is converted to one.
 const LARGEST: usize = 1024 * 1024;
 const LARGEST_ANSWER: u64 = 2 * 1024 * 1024;
-/// How long the rest of a line, and the next line, may take.
+/// How long the agent may be silent, within a line and between lines.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// One request.
+/// One request, as a line of JSON has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonRequest {
-    /// The provider whose credential is to be used; none is a request without.
+    /// The provider whose credential is used; without it none is.
     #[serde(default)]
     capability: Option<String>,
     method: String,
@@ -41,7 +41,7 @@ struct JsonRequest {
     body: Option<String>,
 }
 
-/// Serves lines until the agent ends.
+/// Serves lines until the agent ends the connection.
 pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io::Result<()> {
     loop {
         let end = loop {
@@ -69,16 +69,16 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
     }
 }
 
-/// What a line is called in the record that does not say where it wants to go.
+/// The target in the record of a line that has none.
 const UNREAD: &str = "unreadable request";
 
-/// A line of which no request can be made: where it wanted to go, and what is wrong.
+/// A line that cannot be converted to a request: its target, and what is wrong.
 struct Unreadable {
     target: String,
     denial: Denial,
 }
 
-/// The request in a line, as octets.
+/// Converts a line to a request of HTTP/1.
 fn parse(line: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let request: JsonRequest = serde_json::from_slice(line).map_err(|error| {
         let denial = unreadable(error.to_string().escape_default().to_string());
@@ -87,12 +87,12 @@ fn parse(line: &[u8]) -> Result<Vec<u8>, Unreadable> {
     to_http1(&request).map_err(|denial| Unreadable { target: request.url, denial })
 }
 
-/// As a head is that cannot be read beyond doubt.
+/// The denial of a line that cannot be read, with the guard of such a head.
 fn unreadable(why: String) -> Denial {
     Denial::new(Guard::Framing, why)
 }
 
-/// Records a line that is refused, and answers it.
+/// Records a refused line, and returns the answer to it.
 fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_json::Value {
     let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, target, denial);
     json!({"error": denial.reason, "status": status, "guard": denial.guard.code()})
@@ -102,7 +102,7 @@ async fn write_line(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value
     agent.reader.write_all(format!("{answer}\n").as_bytes()).await
 }
 
-/// The request as octets: what is unfit for a head is refused by the parser that reads it.
+/// Writes a request as HTTP/1. Refuses what could break lines; the rest is left for the parser of heads to refuse.
 fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     let clean = |text: &str| !text.contains(['\r', '\n', '\0']);
     let headers = || request.headers.iter().flatten();
@@ -134,11 +134,11 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     Ok(out.into_bytes())
 }
 
-/// Sends a request through the gateway's own front, and turns what comes back into JSON.
+/// Sends a request to the gateway, and converts the response to JSON.
 async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
     let (ours, theirs) = UnixStream::pair()?;
     let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
-    // It lets go of its end when it has enough: whoever writes on is told so, and does not wait for a reader.
+    // Dropping the reading end once there is enough makes the writer fail instead of waiting for a reader.
     let read = async move {
         let mut answer = Vec::new();
         ours.take(LARGEST_ANSWER + 1).read_to_end(&mut answer).await.map(|_| answer)
@@ -155,7 +155,7 @@ async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
 }
 
 fn as_json(mut answer: &[u8]) -> serde_json::Value {
-    // What came before the answer is left out.
+    // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
         let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { break };
         answer = &answer[end + 4..];

@@ -1,23 +1,23 @@
-//! Chunked bodies (RFC 9112 §7.1), read as strictly as heads: what two readers could take for two bodies is refused. Sizes,
-//! extensions and line ends stay here; what goes on is data, and is framed anew.
+//! Parser of chunked bodies (RFC 9112 §7.1): refuses whatever two readers could take for two different bodies. Only the data goes on,
+//! framed anew; sizes, extensions and line ends are dropped.
 
-/// The longest line that gives a chunk's size, extensions included.
+/// The longest line with a chunk's size, extensions included.
 const LONGEST_SIZE_LINE: usize = 256;
-/// A size has at most 15 hexadecimal digits, leading zeros aside: another digit is read while the size so far is below this.
+/// Another hexadecimal digit is read only while the size so far is below this: 15 digits at most, leading zeros aside.
 const SIZE_BEFORE_LAST_DIGIT: u64 = 1 << (4 * 14);
 /// The largest trailer section.
 const LARGEST_TRAILER: usize = 8 * 1024;
 
-/// Whether what a strict reader would refuse is let through: only from an upstream, never from the agent.
+/// Which deviations are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSyntax {
-    /// Sizes and data; extensions are dropped.
+    /// None, and no trailers: for agents.
     Strict,
-    /// White space after a size without an extension, and trailers, as well.
+    /// White space after a size without an extension, and trailers, which are dropped: for upstreams.
     Lenient,
 }
 
-/// Finds the end of a chunked body (RFC 9112 §7.1), octet by octet, whatever pieces it comes in.
+/// Finds the data and the end of a chunked body, whatever pieces the body comes in.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkScanner {
     syntax: ChunkSyntax,
@@ -26,7 +26,7 @@ pub(crate) struct ChunkScanner {
     size: u64,
 }
 
-/// A step through a piece: so much of it is framing, and so much after that is data.
+/// The octets of framing at the beginning of a piece, and the octets of data after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) framing: usize,
@@ -63,7 +63,10 @@ impl ChunkScanner {
         self.state == State::Done
     }
 
-    /// Goes on through a piece up to and over its next run of data.
+    /// Scans a piece up to the end of its next run of data.
+    ///
+    /// # Errors
+    /// The body is malformed.
     pub(crate) fn scan(&mut self, piece: &[u8]) -> Result<Step, &'static str> {
         let mut at = 0;
         while at < piece.len() && self.state != State::Done {
@@ -79,7 +82,10 @@ impl ChunkScanner {
         Ok(Step { framing: at, data: 0 })
     }
 
-    /// Scans all of a piece, its data with it: how much of the piece is framing of the body, and how much is data.
+    /// Scans a whole piece or up to the end of the body, and returns how much of that is framing and how much is data.
+    ///
+    /// # Errors
+    /// The body is malformed.
     pub(crate) fn scan_whole(&mut self, piece: &[u8]) -> Result<Step, &'static str> {
         let mut whole = Step { framing: 0, data: 0 };
         while whole.framing + whole.data < piece.len() && !self.is_done() {
@@ -105,7 +111,7 @@ impl ChunkScanner {
             (State::Size, b'\r') => Ok(State::SizeLf),
             (State::Size, b';') => Ok(State::Extension),
             (State::Size, b' ' | b'\t') if lenient => Ok(State::Extension),
-            // RFC 9112 §7.1.1: BWS may stand before the `;`, and nowhere else behind a size.
+            // RFC 9112 §7.1.1: white space may stand between a size and the `;` of an extension.
             (State::Size | State::BeforeExtension, b' ' | b'\t') if self.line <= LONGEST_SIZE_LINE => {
                 Ok(State::BeforeExtension)
             }

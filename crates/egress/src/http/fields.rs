@@ -1,7 +1,7 @@
 //! Header fields: names in lower case, values as octets, in the order in which they came.
 
-/// A head's fields, or a trailer section's. All names and values lie in one buffer, so that a copy costs two allocations
-/// however many there are. They may hold a credential, so only names are shown.
+/// The fields of a head or of a trailer section. All names and values lie in one buffer, so that a copy costs two allocations however
+/// many there are. `Debug` shows names only, because values may hold a credential.
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
     text: Vec<u8>,
@@ -27,7 +27,7 @@ impl Span {
     }
 }
 
-/// Fields that concern one connection only, and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
+/// Fields that concern one connection only and are never passed on (RFC 9110 §7.6.1, and the existing sidecar's list).
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "close",
@@ -45,14 +45,14 @@ const HOP_BY_HOP: &[&str] = &[
     "content-length",
 ];
 
-/// What `Connection` usually says that is no field of somebody's own.
+/// Options of `Connection` that name no field.
 const USUAL: &[&str] = &["keep-alive", "close", "upgrade"];
 
-/// Fields that speak to a sidecar, and never to an upstream (REQUIREMENTS, literal behaviour).
+/// Fields that are addressed to a sidecar, never to an upstream (REQUIREMENTS, literal behaviour).
 const CONTROL: &[&str] = &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size"];
 
 impl Fields {
-    /// None yet, and room for so many, and for so many octets of text.
+    /// Creates an empty list with room for this many fields, and octets of text.
     pub(crate) fn with_room(fields: usize, octets: usize) -> Self {
         Self { text: Vec::with_capacity(octets), list: Vec::with_capacity(fields) }
     }
@@ -69,18 +69,18 @@ impl Fields {
         self.list.is_empty()
     }
 
-    /// All names and values in one text, what was left out or replaced with them: what is not in it is in none of them.
+    /// Returns all names and values in one text, removed and replaced ones among them: what is not in it is in no field.
     pub(crate) fn all_text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The values of a field, by its name in lower case.
+    /// Returns the values of a field, by its name in lower case.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let named = move |field: &&Field| field.name.of(&self.text) == name.as_bytes();
         self.list.iter().filter(named).map(|field| field.value.of(&self.text))
     }
 
-    /// The one value of a field, as text.
+    /// Returns the first value of a field, if it is text.
     pub(crate) fn text<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.values(name).next().and_then(|value| std::str::from_utf8(value).ok())
     }
@@ -89,7 +89,7 @@ impl Fields {
         self.values(name).next().is_some()
     }
 
-    /// Adds a field. Its name is made lower case.
+    /// Adds a field, with its name in lower case.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
         let name = self.write_down(name.as_bytes());
         self.text[name.start..name.end].make_ascii_lowercase();
@@ -103,16 +103,16 @@ impl Fields {
         Span { start, end: self.text.len() }
     }
 
-    /// Puts a value in the place of all there are.
+    /// Replaces all values of a field by one.
     pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.push(name, value);
     }
 
-    /// Gives a field another value where there is one for it.
+    /// Replaces each value for which `another` returns one.
     ///
     /// # Errors
-    /// The first that `another` gives; the fields before it are changed by then.
+    /// The first error of `another`; the fields before it are changed by then.
     pub(crate) fn rewrite<E>(
         &mut self,
         mut another: impl FnMut(&str, &[u8]) -> Result<Option<Vec<u8>>, E>,
@@ -126,7 +126,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Leaves out the fields whose names are not to be kept.
+    /// Keeps only the fields whose names satisfy `kept`.
     pub(crate) fn keep(&mut self, mut kept: impl FnMut(&str) -> bool) {
         let Self { text, list } = self;
         list.retain(|field| kept(name_of(text, field)));
@@ -143,7 +143,7 @@ impl Fields {
         })
     }
 
-    /// Takes out what concerns the connection it came over, and what speaks to a sidecar.
+    /// Removes hop-by-hop fields, those that `Connection` names, and those that are addressed to a sidecar.
     pub(crate) fn leave_hop(&mut self) {
         let tokens = self.values("connection").flat_map(|value| value.split(|b| *b == b','));
         let named: Vec<String> = tokens
@@ -154,14 +154,14 @@ impl Fields {
         let is_left = |name: &str| {
             HOP_BY_HOP.contains(&name) || CONTROL.contains(&name) || name.starts_with("x-lockgate-")
         };
-        // Servers that read fields as variables take `content_length` for the other (RFC 3875 §4.1.18).
+        // Servers that read fields as variables take `content_length` for `content-length` (RFC 3875 §4.1.18).
         self.keep(|name| match name.contains('_') {
             false => !is_left(name) && !named.iter().any(|n| n == name),
             true => !is_left(&name.replace('_', "-")) && !named.iter().any(|n| n == name),
         });
     }
 
-    /// As lines of HTTP/1.
+    /// Appends the fields as lines of HTTP/1.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         for Field { name, value } in &self.list {
             out.extend_from_slice(name.of(&self.text));
@@ -186,12 +186,12 @@ impl std::fmt::Debug for Fields {
     }
 }
 
-/// Names are tokens, which are ASCII.
+/// Returns the name of a field: a token, which is ASCII.
 fn name_of<'a>(text: &'a [u8], field: &Field) -> &'a str {
     std::str::from_utf8(field.name.of(text)).unwrap_or_default()
 }
 
-/// Without the spaces and tabs around it, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).
+/// Trims spaces and tabs, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).
 pub(crate) fn trim(value: &[u8]) -> &[u8] {
     let inner = |b: &u8| !matches!(b, b' ' | b'\t');
     match (value.iter().position(inner), value.iter().rposition(inner)) {

@@ -1,5 +1,5 @@
-//! Part happens to an answer between the upstream and the agent: it is unpacked where it has to be looked into, and the
-//! credential that was put into its request is masked, wherever and in whatever form it comes back (C10).
+//! Filters responses between the upstream and the agent: decompresses them where they have to be searched, and masks the credential
+//! that was put into the request, wherever and in whatever form it comes back (C10).
 
 use std::convert::Infallible;
 use std::io;
@@ -17,28 +17,28 @@ use super::response::{ResponseBody, ResponseHead};
 use super::unpack::{PACKED_PIECE, Unpack};
 use crate::llm::Account;
 
-/// The filter of one answer.
+/// The filter of one response.
 pub(super) struct Filter<'a> {
     unpack: Unpack,
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
     account: Option<Account<'a>>,
-    /// In the scrubber's place, for an answer that is a stream of messages.
+    /// Replaces the scrubber for a response that is a stream of messages.
     messages: Option<MessageScrubber>,
     masked: u64,
 }
 
-/// Part is done with an answer that cannot be searched.
+/// What is done with a response that cannot be searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsearchable {
-    /// It is refused.
+    /// Refuse it.
     Refuse,
-    /// It goes on, and the record says so.
+    /// Pass it on, and say so in the record.
     Note,
 }
 
 impl<'a> Filter<'a> {
-    /// A filter for an answer to a request that held no credential.
+    /// Creates a filter that changes nothing.
     pub(super) fn none() -> Self {
         Self {
             unpack: Unpack::Plain,
@@ -50,7 +50,10 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// A filter that masks what `needles` stand for. The head is changed to what will be sent.
+    /// Creates a filter that masks `needles`. Changes the head and length to what will be sent.
+    ///
+    /// # Errors
+    /// The body is compressed in a way that cannot be searched.
     pub(super) fn scrubbing(
         needles: &Needles,
         head: &mut ResponseHead,
@@ -80,17 +83,17 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    /// Has the tokens counted that the answer says it took.
+    /// Has the tokens counted that the response reports.
     pub(super) fn meter(&mut self, account: Account<'a>) {
         self.account = Some(account);
     }
 
-    /// Notes that all of the answer has passed.
+    /// Notes that the whole response has passed.
     pub(super) fn mark_whole(&mut self) {
         self.account.iter_mut().for_each(Account::mark_whole);
     }
 
-    /// Masks what can be seen of an answer that is packed in a way that is not known here.
+    /// Creates a filter for a response whose compression is unknown: masks what can be seen of it.
     pub(super) fn scrubbing_blindly(needles: &Needles, head: &mut ResponseHead) -> Self {
         let mut filter =
             Self { scrubber: Some(Scrubber::new(needles)), needles: Some(needles.clone()), ..Self::none() };
@@ -98,7 +101,7 @@ impl<'a> Filter<'a> {
         filter
     }
 
-    /// Masks the values of fields: a head's, or a trailer section's. A field whose name holds one is left out.
+    /// Masks the values of fields, of a head or of trailers. Removes a field whose name holds a needle.
     pub(super) fn fields(&mut self, fields: &mut Fields) {
         let Some(needles) = &self.needles else { return };
         if !needles.are_in(fields.all_text()) {
@@ -116,7 +119,8 @@ impl<'a> Filter<'a> {
         });
     }
 
-    /// A piece of the body: what had been held back before it, where that goes on by itself, and what of it is settled.
+    /// Filters a piece of the body. Returns what had been held back before it, if that goes on by itself, and what of the piece is
+    /// settled.
     pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<[Bytes; 2]> {
         let Some(scrubber) = &mut self.scrubber else { return Ok([Bytes::new(), piece]) };
         let mut before = Vec::new();
@@ -142,7 +146,7 @@ impl<'a> Filter<'a> {
         Ok([Bytes::new(), out.into()])
     }
 
-    /// The last piece of the body, and what was held back before it.
+    /// Filters the last piece of the body, and returns it behind what was held back.
     pub(super) fn last(&mut self, piece: Bytes) -> io::Result<Bytes> {
         if matches!(self.unpack, Unpack::Plain)
             && self.messages.is_none()
@@ -161,12 +165,12 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// How much of a body is given to it at once.
+    /// Returns how many octets of a body it takes at once.
     pub(super) fn appetite(&self) -> usize {
         if matches!(self.unpack, Unpack::Plain) { usize::MAX } else { PACKED_PIECE }
     }
 
-    /// Part was held back.
+    /// Ends the body, and returns what was held back.
     pub(super) fn end(&mut self) -> io::Result<Bytes> {
         let Some(scrubber) = &mut self.scrubber else { return Ok(Bytes::new()) };
         let mut out = Vec::new();
@@ -189,14 +193,13 @@ impl<'a> Filter<'a> {
         Ok(out.into())
     }
 
-    /// How many times the credential was found.
+    /// Returns how many times the credential was masked.
     pub(super) fn masked(&self) -> u64 {
         self.masked
     }
 }
 
-/// Whether a body is a stream of messages with their lengths before them: gRPC's or Connect's. In gRPC-web's text form they are in base64,
-/// and looked for in that.
+/// Whether a body is a stream of length-prefixed messages, of gRPC or Connect. gRPC-web's text form is in base64, and searched as text.
 fn is_stream(fields: &Fields) -> bool {
     fields.text("content-type").map(MediaType::of).is_some_and(|kind| {
         let streams = kind.begins_with("application/grpc") || kind.begins_with("application/connect+");

@@ -1,9 +1,9 @@
-//! Part a stream of messages is made of: a WebSocket's frames (RFC 6455 §5.2), the length-prefixed messages of gRPC and Connect. A
-//! message may lie in several frames, with frames that control the connection between them.
+//! Parser of message streams: WebSocket frames (RFC 6455 §5.2) and the length-prefixed messages of gRPC and Connect. A WebSocket
+//! message may span several frames, with control frames between them.
 
 use std::io;
 
-/// Follows a stream, octet by octet in its headers and by runs in its bodies.
+/// Follows a stream: octet by octet in headers, by runs in messages.
 #[derive(Debug)]
 pub(super) struct FrameParser {
     format: FrameFormat,
@@ -13,46 +13,46 @@ pub(super) struct FrameParser {
     last: bool,
 }
 
-/// Part the messages are framed by.
+/// How a stream frames its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameFormat {
     WebSocket,
-    /// The same where an extension was agreed on, which gives a meaning to bits and kinds of frames that have none without.
+    /// A WebSocket with an agreed extension, which gives a meaning to reserved bits and opcodes.
     ExtendedWebSocket,
-    /// gRPC's, and Connect's.
+    /// gRPC and Connect.
     LengthPrefixed,
 }
 
-/// Part some octets of a stream are.
+/// What some octets of a stream belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Header,
-    /// A part of a message.
+    /// A message.
     Data,
-    /// A part of a frame that controls the connection.
+    /// The payload of a control frame.
     Control,
 }
 
-/// Octets at the beginning of a piece that are of one kind.
+/// Octets at the beginning of a piece that belong to one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) length: usize,
     pub(super) part: Part,
-    /// Whether a message, or a frame that controls, ends with them.
+    /// Whether a message or a control frame ends with them.
     pub(super) ends: bool,
 }
 
-/// Part a header says: how much follows, of what, and whether a message ends with it.
+/// A parsed header: how many octets follow, of which part, and whether a message ends with them.
 struct Header {
     length: u64,
     part: Part,
     last: bool,
 }
 
-/// The longest frame that controls a connection (RFC 6455 §5.5).
+/// The longest payload of a control frame (RFC 6455 §5.5).
 const LONGEST_CONTROL: u64 = 125;
 
-/// The flags of Connect's last message, and of the one in which gRPC-web has its trailers.
+/// The flags of Connect's last message, and of gRPC-web's message that holds the trailers.
 const END_OF_CONNECT: u8 = 0x02;
 const TRAILERS_OF_WEB: u8 = 0x80;
 
@@ -61,7 +61,10 @@ impl FrameParser {
         Self { format, header: Vec::with_capacity(14), left: 0, part: Part::Data, last: false }
     }
 
-    /// Part the first octets of a piece are, at least one of them; the piece must not be empty.
+    /// Returns the first run of a piece, which must not be empty.
+    ///
+    /// # Errors
+    /// A frame is malformed, or cannot be searched.
     pub(super) fn next(&mut self, piece: &[u8]) -> io::Result<Run> {
         if self.left > 0 {
             let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(piece.len());
@@ -79,12 +82,12 @@ impl FrameParser {
         Ok(Run { length: piece.len(), part: Part::Header, ends: false })
     }
 
-    /// Part is being read, or was last.
+    /// Returns the part that is being read, or was read last.
     pub(super) fn part(&self) -> Part {
         self.part
     }
 
-    /// The header that was read so far; nothing while it is not whole. Part cannot be looked into is an error.
+    /// Parses the header that was read so far; none while it is incomplete.
     fn read_header(&self) -> io::Result<Option<Header>> {
         let broken = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
         let big_endian = |octets: &[u8]| octets.iter().fold(0u64, |n, b| (n << 8) | u64::from(*b));
@@ -126,7 +129,7 @@ impl FrameParser {
     }
 }
 
-/// Whether the first octet of a frame means something only by an extension: its message may be packed (RFC 6455 §5.2, RFC 7692).
+/// Whether only an extension gives the first octet of a frame a meaning: its message may be compressed (RFC 6455 §5.2, RFC 7692).
 fn is_reserved(first: u8) -> bool {
     first & 0x70 != 0 || !matches!(first & 0x0f, 0..=2 | 8..=10)
 }
@@ -188,7 +191,7 @@ mod tests {
         for stream in [b"\x81\x82abcd..".as_slice(), b"\x09\0", &long] {
             runs(FrameFormat::WebSocket, stream, 1).unwrap_err();
         }
-        // Of each message's frames it is the first that says how it is packed; a kind without a meaning is read in two ways.
+        // The first frame of a message says whether it is compressed; a reserved opcode is read in two ways.
         for first in [0xc1, 0xa2, 0x91, 0x83, 0x87, 0x8b, 0x8f, 0x07] {
             runs(FrameFormat::WebSocket, &[first, 0], 1).unwrap_err();
             runs(FrameFormat::ExtendedWebSocket, &[first | 0x80, 0], 1).unwrap();

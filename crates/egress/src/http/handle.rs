@@ -1,4 +1,4 @@
-//! One request, from either version of HTTP and by any plane that shows it: where it goes, whether it may, and the answer.
+//! Handles one request, of HTTP/1 or HTTP/2 and from any plane that shows it: finds its target, asks the policy, and answers it.
 
 use std::io;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub(super) async fn handle(
     }
 }
 
-/// Refuses a request of which nobody knows where it goes.
+/// Refuses a request whose target is unknown.
 async fn refuse_unreadable(
     gate: &Rc<Gate>,
     via: &Via,
@@ -64,7 +64,7 @@ async fn refuse_unreadable(
     refuse(gate, request, answer, &denial, &shown).await
 }
 
-/// Refuses a request, and lets its sender finish.
+/// Refuses a request, and lets the agent finish sending it.
 async fn refuse(
     gate: &Rc<Gate>,
     request: &mut Request<'_>,
@@ -77,7 +77,7 @@ async fn refuse(
     after
 }
 
-/// Where a request goes: the target and `Host` must agree, and so must the connection it came over (C02, E10).
+/// Returns where a request goes. Its target, its `Host` and the connection that it came over must agree (C02, E10).
 fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
     let target = match via {
         Via::Proxy | Via::Gateway if head.target.starts_with('/') || head.target == "*" => {
@@ -103,8 +103,8 @@ fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
     Ok(target)
 }
 
-/// `Host` names what the target names. A target that says a host overrides it (RFC 9112 §3.2.2); two different names are an attempt to be
-/// read two ways.
+/// Refuses a `Host` that names another host or port than the target. By RFC 9112 §3.2.2 the target overrides it; but two different
+/// names are an attempt to be read in two ways.
 pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> Result<(), Denial> {
     let Some(value) = head.fields.values("host").next() else { return Ok(()) };
     let text = std::str::from_utf8(value).map_err(|_| unreadable_host("it is not text"))?;
@@ -115,13 +115,13 @@ pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> 
     Ok(())
 }
 
-/// A request that cannot be read: RFC 9112 §3.2 has it answered with 400.
+/// The denial of a malformed `Host`, which is answered with 400 (RFC 9112 §3.2).
 fn unreadable_host(why: &str) -> Denial {
     Denial::new(Guard::Framing, format!("Host cannot be read: {why}"))
 }
 
-/// Whether `Host` holds only what names and ports are made of (RFC 3986 §3.2.2). The gateway itself may be called anything, also by a
-/// name with `_` that is no host outside; two names in one are read in two ways.
+/// Whether `Host` holds only what names and ports are made of (RFC 3986 §3.2.2). The gateway itself may be called by any name, even
+/// one with `_` that no host outside has; but two names in one value are read in two ways.
 fn may_name_a_host(value: &[u8]) -> bool {
     value.iter().all(|octet| octet.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(octet))
 }

@@ -1,4 +1,4 @@
-//! Request heads. One parser, strict: what two readers could take for two things is refused (RFC 9112).
+//! A strict parser of request heads: refuses whatever two readers could read in two ways (RFC 9112).
 
 use std::io;
 use std::time::Duration;
@@ -11,45 +11,45 @@ use super::fields::{Fields, trim};
 
 /// The largest head, in octets. REQUIREMENTS: 16 KiB.
 pub(crate) const LARGEST_HEAD: usize = 16 * 1024;
-/// How much is read at once.
+/// How many octets are read at once.
 const READ: usize = 16 * 1024;
 /// How many header fields a head may have.
 const MOST_FIELDS: usize = 128;
-/// Room for what is put into a request on its way.
+/// Room for the fields that are added to a request on its way.
 const ADDED_FIELDS: usize = 4;
 const ADDED_OCTETS: usize = 256;
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// Longer than 16 KiB, or more than 128 fields.
+    /// The head is longer than 16 KiB, or has more than 128 fields.
     #[error("the head is larger than 16 KiB or has more than 128 fields")]
     TooLarge,
-    /// A carriage return, line feed or NUL out of place.
+    /// A carriage return, line feed or NUL is out of place.
     #[error("a line does not end in CRLF, or holds a control octet")]
     Line,
-    /// Not `METHOD SP target SP HTTP/1.1`.
+    /// The request line is not `METHOD SP target SP HTTP/1.1`, or HTTP/1.0.
     #[error("the first line is not `METHOD target HTTP/1.1`")]
     RequestLine,
-    /// A field that is not `name: value`.
+    /// A field is not `name: value`.
     #[error("a header field is malformed or folded")]
     Field,
-    /// `Content-Length` and `Transfer-Encoding` in an ambiguous combination.
+    /// `Content-Length` and `Transfer-Encoding` are malformed, or contradict each other.
     #[error("the length of the body is ambiguous")]
     Length,
-    /// Not exactly one `Host`.
+    /// There is not exactly one `Host`.
     #[error("there must be exactly one Host field")]
     Host,
 }
 
-/// How long a body is.
+/// The length of a body, as its head states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is none.
+    /// There is no body.
     None,
-    /// So many octets.
+    /// A number of octets.
     Sized(u64),
-    /// In chunks.
+    /// Told by chunks.
     Chunked,
 }
 
@@ -64,52 +64,52 @@ pub struct RequestHead {
     pub(crate) keep_alive: bool,
 }
 
-/// The version of HTTP that a side speaks.
+/// A version of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Version {
-    /// Which knows neither chunks nor a connection that goes on.
+    /// Has neither chunks nor persistent connections.
     Http10,
     Http11,
     Http2,
 }
 
 impl RequestHead {
-    /// The method.
+    /// Returns the method.
     #[must_use]
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// The target as it was written.
+    /// Returns the target as it was written.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The fields in their order, names in lower case.
+    /// Returns the fields in their order, names in lower case.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter()
     }
 
-    /// How long its body is.
+    /// Returns the length of the body.
     #[must_use]
     pub fn body(&self) -> BodyLength {
         self.body
     }
 
-    /// Whether another request may follow.
+    /// Whether another request may follow on the connection.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Whether its sender may wait to be told to send the body (RFC 9110 §10.1.1).
+    /// Whether the agent may wait for a 100 Continue before it sends the body (RFC 9110 §10.1.1).
     pub(crate) fn waits_to_go_on(&self) -> bool {
         let waits = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
         self.body != BodyLength::None && self.fields.values("expect").any(waits)
     }
 
-    /// Whether it asks for a WebSocket (RFC 6455 §4.2.1).
+    /// Whether this is a WebSocket handshake (RFC 6455 §4.2.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11
             && self.method.as_str() == "GET"
@@ -122,17 +122,17 @@ impl RequestHead {
     }
 }
 
-/// Whether a value is the base64 of 16 octets (RFC 6455 §4.2.1). The two octets after it are padding; the four bits that no octet needs
-/// may be set, as in the example of RFC 6455 §4.1.
+/// Whether a value is 16 octets in base64 (RFC 6455 §4.2.1). The last four bits may be set although they carry nothing, as in the example
+/// of RFC 6455 §4.1.
 fn is_websocket_key(value: &[u8]) -> bool {
     let is_base64 = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'/');
     matches!(value.strip_suffix(b"=="), Some(text) if text.len() == 22 && text.iter().all(is_base64))
 }
 
-/// Parses a head, up to and with its empty line.
+/// Parses a head that ends with its empty line.
 ///
 /// # Errors
-/// The first rule it breaks.
+/// The first rule that the head breaks.
 pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     if head.len() > LARGEST_HEAD {
         return Err(HeadError::TooLarge);
@@ -156,23 +156,23 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     let keep_alive = version == Version::Http11
         && !fields.has_token("connection", "close")
         && !fields.has_token("proxy-connection", "close")
-        // What follows an upgrade may not be HTTP any more, whether it was passed on or not.
+        // After an upgrade the agent may not speak HTTP any more, whether the upgrade was passed on or not.
         && !fields.has("upgrade");
     Ok(RequestHead { method, target, fields, body, version, keep_alive })
 }
 
-/// Whether a part of a head holds what none may, whatever follows.
+/// Whether a part of a head breaks a line rule already, so that the rest need not be awaited.
 pub(crate) fn has_broken_line(part: &[u8]) -> bool {
     let after_return = |at: usize| at > 0 && part[at - 1] == b'\r';
     (0..part.len()).any(|at| match part[at] {
         0 => true,
-        // At the beginning its CR may stand before the part.
+        // The CR of a leading LF may stand before this part.
         b'\n' => at > 0 && !after_return(at),
         octet => octet != b'\n' && after_return(at),
     })
 }
 
-/// Lines end in CRLF; neither octet stands alone, and there is no NUL.
+/// Splits a head into lines. Refuses a CR or LF that stands alone, and NUL.
 fn split_lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
     let mut lines = Vec::new();
     let mut rest = head;
@@ -211,7 +211,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Version), HeadError> {
     Ok((method, target.to_owned(), version))
 }
 
-/// `name: value`, the name a token (RFC 9110 §5.6.2), no white space before the colon, no folding.
+/// Parses `name: value`. The name is a token (RFC 9110 §5.6.2); white space before the colon and folding are refused.
 fn field(line: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     let colon = line.iter().position(|b| *b == b':').ok_or(HeadError::Field)?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
@@ -228,7 +228,7 @@ fn field(line: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     Ok((name, value))
 }
 
-/// RFC 9112 §6: one length or one coding, never both, and only `chunked`.
+/// Returns the length of a request body (RFC 9112 §6): one length or one coding, never both, and no coding but `chunked`.
 fn body_length(fields: &Fields, version: Version) -> Result<BodyLength, HeadError> {
     let lengths: Vec<&[u8]> = fields.values("content-length").collect();
     let codings: Vec<&[u8]> = fields.values("transfer-encoding").collect();
@@ -250,7 +250,7 @@ fn body_length(fields: &Fields, version: Version) -> Result<BodyLength, HeadErro
     }
 }
 
-/// What was read ahead of a connection, and where reading goes on.
+/// A reader with the octets that were read ahead of it.
 #[derive(Debug)]
 pub(crate) struct Buffered<R> {
     pub(crate) ahead: BytesMut,
@@ -258,15 +258,15 @@ pub(crate) struct Buffered<R> {
 }
 
 impl<R> Buffered<R> {
-    /// A connection of which nothing has been read.
+    /// Wraps a connection of which nothing has been read.
     pub(crate) fn new(reader: R) -> Self {
         Self { ahead: BytesMut::new(), reader }
     }
 }
 
 impl<R: AsyncRead + Unpin> Buffered<R> {
-    /// Reads a head: its octets, or nothing where the connection ends between two requests. What is `hopeless` comes back at once, and
-    /// not when the time for the rest is over.
+    /// Reads the octets of a head; none if the connection ends before it. A head that is `hopeless` or too large comes back at once and
+    /// incomplete, without waiting for the rest.
     pub(crate) async fn read_head(
         &mut self,
         idle: Duration,
@@ -294,8 +294,8 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         }
     }
 
-    /// Skips one empty line before a request line (RFC 9112 §2.2): some clients send one behind a body. A bare line feed is not
-    /// one, and a second empty line is left for the parser to refuse.
+    /// Skips one empty line before a request line (RFC 9112 §2.2): some clients send one behind a body. A bare LF is not skipped, and a
+    /// second empty line is left for the parser to refuse.
     pub(crate) async fn skip_empty_line(&mut self, idle: Duration) -> io::Result<()> {
         if self.ahead.is_empty() {
             self.fill(idle).await?;
@@ -309,7 +309,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         Ok(())
     }
 
-    /// Reads some more; 0 is the end.
+    /// Reads more octets ahead, and returns how many; 0 at the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
         self.ahead.reserve(READ);
         let read = tokio::time::timeout(wait, self.reader.read_buf(&mut self.ahead)).await;
@@ -317,6 +317,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
     }
 }
 
+/// Returns where `wanted` begins in `bytes`.
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
@@ -339,7 +340,7 @@ mod tests {
         }
     }
 
-    /// The head that is read of a connection's octets, which come in pieces of so many, behind at most one empty line.
+    /// The head that is read from a connection whose octets come in pieces of `size`.
     async fn head_behind(octets: &'static [u8], size: usize) -> Option<Vec<u8>> {
         use tokio::io::AsyncWriteExt;
         let (ours, mut theirs) = tokio::io::duplex(size);

@@ -1,4 +1,4 @@
-//! A body on its way in, from either side and by either version of HTTP: pieces of data, without their framing.
+//! Reads bodies, from agents and upstreams, of HTTP/1 and HTTP/2: pieces of data without their framing.
 
 use std::io;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::version2;
 
-/// How long a body may stand still.
+/// How long a body may stall.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// How long, and for how many octets, the rest of a stream is taken in that was refused before its end: more than the window of a stream,
-/// for that may be on its way already.
+/// How long the rest of a stream is read that was refused before its end, and how many octets of it: more than a stream's window,
+/// which may be on its way already.
 const LAST_PIECES: Duration = Duration::from_secs(1);
 const MOST_SETTLED: usize = 1024 * 1024;
 
@@ -25,11 +25,11 @@ pub(crate) enum Incoming<'a, R> {
     Version1 { reader: &'a mut Buffered<R>, framing: Framing },
     /// From a stream of HTTP/2.
     Version2(h2::RecvStream),
-    /// All of it at once.
+    /// A body that is at hand.
     Whole(Option<Bytes>),
 }
 
-/// How the end of a body of HTTP/1 is known, and how much of it is still to come.
+/// How the end of a body of HTTP/1 is found, and how much of the body is still to come.
 #[derive(Debug)]
 pub(crate) enum Framing {
     Sized(u64),
@@ -39,7 +39,7 @@ pub(crate) enum Framing {
 }
 
 impl Framing {
-    /// By the length a head gives.
+    /// Returns the framing for the length that a head states.
     pub(crate) fn of(length: BodyLength, syntax: ChunkSyntax) -> Self {
         match length {
             BodyLength::None => Self::Done,
@@ -50,7 +50,7 @@ impl Framing {
 }
 
 impl<R: AsyncRead + Unpin> Incoming<'_, R> {
-    /// The body as it could be sent again, if all of it is at hand.
+    /// Returns the body if all of it is at hand; the inner value is none if there is no body.
     pub(crate) fn whole(&self) -> Option<Option<Bytes>> {
         match self {
             Self::Whole(whole) => Some(whole.clone()),
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// The next piece; nothing at the end.
+    /// Returns the next piece; none at the end.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
         match self {
             Self::Version1 { reader, framing } => next_of_version_1(reader, framing).await,
@@ -78,7 +78,7 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// Whether the end has come already, so that what is at hand can be sent together with it.
+    /// Whether the end has arrived already, so that the last piece can be sent together with it.
     pub(crate) fn is_ending(&self) -> bool {
         match self {
             Self::Version1 { framing: Framing::Done | Framing::Sized(0), .. } | Self::Whole(None) => true,
@@ -91,8 +91,8 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// Takes in what is left of a stream that was refused before its end, so that its sender hears of it: some programs (curl 7.88)
-    /// forget an answer over the reset that would follow. Over HTTP/1 the connection is closed instead.
+    /// Reads the rest of a stream that was refused before its end: otherwise it would be reset, and some programs (curl 7.88) discard the
+    /// answer then. Over HTTP/1 the connection is closed instead.
     pub(crate) async fn settle(&mut self) {
         let Self::Version2(stream) = self else { return };
         let mut taken = 0;
@@ -107,7 +107,7 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         let _ = tokio::time::timeout(LAST_PIECES, rest).await;
     }
 
-    /// What came after the body.
+    /// Returns the trailers.
     pub(crate) async fn trailers(&mut self) -> io::Result<Fields> {
         match self {
             Self::Version2(stream) => version2::trailers(stream).await,
@@ -116,11 +116,11 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     }
 }
 
-/// How much of a body is given at once where it comes in small chunks.
+/// How much of a body is joined into one piece when it comes in small chunks.
 const JOINED: usize = 16 * 1024;
 
-/// A chunk, and with it the chunks that have come already: whoever searches a body does so for each piece. What is broken is left for
-/// the next look.
+/// Joins a chunk with those that have arrived after it, because a body is searched once for each piece. A malformed chunk is left for
+/// the next call to refuse.
 fn joined(mut piece: BytesMut, scanner: &mut ChunkScanner, ahead: &mut BytesMut) -> BytesMut {
     while piece.len() < JOINED && !ahead.is_empty() {
         let mut beyond = scanner.clone();

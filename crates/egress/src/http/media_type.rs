@@ -1,11 +1,11 @@
-//! What a body is, as `Content-Type` names it: compared without case and without parameters (RFC 9110 §8.3.1).
+//! Media types as in `Content-Type`, compared without case and without parameters (RFC 9110 §8.3.1).
 
 /// A media type, in lower case: `text/event-stream`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MediaType(String);
 
 impl MediaType {
-    /// The type that the value of a field names.
+    /// Parses the value of a `Content-Type`.
     pub(crate) fn of(content_type: &str) -> Self {
         let name = content_type.split(';').next().unwrap_or_default();
         Self(name.trim().to_ascii_lowercase())
@@ -16,12 +16,12 @@ impl MediaType {
         self.0 == name
     }
 
-    /// Whether it is of a kind that is told by how its name begins: `application/grpc`, as which there is `application/grpc+proto`.
+    /// Whether its name begins like this: `application/grpc+proto` is of the kind `application/grpc`.
     pub(crate) fn begins_with(&self, kind: &str) -> bool {
         self.0.starts_with(kind)
     }
 
-    /// Whether it is JSON, alone or beneath another name (RFC 6839 §3.1).
+    /// Whether it is JSON, by its own name or by the suffix `+json` (RFC 6839 §3.1).
     pub(crate) fn is_json(&self) -> bool {
         self.is("application/json") || self.0.ends_with("+json")
     }

@@ -1,7 +1,7 @@
-//! Masking a stream of messages (gRPC, Connect, WebSocket).
+//! Masks secrets in streams of messages (gRPC, Connect, WebSocket).
 //!
-//! The end of a piece may be the beginning of a secret, so it is held back. Here it is held back until the end of its message at
-//! most: otherwise a client and a server that take turns would wait for each other.
+//! The end of a piece may be the beginning of a secret, so it is held back, but at most until the end of its message: otherwise a
+//! client and a server that take turns would wait for each other.
 //!
 //! - WebSocket: frame headers are not searched. The frames of one message are searched as one text.
 //! - A mask is as long as what it hides, so every length in a header stays true.
@@ -16,44 +16,44 @@ use credential::{Needles, Scrubber};
 
 use super::frames::{FrameFormat, FrameParser, Part, Run};
 
-/// How many octets of headers and of frames that control may wait behind octets that are held back, beside two for each of those:
-/// each may be a frame of its own.
+/// How many octets of headers and control frames may wait behind octets that are held back, beside two for each of those: each may be
+/// a frame of its own.
 const MOST_WAITING: usize = 16 * 1024;
 
-/// Parts of a message that are shorter are searched together with those that came with them.
+/// Shorter parts of a message are collected before they are searched.
 const SHORT: usize = 1024;
 
-/// The length of a header of gRPC's and Connect's.
+/// The length of a header of gRPC and Connect.
 const HEADER: usize = 5;
 
 /// Masks one stream of messages.
 pub(super) struct MessageScrubber {
     frames: FrameParser,
     format: FrameFormat,
-    /// How much of a header of gRPC's has come.
+    /// How many octets of a gRPC header have come.
     header: usize,
     needles: Needles,
-    /// The text of the messages alone.
+    /// Searches the payload of the messages.
     scrubber: Scrubber,
-    /// Parts that the scrubber is given together.
+    /// Parts that the scrubber is still to be given.
     together: Vec<u8>,
-    /// Part is to come out, in order, from the first octet on that is held back.
+    /// The octets that are still to come out, in order, beginning with the first that is held back.
     waiting: VecDeque<Waiting>,
-    /// The octets of it that the scrubber does not give back.
+    /// Those of the waiting octets that the scrubber does not return.
     aside: VecDeque<u8>,
-    /// A frame that controls the connection, as far as it is here: a text of its own.
+    /// The payload of a control frame as far as it has come; it is searched by itself.
     control: Vec<u8>,
     masked: u64,
 }
 
-/// So many octets
+/// A number of octets that wait to come out.
 #[derive(Clone, Copy)]
 enum Waiting {
-    /// of headers, or of what control frames hold, searched already.
-    Whole(usize),
-    /// that the scrubber has.
+    /// Headers and searched control frames.
+    Searched(usize),
+    /// Payload that the scrubber has.
     Data(usize),
-    /// of the length of a message, which the scrubber has and must leave as they are.
+    /// A message's length that the scrubber has, and must not change.
     Length(usize),
 }
 
@@ -73,7 +73,10 @@ impl MessageScrubber {
         }
     }
 
-    /// Takes the next piece of the stream in, and appends to `out` what is settled.
+    /// Takes in the next piece of the stream, and appends to `out` what needs no more search.
+    ///
+    /// # Errors
+    /// The stream is malformed, a header may hold part of a secret, or too much is held back.
     pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let mut rest = piece;
         while !rest.is_empty() {
@@ -102,18 +105,21 @@ impl MessageScrubber {
     }
 
     /// Ends the stream: appends what was held back.
+    ///
+    /// # Errors
+    /// A header may hold part of a secret.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.end_message(out)?;
         self.end_control(out);
         Ok(())
     }
 
-    /// How many occurrences have been masked.
+    /// Returns how many occurrences have been masked.
     pub(super) fn found(&self) -> u64 {
         self.masked + self.scrubber.found()
     }
 
-    /// A part of the header of a message of gRPC's: its flags, and four octets of length.
+    /// Takes in part of a gRPC header: one octet of flags, four of length.
     fn read_header(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let (flags, length) = octets.split_at(usize::from(self.header == 0).min(octets.len()));
         if let [flags] = *flags {
@@ -131,7 +137,7 @@ impl MessageScrubber {
         Ok(())
     }
 
-    /// A part of a message.
+    /// Takes in part of a message.
     fn read(&mut self, octets: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         match self.waiting.back_mut() {
             Some(Waiting::Data(length)) => *length += octets.len(),
@@ -146,13 +152,13 @@ impl MessageScrubber {
         self.let_go(&settled, out)
     }
 
-    /// Searches what has come.
+    /// Searches the parts that were collected.
     fn search(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let settled = self.pushed();
         self.let_go(&settled, out)
     }
 
-    /// Gives the scrubber what it was not given yet: what is settled by that.
+    /// Gives the scrubber the collected parts, and returns what it settles.
     fn pushed(&mut self) -> Vec<u8> {
         let mut settled = Vec::new();
         if !self.together.is_empty() {
@@ -175,21 +181,21 @@ impl MessageScrubber {
         self.pass(scrubbed.as_ref().map_or(&text, |(masked, _)| masked), out);
     }
 
-    /// Part needs no search any more, behind what is held back.
+    /// Appends searched octets, or lets them wait behind those that are held back.
     fn pass(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         match self.waiting.back_mut() {
             None => return out.extend_from_slice(octets),
-            Some(Waiting::Whole(length)) => *length += octets.len(),
-            Some(_) => self.waiting.push_back(Waiting::Whole(octets.len())),
+            Some(Waiting::Searched(length)) => *length += octets.len(),
+            Some(_) => self.waiting.push_back(Waiting::Searched(octets.len())),
         }
         self.aside.extend(octets);
     }
 
-    /// Appends what is settled, and all that waited for nothing else.
+    /// Appends settled octets, and those that waited behind them.
     fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while let Some(first) = self.waiting.front_mut() {
             match first {
-                Waiting::Whole(length) => out.extend(self.aside.drain(..*length)),
+                Waiting::Searched(length) => out.extend(self.aside.drain(..*length)),
                 Waiting::Data(length) | Waiting::Length(length) => {
                     let (now, later) = settled.split_at(settled.len().min(*length));
                     settled = later;
@@ -235,7 +241,7 @@ mod tests {
         out
     }
 
-    /// FrameParser of a message, cut at some places, with a ping after each but the last.
+    /// The frames of a message that is cut at some places, with a ping after each but the last; and the places of what is no payload.
     fn cut(message: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<usize>) {
         let (mut stream, mut headers, mut from) = (Vec::new(), Vec::new(), 0);
         for (number, to) in cuts.iter().copied().chain([message.len()]).enumerate() {
@@ -292,7 +298,7 @@ mod tests {
     fn a_secret_is_not_hidden_by_what_calls_itself_a_header() {
         let needles =
             Needles::of([&Secret::new(SECRET.to_vec()), &Secret::new(b"\x80\x80\x80\x80".to_vec())]);
-        // Beginning in the flags, in each octet of the length, and with a whole message of no length before it.
+        // Secrets that begin in the flags, in each octet of the length, and after an empty message.
         let streams = (0..5).map(|before| [&vec![0; before][..], SECRET].concat());
         for (number, stream) in streams.chain([[&[0; 8][..], SECRET].concat()]).enumerate() {
             for piece in [1, 3, 100] {
@@ -306,7 +312,7 @@ mod tests {
         let (mut messages, mut out) =
             (MessageScrubber::of(FrameFormat::LengthPrefixed, &needles), Vec::new());
         messages.push(b"\x80\0\0\0\0", &mut out).unwrap_err();
-        // Part is one is passed on as it is.
+        // A header without a secret is passed on unchanged.
         let plain = b"\0\0\0\0\x02ab\x02\0\0\0\0";
         for piece in 1..plain.len() {
             assert_eq!(masked(FrameFormat::LengthPrefixed, plain, piece), plain);
@@ -327,7 +333,7 @@ mod tests {
             for piece in [1, 3, 16 << 10] {
                 let (mut messages, mut out) =
                     (MessageScrubber::of(FrameFormat::WebSocket, &needles), Vec::new());
-                // Part comes octet by octet is searched as often.
+                // A stream that comes octet by octet is searched once for each octet: it is cut short.
                 let part = if piece < 16 { &stream[..stream.len().min(3_000_000 / length)] } else { &stream };
                 part.chunks(piece).for_each(|part| messages.push(part, &mut out).unwrap());
                 messages.finish(&mut out).unwrap();

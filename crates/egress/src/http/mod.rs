@@ -1,9 +1,9 @@
-//! HTTP on its way through: heads that are read strictly, bodies that are framed beyond doubt, and the relay.
+//! The HTTP proxy: parses heads strictly, frames bodies anew, and relays requests and responses.
 //!
 //! ```text
 //! serve (1 or 2) ─► handle ─ target, policy, pin, inject ─► forward ─► upstream (1 or 2)
 //!       ▲                                                      │
-//!       └────────── answer ◄── filter: unpack, scrub ◄─────────┘
+//!       └────────── answer ◄── respond, filter ◄───────────────┘
 //! ```
 
 mod abandoned;

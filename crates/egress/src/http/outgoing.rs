@@ -1,5 +1,5 @@
-//! A body on its way out, to either side and by either version of HTTP: pieces of data, framed anew. Pieces that come faster than
-//! they are written go out together.
+//! Writes bodies, to agents and upstreams, of HTTP/1 and HTTP/2: pieces of data, framed anew. Pieces that come faster than they are
+//! written go out together.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,32 +15,32 @@ use super::incoming::Incoming;
 use super::stream::AgentWriter;
 use super::version2;
 
-/// How long whoever reads may take over one piece.
+/// How long the reader may take over one piece.
 const STALLED: Duration = Duration::from_secs(120);
-/// How much waits to be written together: as much as TLS takes at once, in records of the largest size.
+/// The most octets that wait to be written together: what TLS takes at once, in records of the largest size.
 const TOGETHER: usize = 64 * 1024;
 
-/// A body that is being written, and what waits to go out before it.
+/// A body that is being written, and the octets that wait to be written before it.
 pub(crate) enum Outgoing<'a, W> {
     /// To a connection of HTTP/1.
     Version1 { writer: &'a mut W, coding: TransferCoding, waiting: Vec<u8> },
     /// To a stream of HTTP/2.
     Version2(h2::SendStream<Bytes>),
-    /// There is none to write.
+    /// There is no body to write.
     Nothing,
 }
 
-/// How the end of a body is told in HTTP/1.
+/// The transfer coding of a body of HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferCoding {
-    /// By a length that the head gave, or by the end of the connection.
+    /// None: the head states the length, or the connection ends with the body.
     Identity,
-    /// In chunks.
+    /// `chunked`.
     Chunked,
 }
 
 impl Outgoing<'_, AgentWriter> {
-    /// The same of an answer's body, as long as the agent wants it: who resets a stream waits for nothing more of it.
+    /// As [`Self::next_of`] for the body of a response; fails as soon as the agent resets its stream.
     pub(crate) async fn next_of_answer<R: AsyncRead + Unpin>(
         &mut self,
         body: &mut Incoming<'_, R>,
@@ -55,8 +55,8 @@ impl Outgoing<'_, AgentWriter> {
 }
 
 impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
-    /// The next piece of the body that is sent on here. What waits goes out first, unless that piece has come already: the outer error is
-    /// that it could not.
+    /// Returns the next piece of the body that is written here. Writes out what waits, unless that piece has arrived already. The
+    /// outer error is that of writing.
     pub(crate) async fn next_of<R: AsyncRead + Unpin>(
         &mut self,
         body: &mut Incoming<'_, R>,
@@ -69,7 +69,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         Ok(next.await)
     }
 
-    /// Sends a piece on, or has it wait for the next: until [`Self::next_of`] finds none, or there is too much.
+    /// Writes a piece, or lets it wait for the next one: until [`Self::next_of`] finds none, or too much waits.
     pub(crate) async fn send(&mut self, piece: Bytes) -> io::Result<()> {
         if piece.is_empty() {
             return Ok(());
@@ -102,7 +102,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         }
     }
 
-    /// Sends the last piece on, and ends the body, in one writing where that is possible.
+    /// Writes the last piece and the end of the body, in one write where that is possible.
     pub(crate) async fn finish(&mut self, piece: Bytes, trailers: Fields) -> io::Result<()> {
         match self {
             Self::Version1 { coding, waiting, .. } if piece.len() <= TOGETHER => {
@@ -119,7 +119,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         self.end(trailers).await
     }
 
-    /// Sends out what waits.
+    /// Writes out what waits.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if let Self::Version1 { writer, waiting, .. } = self {
             if !waiting.is_empty() {
@@ -136,7 +136,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         match self {
             Self::Version1 { coding, waiting, .. } => {
                 if *coding == TransferCoding::Chunked {
-                    // Trailers are not passed on to a reader of HTTP/1: few look at them, and a proxy may drop them.
+                    // Trailers are not passed on over HTTP/1: few readers look at them, and a proxy may drop them.
                     waiting.extend(b"0\r\n\r\n");
                 }
                 self.flush().await
@@ -147,7 +147,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     }
 }
 
-/// Work of a writer that must not stand still.
+/// Runs a write that must not stall.
 pub(super) async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
@@ -164,7 +164,7 @@ mod tests {
     use crate::http::head::Buffered;
     use crate::http::incoming::Framing;
 
-    /// Reads what was prepared; where that is nothing, it has not come yet when it is asked for the first time.
+    /// Reads the prepared pieces; a `None` is a piece that has not arrived when it is first polled.
     struct Prepared(VecDeque<Option<Vec<u8>>>);
 
     impl AsyncRead for Prepared {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// How much was written at a time.
+    /// The sizes of the writes.
     #[derive(Default)]
     struct Writings(Vec<usize>);
 
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Passes on what comes, behind a head of ten octets.
+    /// The sizes of the writes for these pieces, behind a head of ten octets.
     async fn writings(pieces: impl IntoIterator<Item = Option<usize>>, coding: TransferCoding) -> Vec<usize> {
         let pieces = pieces.into_iter().map(|length| length.map(|length| vec![b'x'; length]));
         let mut reader = Buffered::new(Prepared(pieces.collect()));
@@ -243,7 +243,7 @@ mod tests {
             writings(pieces(9), TransferCoding::Identity).await,
             [whole - (16 << 10) + 10, whole, 2 * (16 << 10)]
         );
-        // With `4000`, and four line ends.
+        // With `4000`, and two line ends.
         let chunk = (16 << 10) + 8;
         assert_eq!(writings(pieces(4), TransferCoding::Chunked).await, [10 + 3 * chunk, chunk + 5]);
     }

@@ -1,5 +1,5 @@
-//! Denials and failures as the agent reads them: `application/problem+json` (RFC 9457) with the guard's name, the rule,
-//! and what would allow it.
+//! Denials and failures as the agent reads them: `application/problem+json` (RFC 9457) with the guard's name, the rule, and what
+//! would allow the request.
 
 use policy::{Denial, RunId};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::fields::Fields;
 
 #[derive(Serialize)]
 struct Problem<'a> {
-    /// What clients of the existing sidecar look at.
+    /// Read by clients of the existing sidecar.
     error: &'a str,
     title: &'a str,
     status: u16,
@@ -22,10 +22,10 @@ struct Problem<'a> {
     run: &'a str,
 }
 
-/// What a problem document is (RFC 9457 §3).
+/// The media type of a problem document (RFC 9457 §3).
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
-/// A whole response of the sidecar's own.
+/// A complete response of the sidecar's own.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -40,7 +40,7 @@ pub(crate) enum After {
     Close,
 }
 
-/// The answer to a denied request. S0.38
+/// Returns the answer to a denied request. S0.38
 pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) -> Reply {
     let problem = Problem {
         error: &denial.reason,
@@ -58,7 +58,7 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
     reply
 }
 
-/// The answer to a request that was allowed and failed.
+/// Returns the answer to a request that was allowed and failed.
 pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Reply {
     let (error, guard, run) = (detail, "none", run.as_str());
     let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
@@ -66,24 +66,24 @@ pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: 
 }
 
 impl Reply {
-    /// A JSON document.
+    /// Creates a reply with a JSON document of the given media type.
     pub(crate) fn json(status: u16, kind: &str, document: &impl Serialize) -> Self {
         let mut body = serde_json::to_vec(document).unwrap_or_default();
         if kind == PROBLEM {
-            body.push(b'\n'); // programs show it as it comes
+            body.push(b'\n'); // programs print it as it is
         }
         let fields = Fields::from_iter([("content-type", kind.as_bytes())]);
         Self { status, fields, body }
     }
 
-    /// As octets of HTTP/1.
+    /// Writes it as HTTP/1.
     pub(crate) fn to_version_1(&self, after: After) -> Vec<u8> {
         let mut out = self.head_1(after);
         out.extend(&self.body);
         out
     }
 
-    /// Its head alone, as whoever asked by HEAD gets it.
+    /// Writes its head alone, as the answer to HEAD.
     pub(crate) fn head_1(&self, after: After) -> Vec<u8> {
         let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, phrase(self.status)).into_bytes();
         self.fields.write(&mut out);

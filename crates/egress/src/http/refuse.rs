@@ -1,4 +1,4 @@
-//! What an agent is answered where nothing of an upstream's can be.
+//! Answers of the sidecar's own in place of an upstream's: denials, and an upstream that cannot be reached.
 
 use std::io;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::request::Request;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 
-/// Refuses a request on the explicit plane, or over a connection that was opened.
+/// Answers a denied request, on the explicit plane or over a connection whose TLS was terminated.
 pub(super) async fn deny(
     gate: &Rc<Gate>,
     request: &Request<'_>,
@@ -26,7 +26,7 @@ pub(super) async fn deny(
         Guard::Budget | Guard::RateLimit => 429,
         _ => gate.policy().denied_status(),
     };
-    // A body that was not read would be taken for the next request.
+    // An unread body would be taken for the next request.
     let after = if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close };
     answer.reply(problem::denied(denial, target, gate.run(), status), after).await
 }
@@ -34,7 +34,7 @@ pub(super) async fn deny(
 /// The status of an upstream that is too slow (RFC 9110 §15.6.5).
 pub(super) const TOO_SLOW: u16 = 504;
 
-/// Answers that the upstream cannot be reached; `late` is the status where it was too slow.
+/// Answers that the upstream cannot be reached; with the status `late` if it was too slow.
 pub(super) async fn unreachable(
     gate: &Gate,
     mut exchange: Exchange<Ready>,

@@ -1,5 +1,5 @@
-//! A request's body, kept while it goes by, so that it can be sent once more: where an upstream refuses the credential, or gives the
-//! request back unread. Only small ones are kept, and never longer than until the answer begins.
+//! Keeps a request's body while it is sent, so that it can be sent once more: where an upstream refuses the credential, or gives the
+//! request back unread. Only small bodies are kept, and never longer than until the response begins.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::head::BodyLength;
 
-/// The largest body that is kept, and how much of all of them together is.
+/// The largest body that is kept, and the most octets that are kept of all bodies together.
 const LARGEST: usize = 64 * 1024;
 const MOST_KEPT: usize = 16 * 1024 * 1024;
 
@@ -15,26 +15,26 @@ thread_local! {
     static KEPT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What of a body can be sent buffer.
+/// A request's body, if it can be sent again.
 pub(super) struct ReplayBuffer(RefCell<State>);
 
 enum State {
-    /// All of it, which came whole.
+    /// The whole body, which was at hand from the beginning.
     Whole(Option<Bytes>),
-    /// What has come so far.
+    /// The pieces that have been sent so far.
     Recording(Kept),
-    /// All of it, which came in pieces.
+    /// The whole body, of which all pieces have been sent.
     Recorded(Kept),
-    /// Nothing: it has gone by.
+    /// Nothing: the body cannot be sent again.
     Discarded,
 }
 
-/// Octets that count among all that are kept.
+/// Kept octets, counted in [`KEPT`].
 #[derive(Default)]
 struct Kept(Vec<u8>);
 
 impl Kept {
-    /// Takes a piece in, if there is room for it.
+    /// Keeps a piece if there is room for it, and returns whether there was.
     fn take(&mut self, piece: &[u8]) -> bool {
         let all = KEPT.get() + piece.len();
         let fits = self.0.len() + piece.len() <= LARGEST && all <= MOST_KEPT;
@@ -53,12 +53,12 @@ impl Drop for Kept {
 }
 
 impl ReplayBuffer {
-    /// Of a body that is at hand already.
+    /// Holds a body that is at hand already.
     pub(super) fn whole(body: Option<Bytes>) -> Self {
         Self(RefCell::new(State::Whole(body)))
     }
 
-    /// Of one that is still to come, as far as it may be small enough.
+    /// Records a body of this length that is still to come, unless it is too large.
     pub(super) fn recording(length: BodyLength) -> Self {
         match length {
             BodyLength::Sized(size) if size > LARGEST as u64 => Self::disabled(),
@@ -66,12 +66,12 @@ impl ReplayBuffer {
         }
     }
 
-    /// Of one that is not to be sent buffer.
+    /// Records nothing: the body must not be sent again.
     pub(super) fn disabled() -> Self {
         Self(RefCell::new(State::Discarded))
     }
 
-    /// A piece goes by.
+    /// Records a piece that is sent; discards all if there is no room for it.
     pub(super) fn record(&self, piece: &[u8]) {
         let mut state = self.0.borrow_mut();
         if let State::Recording(kept) = &mut *state
@@ -81,7 +81,7 @@ impl ReplayBuffer {
         }
     }
 
-    /// Notes that all of it has gone by.
+    /// Notes that the whole body has been sent.
     pub(super) fn mark_complete(&self) {
         let mut state = self.0.borrow_mut();
         if let State::Recording(kept) = &mut *state {
@@ -89,17 +89,17 @@ impl ReplayBuffer {
         }
     }
 
-    /// It is not to be sent buffer.
+    /// Discards what was recorded, and records nothing more.
     pub(super) fn discard(&self) {
         *self.0.borrow_mut() = State::Discarded;
     }
 
-    /// Whether all of it is at hand.
+    /// Whether the whole body is at hand.
     pub(super) fn is_complete(&self) -> bool {
         matches!(*self.0.borrow(), State::Whole(_) | State::Recorded(_))
     }
 
-    /// The body, to be sent buffer; none where there is none, or it is not at hand.
+    /// Returns the body; none if it is empty or not at hand.
     pub(super) fn body(&self) -> Option<Bytes> {
         match &*self.0.borrow() {
             State::Whole(body) => body.clone(),
@@ -122,7 +122,7 @@ mod tests {
         buffer.mark_complete();
         assert!(buffer.is_complete());
         assert_eq!(buffer.body().unwrap(), "one two");
-        // Sent buffer, its pieces go by buffer.
+        // A body that is sent again is not recorded again.
         buffer.record(b"one two");
         buffer.mark_complete();
         assert_eq!((buffer.body().unwrap(), KEPT.get()), (Bytes::from("one two"), 7));

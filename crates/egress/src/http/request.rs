@@ -1,4 +1,4 @@
-//! A request whose head has been read, and how its connection says where it goes.
+//! A request whose head has been read, and how its connection determines its target.
 
 use policy::{Host, Plane, Port, Scheme};
 
@@ -6,14 +6,14 @@ use super::head::RequestHead;
 use super::incoming::Incoming;
 use super::stream::AgentReader;
 
-/// How a connection's requests say where they go.
+/// How the target of a connection's requests is determined.
 #[derive(Clone, Debug)]
 pub(crate) enum Via {
-    /// By an absolute target, or `CONNECT`.
+    /// By an absolute target or `CONNECT`.
     Proxy,
-    /// By the gateway's headers; an absolute target, or `CONNECT`, is as with a proxy.
+    /// By the gateway's headers; an absolute target or `CONNECT` counts as with [`Self::Proxy`].
     Gateway,
-    /// The connection was made to this host and port on a plane, in the clear or over TLS; `Host` must agree.
+    /// By the connection, which was made to this host and port on a plane, in the clear or over TLS; `Host` must agree.
     Bound { plane: Plane, scheme: Scheme, host: Host, port: Port },
 }
 

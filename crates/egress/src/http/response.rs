@@ -1,4 +1,4 @@
-//! Response heads, as upstreams send them: read with some leeway, passed on in one form.
+//! Parser of upstreams' response heads: accepts some deviations, and passes all on in one form.
 
 use std::io;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::fields::Fields;
 use super::head::{BodyLength, Buffered, Version};
 use super::version2;
 
-/// How long an upstream may take to begin its answer; a stream of events may then last.
+/// How long an upstream may take to begin its response.
 pub(super) const FIRST_OCTET: Duration = Duration::from_secs(300);
-/// How long it may take over the head.
+/// How long an upstream may take over the whole head.
 const WHOLE_HEAD: Duration = Duration::from_secs(30);
 const MOST_FIELDS: usize = 128;
 
@@ -25,10 +25,10 @@ pub(super) struct ResponseHead {
     pub(super) keep_alive: bool,
 }
 
-/// How the end of a response body is known.
+/// How the end of a response body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseBody {
-    /// By its own length.
+    /// By its length or its chunks.
     Framed(BodyLength),
     /// By the end of the connection.
     ToEnd,
@@ -42,7 +42,7 @@ impl ResponseHead {
         Self::parse(&head).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
-    /// That the body is waited for.
+    /// Creates a 100 Continue.
     pub(super) fn go_on() -> Self {
         Self::of(100, "Continue".into(), Fields::default(), Version::Http11, true)
     }
@@ -68,14 +68,14 @@ impl ResponseHead {
         Ok(Self::of(status, reason, fields, version, keep_alive))
     }
 
-    /// The head of a response of HTTP/2.
+    /// Converts a head of HTTP/2.
     pub(super) fn of_version_2(parts: &http::response::Parts) -> Self {
         let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
         let fields = version2::fields(&parts.headers);
         Self::of(parts.status.as_u16(), reason, fields, Version::Http2, true)
     }
 
-    /// What has no body states no length of one (RFC 9110 §8.6).
+    /// Creates a head; without a length if its status never has a body (RFC 9110 §8.6).
     fn of(status: u16, reason: String, mut fields: Fields, version: Version, keep_alive: bool) -> Self {
         if matches!(status, 100..=199 | 204) {
             fields.remove("content-length");
@@ -83,7 +83,10 @@ impl ResponseHead {
         Self { status, reason, fields, version, keep_alive }
     }
 
-    /// RFC 9112 §6.3, for the answer to a request of the given method.
+    /// Returns how the body ends (RFC 9112 §6.3), in a response to a request of this method.
+    ///
+    /// # Errors
+    /// The length is malformed or ambiguous.
     pub(super) fn body(&self, method: &str) -> Result<ResponseBody, &'static str> {
         if method == "HEAD" || matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(ResponseBody::Framed(BodyLength::None));
@@ -92,7 +95,7 @@ impl ResponseHead {
         let codings: Vec<&[u8]> = self.fields.values("transfer-encoding").collect();
         match (lengths.as_slice(), codings.as_slice()) {
             ([], []) => Ok(ResponseBody::ToEnd),
-            // RFC 9112 §6.1: its framing is faulty, since HTTP/1.0 has no chunks.
+            // HTTP/1.0 has no chunks: the framing is faulty (RFC 9112 §6.1).
             (_, [_, ..]) if self.version == Version::Http10 => {
                 Err("the response is of HTTP/1.0 and has a Transfer-Encoding")
             }

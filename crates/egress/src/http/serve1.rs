@@ -1,4 +1,4 @@
-//! A connection of HTTP/1: one request after the other, each a new exchange whatever the connection carried before (C21).
+//! Serves a connection of HTTP/1: its requests one after the other, each a new exchange whatever the connection carried before (C21).
 
 use std::io;
 use std::rc::Rc;
@@ -21,11 +21,11 @@ use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::tunnel;
 
-/// REQUIREMENTS: 120 s idle, and a head must come within ten.
+/// REQUIREMENTS: a connection may be idle for 120 s, and a head may take 10 s.
 const IDLE: Duration = Duration::from_secs(120);
 const WHOLE_HEAD: Duration = Duration::from_secs(10);
 
-/// Serves the requests of one connection, `ahead` being what was already read of it.
+/// Serves the requests of one connection, of which `ahead` was read already.
 pub(crate) async fn serve_requests(
     gate: Rc<Gate>,
     via: Via,
@@ -37,7 +37,7 @@ pub(crate) async fn serve_requests(
     loop {
         agent.skip_empty_line(IDLE).await?;
         let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
-        // It is not answered, so that whoever sent it knows that it may be sent again elsewhere.
+        // A request without any answer may be sent again elsewhere, as its sender knows.
         if gate.ending().has_begun() {
             return Ok(());
         }
@@ -83,7 +83,7 @@ pub(crate) async fn serve_requests(
         let extent = Extent::asked_by(&head.method);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, extent };
         let body = Incoming::Version1 { reader: &mut agent, framing };
-        // With room of its own: a connection that waits for its next request keeps none for it.
+        // Boxed: a connection that waits for its next request takes no memory for handling one.
         match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {
             After::KeepAlive => drop(under_way),
             After::Close => {
@@ -97,12 +97,12 @@ pub(crate) async fn serve_requests(
     }
 }
 
-/// How much of a body that nobody reads is taken in after its answer, and how long that may take.
+/// How much of an unread body is taken in after its answer, and how long that may take.
 const MOST_LINGERED: usize = 16 * 1024 * 1024;
 const LINGERING: Duration = Duration::from_secs(2);
 
-/// Takes in what an agent still sends after its answer: closed at once, the connection would be reset, and most programs forget an
-/// answer over that before they have read it (RFC 9112 §9.6).
+/// Takes in what an agent still sends after its answer. If the connection were closed at once it would be reset, and most programs
+/// then discard an answer that they have not read (RFC 9112 §9.6).
 async fn linger(agent: &mut Buffered<AgentReader>) {
     let mut taken = 0;
     let rest = async {
@@ -117,7 +117,7 @@ async fn linger(agent: &mut Buffered<AgentReader>) {
     let _ = tokio::time::timeout(LINGERING, rest).await;
 }
 
-/// A head that is refused before anybody knows where it wants to go: one record, one answer, and the end.
+/// Refuses a request whose target is unknown: writes one record and one answer, and ends the connection.
 async fn unreadable(gate: &Rc<Gate>, via: &Via, writer: &mut AgentWriter, why: &str) -> io::Result<()> {
     let denial = Denial::new(Guard::Framing, why);
     let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
@@ -125,7 +125,7 @@ async fn unreadable(gate: &Rc<Gate>, via: &Via, writer: &mut AgentWriter, why: &
     writer.shutdown().await
 }
 
-/// `CONNECT host:port` (RFC 9110 §9.3.6): a tunnel to where the policy allows one.
+/// Serves `CONNECT host:port` (RFC 9110 §9.3.6): opens a tunnel if the policy allows it.
 async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStream>) -> io::Result<()> {
     let here = agent.reader.local_addr().ok().map(|address| address.port());
     let granted = match connect_target(head, here) {
@@ -150,7 +150,7 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
     }
 }
 
-/// Where it leads. Some clients say in `Host` which proxy they ask, and not what for: by a port of `here`, or an address.
+/// Returns where a tunnel leads. `Host` may instead name the proxy itself, as some clients have it: by its port `here`, or by an address.
 fn connect_target(head: &RequestHead, here: Option<u16>) -> Result<(Host, Port), Denial> {
     let authority = Authority::parse(&head.target)?;
     let port = authority.port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
@@ -171,8 +171,8 @@ fn names_proxy(head: &RequestHead, here: Option<u16>) -> bool {
     })
 }
 
-/// Reads a chunked body up to its first data before anything of the request goes on, and looks at what came with that: one that
-/// begins malformed is refused as a whole. An agent that waits to be told to continue has sent nothing yet.
+/// Reads a chunked body up to its first data, and checks what came with it, before anything of the request goes on: a body that
+/// begins malformed has its request refused. A body that waits for a 100 Continue is not read.
 async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> Result<(), &'static str> {
     if head.body != BodyLength::Chunked || head.waits_to_go_on() && agent.ahead.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2: its streams are requests, served beside each other, each an exchange of its own.
+//! Serves a connection of HTTP/2: its streams are requests, served concurrently, each an exchange of its own.
 
 use std::io;
 use std::rc::Rc;
@@ -34,14 +34,14 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
         let (request, respond) = match next {
             Ok(Some(stream)) => stream.map_err(version2::broken)?,
             Ok(None) => return Ok(()),
-            // A stream that is still going on keeps its connection.
+            // A stream that is still being served keeps its connection.
             Err(_) if Rc::strong_count(&going) > 1 => continue,
             Err(_) => {
                 connection.graceful_shutdown();
                 return std::future::poll_fn(|cx| connection.poll_closed(cx)).await.map_err(version2::broken);
             }
         };
-        // A stream that the agent resets leaves the library's count and goes on here: both are bounded (CVE-2023-44487).
+        // A stream that the agent resets leaves the library's count but is still served here: both counts are bounded (CVE-2023-44487).
         let has_room = Rc::strong_count(&going) <= version2::MOST_STREAMS as usize;
         let permit = share::stream_permit().filter(|_| has_room && !gate.ending().has_begun());
         let Some(permit) = permit else {
@@ -79,7 +79,7 @@ async fn serve_stream(
     handle(gate, via, Request { head, body: Incoming::Version2(body) }, answer).await.map(drop)
 }
 
-/// A head of HTTP/2 as one of ours: `:authority` is its `Host`, and a `host` field beside it must say the same.
+/// Converts a head of HTTP/2: `:authority` becomes `Host`, and a `host` field beside it must be the same.
 fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'static str> {
     let method = Method::parse(parts.method.as_str()).ok_or("the method is not one in upper case")?;
     if method.as_str() == "CONNECT" {
@@ -108,7 +108,7 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
     Ok(RequestHead { method, target, fields, body, version: Version::Http2, keep_alive: true })
 }
 
-/// Some send each cookie as a field of its own, which only HTTP/2 knows: together they are one (RFC 9113 §8.2.3).
+/// Joins cookies into one field: only HTTP/2 allows one field for each (RFC 9113 §8.2.3).
 fn join_cookies(fields: &mut Fields) {
     let crumbs: Vec<&[u8]> = fields.values("cookie").collect();
     if crumbs.len() > 1 {

@@ -1,17 +1,17 @@
-//! Bounds on what all HTTP/2 connections together may hold. The bounds of one connection and of one stream do not limit their sum.
-//! All windows are taken from one budget of octets, and all streams from one fixed number of permits.
+//! Bounds on all HTTP/2 connections together: one budget of octets for their windows, and one number of permits for their streams.
+//! The bounds of one connection and of one stream do not limit their sum.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The room of all windows. A connection takes at most the eighth part of what is left: the first ones have all that they would have.
+/// The budget of all windows. A connection takes at most an eighth of what is left, so that the first ones get all that they ask for.
 const ROOM: u32 = 256 * 1024 * 1024;
 const PART: u32 = 8;
-/// What a connection has in any case: HTTP/2 knows no smaller window at its beginning (RFC 9113 §6.9.2).
+/// The smallest window of a connection: HTTP/2 has none smaller at its beginning (RFC 9113 §6.9.2).
 const LEAST: u32 = 65_535;
-/// How many streams are served at once on all connections. Each holds what waits to be written on it, and what was read ahead for it.
+/// How many streams are served at once on all connections. Each holds what waits to be written to it and what was read ahead of it.
 const MOST_STREAMS: usize = 4096;
 
 thread_local! {
@@ -19,11 +19,11 @@ thread_local! {
     static STREAMS: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_STREAMS));
 }
 
-/// The window of one connection, given back when it is dropped.
+/// The window of one connection, returned to the budget on drop.
 pub(super) struct Window(u32);
 
 impl Window {
-    /// So much, or less where many are open.
+    /// Takes a window of at most this size; less if many are open.
     pub(super) fn take(most: u32) -> Self {
         let left = LEFT.get();
         let taken = most.min(left / PART);
@@ -42,7 +42,7 @@ impl Drop for Window {
     }
 }
 
-/// A place for one more stream, if there is one.
+/// Takes a permit for one more stream, if there is one left.
 pub(super) fn stream_permit() -> Option<OwnedSemaphorePermit> {
     STREAMS.with(Arc::clone).try_acquire_owned().ok()
 }

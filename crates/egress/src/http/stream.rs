@@ -1,4 +1,4 @@
-//! The agent's side of a connection that carries requests: in the clear, over TLS that we terminate, or on a Unix socket.
+//! The agent's side of a connection that carries requests: in the clear, over TLS that is terminated here, or on a Unix socket.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -13,14 +13,14 @@ use tokio_rustls::server::TlsStream;
 
 use crate::duplex::{Duplex, duplex};
 
-/// A connection of the agent's.
+/// A connection from the agent.
 pub(crate) enum AgentStream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<Ahead>>),
     Unix(UnixStream),
 }
 
-/// Its halves. Neither is held while something else runs.
+/// The halves of an [`AgentStream`]. Neither holds its borrow across an await.
 pub(crate) struct AgentReader(Rc<RefCell<AgentStream>>);
 pub(crate) struct AgentWriter(Rc<RefCell<AgentStream>>);
 
@@ -36,7 +36,7 @@ impl AgentStream {
         (AgentReader(Rc::clone(&shared)), AgentWriter(shared))
     }
 
-    /// Whether the agent's end of it is shut, also behind what was not read yet.
+    /// Whether the agent has shut its end, even if octets before that are unread.
     fn has_hung_up(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         let ready = match self {
@@ -59,7 +59,7 @@ impl AgentStream {
 duplex!(AgentStream);
 
 impl AgentReader {
-    /// The whole connection again, if the other half is one of the same.
+    /// Joins two halves of one connection.
     pub(crate) fn unsplit(self, writer: AgentWriter) -> Option<AgentStream> {
         drop(writer);
         Rc::into_inner(self.0).map(RefCell::into_inner)
@@ -67,7 +67,7 @@ impl AgentReader {
 }
 
 impl AgentWriter {
-    /// Whether the agent sends no more. Few who shut their end still wait for an answer.
+    /// Whether the agent sends no more. Few clients that shut their end still wait for an answer.
     pub(crate) fn has_hung_up(&self) -> bool {
         self.0.borrow().has_hung_up()
     }

@@ -1,4 +1,4 @@
-//! Unpacking an answer that is looked into: piece by piece, with no more held of it than a piece unpacks to, and a window.
+//! Decompresses responses that are searched: piece by piece, holding no more than one decompressed piece and a window.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use policy::{Denial, Guard};
 
 use super::fields::{Fields, trim};
 
-/// How a body was packed (RFC 9110 §8.4.1).
+/// The decoder for a body's content coding (RFC 9110 §8.4.1).
 pub(super) enum Unpack {
     Plain,
     Gzip(Box<MultiGzDecoder<Bounded>>),
@@ -16,21 +16,21 @@ pub(super) enum Unpack {
     Brotli(Box<Brotli>),
 }
 
-/// Brotli as RFC 7932 has it.
+/// A decoder of Brotli as RFC 7932 has it.
 pub(super) struct Brotli {
     decoder: DecompressorWriter<Bounded>,
     has_begun: bool,
 }
 
-/// How a stream begins whose window is beyond what RFC 7932 §9.1 has: by its seven bits it may be 1 GiB, and all of it is held. No browser
-/// takes one.
+/// The first seven bits of a stream with a larger window than RFC 7932 §9.1 has. It may be 1 GiB, all of which would be held; no
+/// browser accepts one.
 const LARGE_WINDOW: u8 = 0x11;
 
-/// What is unpacked of one piece. A few octets may unpack to gigabytes: that is an error, and not a memory full of zeros.
+/// The decompressed octets of one piece. A few octets may decompress to gigabytes: more than [`MOST_UNPACKED`] is an error.
 #[derive(Default)]
 pub(super) struct Bounded(Vec<u8>);
 
-/// The most that one piece may unpack to, and the most of a packed body that is unpacked at once.
+/// The most octets that one piece may decompress to, and the most of a compressed body that is decompressed at once.
 const MOST_UNPACKED: usize = 2 * 1024 * 1024;
 pub(super) const PACKED_PIECE: usize = 1024;
 
@@ -48,10 +48,10 @@ impl Write for Bounded {
     }
 }
 
-/// The fields that say how a body, or each message in it, is packed.
+/// The fields that name the coding of a body, or of each message in it.
 const PACKINGS: [&str; 3] = ["content-encoding", "grpc-encoding", "connect-content-encoding"];
 
-/// Whether anything of a body is packed.
+/// Whether a body, or messages in it, are compressed.
 pub(super) fn is_packed(fields: &Fields) -> bool {
     PACKINGS.iter().any(|name| codings(fields, name).next().is_some())
 }
@@ -69,6 +69,10 @@ fn unknown(codings: &[Vec<u8>]) -> Denial {
 }
 
 impl Unpack {
+    /// Returns the decoder for a body with these fields.
+    ///
+    /// # Errors
+    /// A coding that is unknown here, or one of several.
     pub(super) fn of(fields: &Fields) -> Result<Self, Denial> {
         let [of_body, of_messages @ ..] = PACKINGS;
         let each: Vec<Vec<u8>> = of_messages.iter().flat_map(|name| codings(fields, name)).collect();
@@ -90,6 +94,7 @@ impl Unpack {
         }
     }
 
+    /// Decompresses a piece; none if the body is not compressed.
     pub(super) fn piece(&mut self, piece: &[u8]) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
@@ -111,6 +116,7 @@ impl Unpack {
         })
     }
 
+    /// Ends the body, and returns what is left of it; none if the body is not compressed.
     pub(super) fn end(&mut self) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
@@ -131,7 +137,7 @@ impl Unpack {
 }
 
 impl Brotli {
-    /// Looks at the first octet, which says how large the window is.
+    /// Checks the window size, which the first octet states.
     fn begin(&mut self, piece: &[u8]) -> io::Result<()> {
         let Some(first) = piece.first().filter(|_| !self.has_begun) else { return Ok(()) };
         if first & 0x7f == LARGE_WINDOW {
@@ -146,7 +152,7 @@ impl Brotli {
 mod tests {
     use super::*;
 
-    /// What comes of a text that was packed by an encoder with such a window, in pieces of so many octets.
+    /// A text that was compressed with a window of this size, decompressed in pieces of `size` octets.
     fn unpacked(text: &[u8], window: i32, size: usize) -> io::Result<Vec<u8>> {
         let mut packed = Vec::new();
         let large_window = window > 24;

@@ -1,4 +1,4 @@
-//! One request to an upstream and what comes back, over either version of HTTP.
+//! Sends a request to an upstream, over HTTP/1 or HTTP/2, and awaits its response.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,26 +24,26 @@ use crate::gate::Gate;
 use crate::inject::Sending;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
-/// How long a session may take to have room for another stream.
+/// How long a session of HTTP/2 may take to have room for another stream.
 const ROOM: Duration = Duration::from_secs(30);
 
-/// Whether a request may be sent over a connection that was used before: it may have been closed by now, and that is
-/// only found out by sending, which must then be repeatable.
+/// Whether a request may be sent over a connection that was used before. The upstream may have closed it, which only sending shows:
+/// the request must then be repeatable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reuse {
     Allowed,
     Forbidden,
 }
 
-/// A request that is on its way.
+/// A request whose head has been sent, or is about to be.
 pub(super) enum SentRequest {
-    /// Its head is written; an answer may have begun.
+    /// `waiting` is what of the head is still to be written; a response may have begun.
     Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
-    /// Its stream is open.
+    /// The stream of the request is open.
     Version2 { body: Option<h2::SendStream<Bytes>>, response: ResponseFuture },
 }
 
-/// Finds or opens a connection and sends the head of a request over it.
+/// Finds or opens a connection, and sends the head of a request over it.
 pub(super) async fn send(
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
@@ -60,7 +60,7 @@ pub(super) async fn send(
                 exchange.record().count(octets(sending), 0);
                 return Ok(sent);
             }
-            Err(_) => gate.pool().forget(exchange, sending.scheme), // it has ended; nothing of the request was taken
+            Err(_) => gate.pool().forget(exchange, sending.scheme), // the session has ended, and took nothing of the request
         }
     }
     if reuse == Reuse::Allowed
@@ -73,7 +73,7 @@ pub(super) async fn send(
                     exchange.record().count(wire.len() as u64, 0);
                     return Ok(SentRequest::Version1 { reader, writer, waiting: Vec::new() });
                 }
-                // It was read, and may have been heeded: who is slow is not asked twice.
+                // The upstream is slow: it may act on the request, which is therefore not sent twice.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
                 Ok(0) | Err(_) => {}
             }
@@ -128,7 +128,7 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
         .map(MediaType::of)
         .is_some_and(|kind| kind.begins_with("application/grpc"))
     {
-        fields.set("te", b"trailers"); // gRPC asks for it, and it names this hop alone
+        fields.set("te", b"trailers"); // gRPC requires it, and it concerns this hop alone
     }
     *request.headers_mut() = version2::header_map(&fields)?;
     let none = body == BodyLength::None;
@@ -136,14 +136,14 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
     Ok(SentRequest::Version2 { body: (!none).then_some(stream), response })
 }
 
-/// How much of a head goes out over HTTP/2, before it is packed.
+/// Returns the size of a head over HTTP/2, before it is compressed.
 fn octets(sending: &Sending) -> u64 {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let fields: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     (method.as_str().len() + authority.len() + origin_form.len() + fields) as u64
 }
 
-/// The request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
+/// Returns a request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
 pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let mut out = Vec::with_capacity(512);
@@ -232,7 +232,7 @@ impl<'a> PendingResponse<'a> {
 }
 
 impl<'a> UpstreamResponse<'a> {
-    /// A response to a request of the given method, whose body follows its head.
+    /// Creates the response to a request of the given method, whose body follows its head.
     pub(super) fn of_version_1(
         head: ResponseHead,
         reader: &'a mut Buffered<UpstreamReader>,
@@ -271,13 +271,13 @@ fn poll_response(
     Pin::new(response).poll(cx).map(|response| response.map(Next::Final).map_err(version2::broken))
 }
 
-/// Whether a connection of HTTP/1 may be used again behind a request with such a body. Some servers do not read a body that they did not
-/// expect, and take it for a request: no other goes behind it, and they are asked to read nothing more.
+/// Whether a connection of HTTP/1 may be used again after a request with such a body. Some servers do not read a body that they did
+/// not expect, and take it for a request: no other request follows it, and the upstream is told to close.
 pub(super) fn is_kept_behind(body: BodyLength) -> bool {
     body == BodyLength::None
 }
 
-/// Gives a connection back for the next request.
+/// Keeps a connection in the pool for the next request.
 pub(super) fn keep(
     gate: &Gate,
     exchange: &Exchange<Ready>,
@@ -290,7 +290,7 @@ pub(super) fn keep(
     }
 }
 
-/// What came of a request in a session of HTTP/2, for those that would use it next.
+/// Tells the pool what came of a request in a session of HTTP/2; forgets a session that failed.
 pub(super) fn heard(gate: &Gate, exchange: &Exchange<Ready>, scheme: Scheme, failure: Option<&io::Error>) {
     match failure {
         None => gate.pool().heard(exchange, scheme),
@@ -299,7 +299,7 @@ pub(super) fn heard(gate: &Gate, exchange: &Exchange<Ready>, scheme: Scheme, fai
     }
 }
 
-/// Trailers that may go on.
+/// Removes hop-by-hop fields from trailers.
 pub(super) fn passed_on(mut trailers: Fields) -> Fields {
     trailers.leave_hop();
     trailers
@@ -315,7 +315,7 @@ mod tests {
     use crate::http::interim::MOST_INTERIM;
     use crate::http::stream::AgentStream;
 
-    /// What comes of an answer over HTTP/2 before which so many others come, and what the agent was sent of those.
+    /// The result of a response over HTTP/2 behind this many interim ones, and how many of those the agent was sent.
     async fn after(interims: usize, status: u16) -> (io::Result<u16>, usize) {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let upstream = async move {
@@ -325,7 +325,7 @@ mod tests {
             for _ in 0..interims {
                 respond.send_informational(head(status)).unwrap();
             }
-            // Refused, the stream is reset by then.
+            // The stream is reset by now if an interim response was refused.
             let _ = respond.send_response(head(204), true);
             while connection.accept().await.is_some() {}
         };
@@ -369,7 +369,7 @@ mod tests {
                 }
                 let (status, told) = after(MOST_INTERIM + 1, 103).await;
                 assert!(status.is_err() && told == MOST_INTERIM, "{status:?} {told}");
-                // Nothing is switched in a stream of HTTP/2.
+                // A stream of HTTP/2 cannot switch protocols.
                 assert!(after(1, 101).await.0.is_err());
             })
             .await;

@@ -1,4 +1,4 @@
-//! What HTTP/2 is to the rest: heads from and to its own types, data under flow control, bounds against floods.
+//! The interface to the HTTP/2 library: conversion of heads and errors, data under flow control, bounds against floods.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,30 +13,30 @@ use super::abandoned::Abandoned;
 use super::fields::Fields;
 use super::share::Window;
 
-/// Streams at once on one connection, and what is held of each (RFC 9113 §5.1.2).
+/// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
-/// The largest head, in octets as RFC 9113 §6.5.2 counts them; CONTINUATION frames are counted with it.
+/// The largest head, in octets as RFC 9113 §6.5.2 counts them, CONTINUATION frames included.
 pub(super) const LARGEST_HEAD: u32 = 16 * 1024;
-/// Streams that the peer began and reset before they were looked at: more is an attack (CVE-2023-44487).
+/// The most streams that the peer may reset before they are looked at: more is an attack (CVE-2023-44487).
 pub(super) const MOST_RESET: usize = 20;
-/// Windows of one stream and of one connection.
+/// The windows of one stream and of one connection from an agent.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// The window of one connection to an upstream: so many streams may stand still that nobody reads before the others do.
+/// The window of one connection to an upstream: 64 streams may be left unread before they stall the others.
 const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
-/// What the library spends at most on frames of data that are small and were not read yet, 256 octets for each less its own. A stream's window
-/// in frames of 16 octets is within it.
+/// The library's budget for small DATA frames that are unread: each costs 256 octets less its own. A stream's window in frames of 16
+/// octets is within the budget.
 const SMALL_FRAMES: usize = 4 * 1024 * 1024;
-/// The same for each octet of a window that is small: frames of 51 octets fill it.
+/// The same budget for each octet of a window, where the window is small: frames of 51 octets can fill it.
 const SMALL_FRAMES_OF_WINDOW: usize = 4;
 /// The largest head of a response.
 pub(super) const LARGEST_RESPONSE_HEAD: u32 = 64 * 1024;
-/// How long the first frames may take.
+/// How long the handshake may take.
 const PREFACE: Duration = Duration::from_secs(10);
-/// What may wait to be written on a stream.
+/// The most octets that may wait to be written to a stream.
 pub(super) const SEND_BUFFER: usize = 64 * 1024;
 
-/// The next piece of data, its room given back to the sender.
+/// Returns the next piece of data, and gives its window back to the sender.
 pub(super) async fn next_data(stream: &mut RecvStream, stalled: Duration) -> io::Result<Option<Bytes>> {
     let next = tokio::time::timeout(stalled, stream.data()).await;
     match next.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
@@ -49,13 +49,13 @@ pub(super) async fn next_data(stream: &mut RecvStream, stalled: Duration) -> io:
     }
 }
 
-/// What came after the data.
+/// Returns the trailers.
 pub(super) async fn trailers(stream: &mut RecvStream) -> io::Result<Fields> {
     let map = stream.trailers().await.map_err(broken)?;
     Ok(map.as_ref().map(fields).unwrap_or_default())
 }
 
-/// Sends a piece as the reader gives room for it.
+/// Sends a piece as the reader's window allows.
 pub(super) async fn send_data(
     stream: &mut SendStream<Bytes>,
     mut piece: Bytes,
@@ -77,7 +77,7 @@ pub(super) async fn send_data(
     Ok(())
 }
 
-/// Ends a stream.
+/// Ends a stream, with trailers if there are any.
 pub(super) fn end(stream: &mut SendStream<Bytes>, trailers: &Fields) -> io::Result<()> {
     if trailers.is_empty() {
         return stream.send_data(Bytes::new(), true).map_err(broken);
@@ -85,25 +85,25 @@ pub(super) fn end(stream: &mut SendStream<Bytes>, trailers: &Fields) -> io::Resu
     stream.send_trailers(header_map(trailers)?).map_err(broken)
 }
 
-/// Fields of HTTP/2 as ours.
+/// Converts fields of HTTP/2 to ours.
 pub(super) fn fields(map: &HeaderMap) -> Fields {
     map.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
-/// Our fields as those of HTTP/2.
+/// Converts our fields to those of HTTP/2.
 pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for (name, value) in fields.iter() {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
         let mut value = HeaderValue::from_bytes(value).map_err(io::Error::other)?;
-        // Never kept in a table of the other side's (RFC 7541 §7.1.3), and shown by nobody.
+        // Never indexed by the other side (RFC 7541 §7.1.3), and not shown by `Debug`.
         value.set_sensitive(crate::inject::AUTHENTICATION.contains(&name.as_str()));
         map.append(name, value);
     }
     Ok(map)
 }
 
-/// What it means that the other side has reset a stream, or that its connection has ended.
+/// The error for a stream that the agent reset, or whose connection has ended.
 pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     match reset {
         Ok(reason) => Abandoned::because(&reason),
@@ -111,7 +111,7 @@ pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     }
 }
 
-/// Whether a request came back unread, so that it may be made again (RFC 9113 §8.7).
+/// Whether the upstream did not process a request, so that it may be sent again (RFC 9113 §8.7).
 pub(super) fn is_unprocessed(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>());
     inner.is_some_and(|Broken(error)| {
@@ -119,7 +119,7 @@ pub(super) fn is_unprocessed(error: &io::Error) -> bool {
     })
 }
 
-/// Whether an error may be one of the whole session: it has ended, or nothing comes over it any more. A stream that was reset is its own.
+/// Whether an error may concern the whole session: it has ended, or is dead. A reset concerns its stream alone.
 pub(super) fn is_of_session(error: &io::Error) -> bool {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
         Some(Broken(error)) => error.is_go_away(),
@@ -136,7 +136,7 @@ pub(super) fn is_of_session(error: &io::Error) -> bool {
     }
 }
 
-/// An error of HTTP/2, told without the words that the other side gave with it: an upstream's may quote what it was sent.
+/// An error of HTTP/2, shown without the debug data that the other side sent with it: an upstream may quote there what it was sent.
 struct Broken(h2::Error);
 
 impl fmt::Display for Broken {
@@ -157,7 +157,7 @@ impl fmt::Debug for Broken {
 
 impl std::error::Error for Broken {}
 
-/// An error of HTTP/2 as one of input and output.
+/// Converts an error of HTTP/2.
 pub(super) fn broken(error: h2::Error) -> io::Error {
     match error.is_io() {
         true => error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()),
@@ -165,7 +165,7 @@ pub(super) fn broken(error: h2::Error) -> io::Error {
     }
 }
 
-/// Begins to serve a connection, whose window is taken for as long as it lives.
+/// Begins to serve a connection; its window is taken until the [`Window`] is dropped.
 pub(super) async fn serve(
     stream: super::stream::AgentStream,
 ) -> io::Result<(h2::server::Connection<super::stream::AgentStream, Bytes>, Window)> {
@@ -187,7 +187,7 @@ pub(super) async fn serve(
     Ok((connection, window))
 }
 
-/// Begins a connection to an upstream; what keeps it going is a task of its own.
+/// Begins a connection to an upstream, and drives it in a task of its own.
 pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2::client::SendRequest<Bytes>> {
     let window = Window::take(SESSION_WINDOW);
     let handshake = h2::client::Builder::new()
