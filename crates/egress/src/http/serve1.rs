@@ -46,35 +46,16 @@ pub(crate) async fn serve_requests(
             Ok(head) => head,
             Err(why) => {
                 let why = format!("the request cannot be read beyond doubt: {why}");
-                unreadable(&gate, &via, &mut writer, &why).await?;
+                refuse(&gate, &via, &mut writer, None, &why).await?;
                 linger(&mut agent).await;
                 return Ok(());
             }
         };
         if head.method.as_str() == "CONNECT" {
-            if !matches!(via, Via::Proxy | Via::Gateway) {
-                return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081").await;
-            }
-            let stream = match agent.reader.unsplit(writer) {
-                Some(AgentStream::Tcp(stream)) => stream,
-                None => return Ok(()),
-                Some(other) => {
-                    let (_, mut writer) = other.split();
-                    return unreadable(&gate, &via, &mut writer, "CONNECT is for the proxy at port 8081")
-                        .await;
-                }
-            };
-            return connect(&gate, &head, Buffered { ahead: agent.ahead, reader: stream }).await;
+            return serve_connect(&gate, &via, &head, agent, writer).await;
         }
         if let Err(why) = first_chunks(&head, &mut agent).await {
-            let denial = Denial::new(Guard::Framing, why);
-            let denial = Exchange::<Asked>::refuse_unreadable(&gate, via.plane(), &head.target, denial);
-            writer
-                .write_all(
-                    &problem::denied(&denial, &head.target, gate.run(), 400).to_version_1(After::Close),
-                )
-                .await?;
-            writer.shutdown().await?;
+            refuse(&gate, &via, &mut writer, Some(&head.target), why).await?;
             linger(&mut agent).await;
             return Ok(());
         }
@@ -117,12 +98,45 @@ async fn linger(agent: &mut Buffered<AgentReader>) {
     let _ = tokio::time::timeout(LINGERING, rest).await;
 }
 
-/// Refuses a request whose target is unknown: writes one record and one answer, and ends the connection.
-async fn unreadable(gate: &Rc<Gate>, via: &Via, writer: &mut AgentWriter, why: &str) -> io::Result<()> {
+/// Refuses a request that cannot be read: writes one record and one answer, and ends the connection. The target is none where the head
+/// cannot be read.
+async fn refuse(
+    gate: &Rc<Gate>,
+    via: &Via,
+    writer: &mut AgentWriter,
+    target: Option<&str>,
+    why: &str,
+) -> io::Result<()> {
     let denial = Denial::new(Guard::Framing, why);
-    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
-    writer.write_all(&problem::denied(&denial, "", gate.run(), 400).to_version_1(After::Close)).await?;
+    let recorded = target.unwrap_or("unreadable request");
+    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), recorded, denial);
+    let reply = problem::denied(&denial, target.unwrap_or_default(), gate.run(), 400);
+    writer.write_all(&reply.to_version_1(After::Close)).await?;
     writer.shutdown().await
+}
+
+/// Serves `CONNECT` on a connection in the clear to the proxy or the gateway; refuses it elsewhere. The connection ends with it.
+async fn serve_connect(
+    gate: &Rc<Gate>,
+    via: &Via,
+    head: &RequestHead,
+    agent: Buffered<AgentReader>,
+    mut writer: AgentWriter,
+) -> io::Result<()> {
+    const ELSEWHERE: &str = "CONNECT is for the proxy at port 8081";
+    if !matches!(via, Via::Proxy | Via::Gateway) {
+        return refuse(gate, via, &mut writer, None, ELSEWHERE).await;
+    }
+    match agent.reader.unsplit(writer) {
+        Some(AgentStream::Tcp(stream)) => {
+            connect(gate, head, Buffered { ahead: agent.ahead, reader: stream }).await
+        }
+        Some(other) => {
+            let (_, mut writer) = other.split();
+            refuse(gate, via, &mut writer, None, ELSEWHERE).await
+        }
+        None => Ok(()),
+    }
 }
 
 /// Serves `CONNECT host:port` (RFC 9110 §9.3.6): opens a tunnel if the policy allows it.

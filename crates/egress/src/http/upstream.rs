@@ -53,31 +53,14 @@ pub(super) async fn send(
     reuse: Reuse,
 ) -> io::Result<SentRequest> {
     if offer == Offer::Version2
-        && let Some(session) = gate.pool().session(exchange, sending.scheme)
+        && let Some(sent) = over_pooled_session(gate, exchange, sending, body).await
     {
-        match send_2(session, sending, body).await {
-            Ok(sent) => {
-                exchange.record().count(octets(sending), 0);
-                return Ok(sent);
-            }
-            Err(_) => gate.pool().forget(exchange, sending.scheme), // the session has ended, and took nothing of the request
-        }
+        return Ok(sent);
     }
     if reuse == Reuse::Allowed
-        && let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme)
+        && let Some(sent) = over_pooled_connection(gate, exchange, sending, body).await?
     {
-        let wire = head_1(sending, body, None);
-        if write(&mut writer, &wire).await.is_ok() {
-            match reader.fill(FIRST_OCTET).await {
-                Ok(1..) => {
-                    exchange.record().count(wire.len() as u64, 0);
-                    return Ok(SentRequest::Version1 { reader, writer, waiting: Vec::new() });
-                }
-                // The upstream is slow: it may act on the request, which is therefore not sent twice.
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
-                Ok(0) | Err(_) => {}
-            }
-        }
+        return Ok(sent);
     }
     match Link::over(Upstream::open(gate, exchange, sending.scheme, offer).await?).await? {
         Link::Version1(reader, writer) => {
@@ -87,16 +70,67 @@ pub(super) async fn send(
         }
         Link::Version2(session) => {
             gate.pool().share(exchange, sending.scheme, &session);
-            let sent = send_2(session, sending, body).await;
-            match &sent {
-                Ok(_) => exchange.record().count(octets(sending), 0),
-                Err(_) => gate.pool().forget(exchange, sending.scheme),
-            }
-            sent
+            over_session(session, gate, exchange, sending, body).await
         }
     }
 }
 
+/// Sends a request over a session of HTTP/2 that is open already. None if there is none, or the session has ended: it then took nothing
+/// of the request.
+async fn over_pooled_session(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    sending: &Sending,
+    body: BodyLength,
+) -> Option<SentRequest> {
+    let session = gate.pool().session(exchange, sending.scheme)?;
+    over_session(session, gate, exchange, sending, body).await.ok()
+}
+
+/// Sends a request over a session of HTTP/2. Forgets a session that does not take it.
+async fn over_session(
+    session: SendRequest<Bytes>,
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    sending: &Sending,
+    body: BodyLength,
+) -> io::Result<SentRequest> {
+    let sent = send_2(session, sending, body).await;
+    match &sent {
+        Ok(_) => exchange.record().count(octets(sending), 0),
+        Err(_) => gate.pool().forget(exchange, sending.scheme),
+    }
+    sent
+}
+
+/// Sends a request over a connection of HTTP/1 that was used before. None if there is none, or the upstream has closed it.
+///
+/// # Errors
+/// The upstream does not answer in time. It may act on the request, which is therefore not sent twice.
+async fn over_pooled_connection(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    sending: &Sending,
+    body: BodyLength,
+) -> io::Result<Option<SentRequest>> {
+    let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme) else {
+        return Ok(None);
+    };
+    let wire = head_1(sending, body, None);
+    if write(&mut writer, &wire).await.is_err() {
+        return Ok(None);
+    }
+    match reader.fill(FIRST_OCTET).await {
+        Ok(1..) => {
+            exchange.record().count(wire.len() as u64, 0);
+            Ok(Some(SentRequest::Version1 { reader, writer, waiting: Vec::new() }))
+        }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+        Ok(0) | Err(_) => Ok(None),
+    }
+}
+
+/// Writes and flushes.
 pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Result<()> {
     use tokio::io::AsyncWriteExt;
     writer.write_all(octets).await?;
