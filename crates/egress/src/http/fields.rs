@@ -91,13 +91,13 @@ impl Fields {
 
     /// Adds a field, with its name in lower case.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
-        let name = self.write_down(name.as_bytes());
+        let name = self.append(name.as_bytes());
         self.text[name.start..name.end].make_ascii_lowercase();
-        let value = self.write_down(value);
+        let value = self.append(value);
         self.list.push(Field { name, value });
     }
 
-    fn write_down(&mut self, octets: &[u8]) -> Span {
+    fn append(&mut self, octets: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(octets);
         Span { start, end: self.text.len() }
@@ -120,7 +120,7 @@ impl Fields {
         for at in 0..self.list.len() {
             let field = self.list[at];
             if let Some(value) = another(name_of(&self.text, &field), field.value.of(&self.text))? {
-                self.list[at].value = self.write_down(&value);
+                self.list[at].value = self.append(&value);
             }
         }
         Ok(())

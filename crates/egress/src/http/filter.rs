@@ -166,7 +166,7 @@ impl<'a> Filter<'a> {
     }
 
     /// Returns how many octets of a body it takes at once.
-    pub(super) fn appetite(&self) -> usize {
+    pub(super) fn max_piece(&self) -> usize {
         if matches!(self.unpack, Unpack::Plain) { usize::MAX } else { PACKED_PIECE }
     }
 

@@ -156,7 +156,7 @@ impl Forwarding<'_> {
             if !body.is_done() {
                 *after = After::Close; // what is left of the body would be taken for the next request
             }
-            *reusable &= is_sent && upstream::is_kept_behind(attempt.length);
+            *reusable &= is_sent && upstream::is_reusable_after(attempt.length);
         }
         self.recycle(&exchange, attempt, connection, &outcome);
         let relayed = self.settle(exchange, attempt, outcome).await;
@@ -177,13 +177,13 @@ impl Forwarding<'_> {
         let scheme = attempt.sending.scheme;
         match (connection, outcome) {
             (Some((reader, writer)), Ok(Responded::Answered { reusable: true, .. })) => {
-                upstream::keep(self.gate, exchange, scheme, reader, writer);
+                upstream::keep_connection(self.gate, exchange, scheme, reader, writer);
             }
             (Some(_), _) => {}
             (None, Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error)) => {
-                upstream::heard(self.gate, exchange, scheme, Some(error));
+                upstream::report_session(self.gate, exchange, scheme, Some(error));
             }
-            (None, Ok(_)) => upstream::heard(self.gate, exchange, scheme, None),
+            (None, Ok(_)) => upstream::report_session(self.gate, exchange, scheme, None),
         }
     }
 }

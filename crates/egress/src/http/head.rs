@@ -12,7 +12,7 @@ use super::fields::{Fields, trim};
 /// The largest head, in octets. REQUIREMENTS: 16 KiB.
 pub(crate) const LARGEST_HEAD: usize = 16 * 1024;
 /// How many octets are read at once.
-const READ: usize = 16 * 1024;
+const READ_AHEAD: usize = 16 * 1024;
 /// How many header fields a head may have.
 const MOST_FIELDS: usize = 128;
 /// Room for the fields that are added to a request on its way.
@@ -311,7 +311,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
 
     /// Reads more octets ahead, and returns how many; 0 at the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
-        self.ahead.reserve(READ);
+        self.ahead.reserve(READ_AHEAD);
         let read = tokio::time::timeout(wait, self.reader.read_buf(&mut self.ahead)).await;
         read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }

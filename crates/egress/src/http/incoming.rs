@@ -117,12 +117,12 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
 }
 
 /// How much of a body is joined into one piece when it comes in small chunks.
-const JOINED: usize = 16 * 1024;
+const JOINED_SIZE: usize = 16 * 1024;
 
 /// Joins a chunk with those that have arrived after it, because a body is searched once for each piece. A malformed chunk is left for
 /// the next call to refuse.
 fn joined(mut piece: BytesMut, scanner: &mut ChunkScanner, ahead: &mut BytesMut) -> BytesMut {
-    while piece.len() < JOINED && !ahead.is_empty() {
+    while piece.len() < JOINED_SIZE && !ahead.is_empty() {
         let mut beyond = scanner.clone();
         let Ok(step) = beyond.scan(ahead) else { break };
         *scanner = beyond;
@@ -213,9 +213,9 @@ mod tests {
         // Nothing is waited for.
         assert_eq!(pieces_of(b"1\r\na\r\n2\r", b"\nbc\r\n0\r\n\r\n").await, ["a", "bc"]);
         assert_eq!(pieces_of(b"1\r\na\r\n2\r\nb", b"c\r\n0\r\n\r\n").await, ["ab", "c"]);
-        let many = b"1\r\nx\r\n".repeat(JOINED + 10);
+        let many = b"1\r\nx\r\n".repeat(JOINED_SIZE + 10);
         let lengths: Vec<usize> = pieces_of(&many, b"0\r\n\r\n").await.iter().map(Bytes::len).collect();
-        assert_eq!(lengths, [JOINED, 10]);
+        assert_eq!(lengths, [JOINED_SIZE, 10]);
     }
 
     #[tokio::test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::net::UnixListener;
 
-use super::capability;
 use super::head::Buffered;
+use super::json_lines;
 use super::request::Via;
 use super::serve1::serve_requests;
 use super::stream::AgentStream;
@@ -40,7 +40,7 @@ pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener)
             let mut agent = Buffered::new(stream);
             let first = agent.fill(FIRST_OCTET).await;
             let _ = match (first, agent.ahead.first()) {
-                (Ok(1..), Some(b'{')) => capability::serve(gate, agent).await,
+                (Ok(1..), Some(b'{')) => json_lines::serve(gate, agent).await,
                 (Ok(1..), _) => {
                     let Buffered { ahead, reader } = agent;
                     serve_requests(gate, Via::Gateway, AgentStream::Unix(reader), ahead).await

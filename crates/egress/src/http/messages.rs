@@ -36,7 +36,7 @@ pub(super) struct MessageScrubber {
     /// Searches the payload of the messages.
     scrubber: Scrubber,
     /// Parts that the scrubber is still to be given.
-    together: Vec<u8>,
+    collected: Vec<u8>,
     /// The octets that are still to come out, in order, beginning with the first that is held back.
     waiting: VecDeque<Waiting>,
     /// Those of the waiting octets that the scrubber does not return.
@@ -65,7 +65,7 @@ impl MessageScrubber {
             header: 0,
             needles: needles.clone(),
             scrubber: Scrubber::new(needles),
-            together: Vec::new(),
+            collected: Vec::new(),
             waiting: VecDeque::new(),
             aside: VecDeque::new(),
             control: Vec::new(),
@@ -130,7 +130,7 @@ impl MessageScrubber {
         }
         self.header = (self.header + octets.len()) % HEADER;
         if !length.is_empty() {
-            self.together.extend_from_slice(length);
+            self.collected.extend_from_slice(length);
             self.aside.extend(length);
             self.waiting.push_back(Waiting::Length(length.len()));
         }
@@ -144,34 +144,34 @@ impl MessageScrubber {
             _ => self.waiting.push_back(Waiting::Data(octets.len())),
         }
         if octets.len() < SHORT {
-            self.together.extend_from_slice(octets);
-            return if self.together.len() < SHORT { Ok(()) } else { self.search(out) };
+            self.collected.extend_from_slice(octets);
+            return if self.collected.len() < SHORT { Ok(()) } else { self.search(out) };
         }
-        let mut settled = self.pushed();
+        let mut settled = self.push_collected();
         self.scrubber.push(octets, &mut settled);
-        self.let_go(&settled, out)
+        self.release(&settled, out)
     }
 
     /// Searches the parts that were collected.
     fn search(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        let settled = self.pushed();
-        self.let_go(&settled, out)
+        let settled = self.push_collected();
+        self.release(&settled, out)
     }
 
     /// Gives the scrubber the collected parts, and returns what it settles.
-    fn pushed(&mut self) -> Vec<u8> {
+    fn push_collected(&mut self) -> Vec<u8> {
         let mut settled = Vec::new();
-        if !self.together.is_empty() {
-            self.scrubber.push(&self.together, &mut settled);
-            self.together.clear();
+        if !self.collected.is_empty() {
+            self.scrubber.push(&self.collected, &mut settled);
+            self.collected.clear();
         }
         settled
     }
 
     fn end_message(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut settled = self.pushed();
+        let mut settled = self.push_collected();
         self.scrubber.finish(&mut settled);
-        self.let_go(&settled, out)
+        self.release(&settled, out)
     }
 
     fn end_control(&mut self, out: &mut Vec<u8>) {
@@ -192,7 +192,7 @@ impl MessageScrubber {
     }
 
     /// Appends settled octets, and those that waited behind them.
-    fn let_go(&mut self, mut settled: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    fn release(&mut self, mut settled: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while let Some(first) = self.waiting.front_mut() {
             match first {
                 Waiting::Searched(length) => out.extend(self.aside.drain(..*length)),

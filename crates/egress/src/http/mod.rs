@@ -8,7 +8,6 @@
 
 mod abandoned;
 mod answer;
-mod capability;
 mod chunk;
 mod fields;
 mod filter;
@@ -18,8 +17,10 @@ mod frames;
 mod gateway;
 mod handle;
 mod head;
+mod http2_limits;
 mod incoming;
 mod interim;
+mod json_lines;
 mod listeners;
 mod media_type;
 mod messages;
@@ -33,7 +34,6 @@ mod respond;
 mod response;
 mod serve1;
 mod serve2;
-mod share;
 mod stream;
 mod unpack;
 mod upgrade;

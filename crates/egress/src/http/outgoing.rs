@@ -18,7 +18,7 @@ use super::version2;
 /// How long the reader may take over one piece.
 const STALLED: Duration = Duration::from_secs(120);
 /// The most octets that wait to be written together: what TLS takes at once, in records of the largest size.
-const TOGETHER: usize = 64 * 1024;
+const MOST_WAITING: usize = 64 * 1024;
 
 /// A body that is being written, and the octets that wait to be written before it.
 pub(crate) enum Outgoing<'a, W> {
@@ -80,15 +80,15 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
                     TransferCoding::Chunked => format!("{:x}\r\n", piece.len()),
                     TransferCoding::Identity => String::new(),
                 };
-                if waiting.len() + length.len() + piece.len() > TOGETHER {
-                    timely(writer.write_all(waiting)).await?;
+                if waiting.len() + length.len() + piece.len() > MOST_WAITING {
+                    within_stall_limit(writer.write_all(waiting)).await?;
                     waiting.clear();
                 }
                 waiting.extend(length.bytes());
-                if piece.len() > TOGETHER {
-                    timely(writer.write_all(waiting)).await?;
+                if piece.len() > MOST_WAITING {
+                    within_stall_limit(writer.write_all(waiting)).await?;
                     waiting.clear();
-                    timely(writer.write_all(&piece)).await?;
+                    within_stall_limit(writer.write_all(&piece)).await?;
                 } else {
                     waiting.extend(&piece);
                 }
@@ -105,7 +105,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     /// Writes the last piece and the end of the body, in one write where that is possible.
     pub(crate) async fn finish(&mut self, piece: Bytes, trailers: Fields) -> io::Result<()> {
         match self {
-            Self::Version1 { coding, waiting, .. } if piece.len() <= TOGETHER => {
+            Self::Version1 { coding, waiting, .. } if piece.len() <= MOST_WAITING => {
                 if *coding == TransferCoding::Chunked && !piece.is_empty() {
                     waiting.extend(format!("{:x}\r\n", piece.len()).bytes());
                     waiting.extend(&piece);
@@ -123,10 +123,10 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if let Self::Version1 { writer, waiting, .. } = self {
             if !waiting.is_empty() {
-                timely(writer.write_all(waiting)).await?;
+                within_stall_limit(writer.write_all(waiting)).await?;
                 waiting.clear();
             }
-            timely(writer.flush()).await?;
+            within_stall_limit(writer.flush()).await?;
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
 }
 
 /// Runs a write that must not stall.
-pub(super) async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn within_stall_limit<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 

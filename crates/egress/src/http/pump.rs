@@ -84,7 +84,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
-    let mut trailers = upstream::passed_on(body.trailers().await.map_err(Stopped::Body)?);
+    let mut trailers = upstream::without_hop_fields(body.trailers().await.map_err(Stopped::Body)?);
     if tells_who_asks(&trailers) {
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }

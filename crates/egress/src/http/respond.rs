@@ -235,8 +235,8 @@ async fn pass_body_on(
             received.set(received.get() + piece.len() as u64);
             // A body that has arrived already must not keep other tasks from running.
             tokio::task::consume_budget().await;
-            while piece.len() > filter.appetite() {
-                for settled in filter.piece(piece.split_to(filter.appetite()))? {
+            while piece.len() > filter.max_piece() {
+                for settled in filter.piece(piece.split_to(filter.max_piece()))? {
                     out.send(settled).await?;
                 }
             }
@@ -255,7 +255,7 @@ async fn pass_body_on(
         // The agent still gets what came before the error.
         Err(error) => return out.flush().await.and(Err(error)),
     };
-    let mut trailers = upstream::passed_on(body.trailers().await?);
+    let mut trailers = upstream::without_hop_fields(body.trailers().await?);
     filter.fields(&mut trailers);
     filter.mark_whole();
     out.finish(last, trailers).await
@@ -321,7 +321,7 @@ async fn gather(
         received.set(received.get() + piece.len() as u64);
         tokio::task::consume_budget().await;
         while !piece.is_empty() && all.len() <= max_body {
-            let part = piece.split_to(piece.len().min(filter.appetite()));
+            let part = piece.split_to(piece.len().min(filter.max_piece()));
             filter.piece(part)?.iter().for_each(|settled| all.extend_from_slice(settled));
         }
         if all.len() > max_body {

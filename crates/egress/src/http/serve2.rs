@@ -17,7 +17,7 @@ use super::incoming::Incoming;
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::AgentStream;
-use super::{share, version2};
+use super::{http2_limits, version2};
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 
@@ -43,7 +43,7 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
         };
         // A stream that the agent resets leaves the library's count but is still served here: both counts are bounded (CVE-2023-44487).
         let has_room = Rc::strong_count(&going) <= version2::MOST_STREAMS as usize;
-        let permit = share::stream_permit().filter(|_| has_room && !gate.ending().has_begun());
+        let permit = http2_limits::stream_permit().filter(|_| has_room && !gate.ending().has_begun());
         let Some(permit) = permit else {
             let mut respond = respond;
             respond.send_reset(h2::Reason::REFUSED_STREAM);

@@ -17,14 +17,14 @@ use super::head::{BodyLength, Buffered};
 use super::incoming::Incoming;
 use super::interim::InterimAnswers;
 use super::messages::MessageScrubber;
-use super::outgoing::timely;
+use super::outgoing::within_stall_limit;
 use super::problem::{self, After};
 use super::refuse::{TOO_SLOW, unreachable};
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Responded, respond_to_handshake};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::{AgentReader, AgentWriter};
-use super::upstream::{UpstreamResponse, head_1, write};
+use super::upstream::{UpstreamResponse, request_head, write};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
@@ -137,7 +137,7 @@ async fn handshake(gate: &Gate, exchange: &mut Exchange<Ready>, sending: &Sendin
     let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    let wire = head_1(sending, BodyLength::None, Some("websocket"));
+    let wire = request_head(sending, BodyLength::None, Some("websocket"));
     write(&mut writer, &wire).await?;
     exchange.record().count(wire.len() as u64, 0);
     // Early hints (103) are for a page, and there is none.
@@ -189,8 +189,8 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         if from.ahead.is_empty() && from.fill(IDLE).await? == 0 {
             let mut rest = Vec::new();
             messages.map_or(Ok(()), |messages| messages.finish(&mut rest))?;
-            timely(to.write_all(&rest)).await?;
-            return timely(to.flush()).await;
+            within_stall_limit(to.write_all(&rest)).await?;
+            return within_stall_limit(to.flush()).await;
         }
         let piece = from.ahead.split();
         count.set(count.get() + piece.len() as u64);
@@ -198,11 +198,11 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             Some(messages) => {
                 let mut out = Vec::with_capacity(piece.len());
                 messages.push(&piece, &mut out)?;
-                timely(to.write_all(&out)).await?;
+                within_stall_limit(to.write_all(&out)).await?;
             }
-            None => timely(to.write_all(&piece)).await?,
+            None => within_stall_limit(to.write_all(&piece)).await?,
         }
-        timely(to.flush()).await?;
+        within_stall_limit(to.flush()).await?;
     }
 }
 

@@ -25,7 +25,7 @@ use crate::inject::Sending;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
 /// How long a session of HTTP/2 may take to have room for another stream.
-const ROOM: Duration = Duration::from_secs(30);
+const STREAM_WAIT: Duration = Duration::from_secs(30);
 
 /// Whether a request may be sent over a connection that was used before. The upstream may have closed it, which only sending shows:
 /// the request must then be repeatable.
@@ -64,7 +64,7 @@ pub(super) async fn send(
     }
     match Link::over(Upstream::open(gate, exchange, sending.scheme, offer).await?).await? {
         Link::Version1(reader, writer) => {
-            let waiting = head_1(sending, body, None);
+            let waiting = request_head(sending, body, None);
             exchange.record().count(waiting.len() as u64, 0);
             Ok(SentRequest::Version1 { reader, writer, waiting })
         }
@@ -95,9 +95,9 @@ async fn over_session(
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<SentRequest> {
-    let sent = send_2(session, sending, body).await;
+    let sent = send_version_2(session, sending, body).await;
     match &sent {
-        Ok(_) => exchange.record().count(octets(sending), 0),
+        Ok(_) => exchange.record().count(head_size(sending), 0),
         Err(_) => gate.pool().forget(exchange, sending.scheme),
     }
     sent
@@ -116,7 +116,7 @@ async fn over_pooled_connection(
     let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme) else {
         return Ok(None);
     };
-    let wire = head_1(sending, body, None);
+    let wire = request_head(sending, body, None);
     if write(&mut writer, &wire).await.is_err() {
         return Ok(None);
     }
@@ -137,8 +137,12 @@ pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Res
     writer.flush().await
 }
 
-async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength) -> io::Result<SentRequest> {
-    let ready = tokio::time::timeout(ROOM, session.ready()).await;
+async fn send_version_2(
+    session: SendRequest<Bytes>,
+    sending: &Sending,
+    body: BodyLength,
+) -> io::Result<SentRequest> {
+    let ready = tokio::time::timeout(STREAM_WAIT, session.ready()).await;
     let mut session =
         ready.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(version2::broken)?;
     let uri = http::Uri::builder()
@@ -171,14 +175,14 @@ async fn send_2(session: SendRequest<Bytes>, sending: &Sending, body: BodyLength
 }
 
 /// Returns the size of a head over HTTP/2, before it is compressed.
-fn octets(sending: &Sending) -> u64 {
+fn head_size(sending: &Sending) -> u64 {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let fields: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     (method.as_str().len() + authority.len() + origin_form.len() + fields) as u64
 }
 
 /// Returns a request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
-pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
+pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let mut out = Vec::with_capacity(512);
     out.extend(format!("{method} {origin_form} HTTP/1.1\r\nhost: {authority}\r\n").bytes());
@@ -191,7 +195,7 @@ pub(super) fn head_1(sending: &Sending, body: BodyLength, upgrade: Option<&str>)
         BodyLength::Sized(size) => out.extend(format!("content-length: {size}\r\n").bytes()),
         BodyLength::Chunked => out.extend(b"transfer-encoding: chunked\r\n"),
     }
-    if !is_kept_behind(body) {
+    if !is_reusable_after(body) {
         out.extend(b"connection: close\r\n");
     }
     if let Some(protocol) = upgrade {
@@ -307,12 +311,12 @@ fn poll_response(
 
 /// Whether a connection of HTTP/1 may be used again after a request with such a body. Some servers do not read a body that they did
 /// not expect, and take it for a request: no other request follows it, and the upstream is told to close.
-pub(super) fn is_kept_behind(body: BodyLength) -> bool {
+pub(super) fn is_reusable_after(body: BodyLength) -> bool {
     body == BodyLength::None
 }
 
 /// Keeps a connection in the pool for the next request.
-pub(super) fn keep(
+pub(super) fn keep_connection(
     gate: &Gate,
     exchange: &Exchange<Ready>,
     scheme: Scheme,
@@ -325,7 +329,12 @@ pub(super) fn keep(
 }
 
 /// Tells the pool what came of a request in a session of HTTP/2; forgets a session that failed.
-pub(super) fn heard(gate: &Gate, exchange: &Exchange<Ready>, scheme: Scheme, failure: Option<&io::Error>) {
+pub(super) fn report_session(
+    gate: &Gate,
+    exchange: &Exchange<Ready>,
+    scheme: Scheme,
+    failure: Option<&io::Error>,
+) {
     match failure {
         None => gate.pool().heard(exchange, scheme),
         Some(error) if version2::is_of_session(error) => gate.pool().forget(exchange, scheme),
@@ -334,7 +343,7 @@ pub(super) fn heard(gate: &Gate, exchange: &Exchange<Ready>, scheme: Scheme, fai
 }
 
 /// Removes hop-by-hop fields from trailers.
-pub(super) fn passed_on(mut trailers: Fields) -> Fields {
+pub(super) fn without_hop_fields(mut trailers: Fields) -> Fields {
     trailers.leave_hop();
     trailers
 }

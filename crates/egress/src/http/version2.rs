@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::abandoned::Abandoned;
 use super::fields::Fields;
-use super::share::Window;
+use super::http2_limits::Window;
 
 /// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;

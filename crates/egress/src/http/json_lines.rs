@@ -154,6 +154,7 @@ async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
     Ok(told)
 }
 
+/// Converts a response to JSON; a body that is not text is in base64.
 fn as_json(mut answer: &[u8]) -> serde_json::Value {
     // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
@@ -171,7 +172,7 @@ fn as_json(mut answer: &[u8]) -> serde_json::Value {
         .map(|h| (h.name.to_ascii_lowercase(), String::from_utf8_lossy(h.value).into_owned()))
         .collect();
     let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked");
-    let body = if chunked { unchunked(&answer[head..]) } else { answer[head..].to_vec() };
+    let body = if chunked { dechunk(&answer[head..]) } else { answer[head..].to_vec() };
     match String::from_utf8(body) {
         Ok(text) => json!({"status": response.code, "headers": headers, "body": text}),
         Err(other) => {
@@ -180,7 +181,8 @@ fn as_json(mut answer: &[u8]) -> serde_json::Value {
     }
 }
 
-fn unchunked(framed: &[u8]) -> Vec<u8> {
+/// Returns the data of a chunked body, as far as it is well-formed.
+fn dechunk(framed: &[u8]) -> Vec<u8> {
     use crate::http::chunk::{ChunkScanner, ChunkSyntax};
     let (mut scanner, mut at, mut out) = (ChunkScanner::new(ChunkSyntax::Lenient), 0, Vec::new());
     while at < framed.len() && !scanner.is_done() {

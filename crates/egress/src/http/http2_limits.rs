@@ -7,15 +7,15 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The budget of all windows. A connection takes at most an eighth of what is left, so that the first ones get all that they ask for.
-const ROOM: u32 = 256 * 1024 * 1024;
-const PART: u32 = 8;
+const ALL_WINDOWS: u32 = 256 * 1024 * 1024;
+const LARGEST_PART: u32 = 8;
 /// The smallest window of a connection: HTTP/2 has none smaller at its beginning (RFC 9113 §6.9.2).
-const LEAST: u32 = 65_535;
+const SMALLEST_WINDOW: u32 = 65_535;
 /// How many streams are served at once on all connections. Each holds what waits to be written to it and what was read ahead of it.
 const MOST_STREAMS: usize = 4096;
 
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(ROOM) };
+    static LEFT: Cell<u32> = const { Cell::new(ALL_WINDOWS) };
     static STREAMS: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_STREAMS));
 }
 
@@ -26,13 +26,13 @@ impl Window {
     /// Takes a window of at most this size; less if many are open.
     pub(super) fn take(most: u32) -> Self {
         let left = LEFT.get();
-        let taken = most.min(left / PART);
+        let taken = most.min(left / LARGEST_PART);
         LEFT.set(left - taken);
         Self(taken)
     }
 
     pub(super) fn octets(&self) -> u32 {
-        self.0.max(LEAST)
+        self.0.max(SMALLEST_WINDOW)
     }
 }
 
@@ -59,11 +59,11 @@ mod tests {
         assert!(first.iter().all(|window| window.octets() == MOST));
         let many: Vec<Window> = (0..1000).map(|_| Window::take(MOST)).collect();
         assert!(many.iter().zip(&many[1..]).all(|(one, next)| next.octets() <= one.octets()));
-        assert_eq!(many[999].octets(), LEAST);
+        assert_eq!(many[999].octets(), SMALLEST_WINDOW);
         let taken: u32 = first.iter().chain(&many).map(|window| window.0).sum();
-        assert!(taken <= ROOM, "{taken}");
+        assert!(taken <= ALL_WINDOWS, "{taken}");
         drop((first, many));
-        assert_eq!((LEFT.get(), Window::take(MOST).octets()), (ROOM, MOST));
+        assert_eq!((LEFT.get(), Window::take(MOST).octets()), (ALL_WINDOWS, MOST));
     }
 
     #[test]
