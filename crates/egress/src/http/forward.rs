@@ -9,7 +9,7 @@ use policy::Target;
 use super::abandoned::Abandoned;
 use super::answer::Answer;
 pub(super) use super::forwarding::Terms;
-use super::forwarding::{Attempt, Forwarding, NO_ANSWER, Relayed, Retry};
+use super::forwarding::{Attempt, Forwarding, NO_ANSWER, Relayed, Retry, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::After;
@@ -18,7 +18,7 @@ use super::replay::ReplayBuffer;
 use super::request::Request;
 use super::respond::{Failure, Responded, by_deadline, respond};
 use super::stream::AgentReader;
-use super::upstream::{self, Connection1, Reuse, SentRequest};
+use super::upstream::{self, Connection, Reuse, SentRequest};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, inject_again};
@@ -64,17 +64,16 @@ pub(super) async fn forward(
                 forwarding.after_unauthorized(held, status, attempt).await;
                 return Ok(after);
             }
-            Relayed::Unread(back) => {
-                (answer, exchange) = *back;
+            Relayed::Unread(unanswered) => {
+                Unanswered { answer, exchange } = *unanswered;
                 gate.pool().forget(&exchange, sending.scheme);
                 unread = Retry::Used;
             }
-            Relayed::Refused(back) => {
-                let new;
-                (answer, exchange, new) = *back;
+            Relayed::Refused { unanswered, renewed } => {
+                Unanswered { answer, exchange } = *unanswered;
                 renewal = Retry::Used;
-                if let Some(renewed) = inject_again(&mut exchange, new, target) {
-                    sending = renewed;
+                if let Some(injected) = inject_again(&mut exchange, renewed, target) {
+                    sending = injected;
                 }
             }
         }
@@ -171,13 +170,13 @@ impl Forwarding<'_> {
         &self,
         exchange: &Exchange<Ready>,
         attempt: Attempt<'_>,
-        connection: Option<Connection1>,
+        connection: Option<Connection>,
         outcome: &io::Result<Responded<'_>>,
     ) {
         let scheme = attempt.sending.scheme;
         match (connection, outcome) {
-            (Some((reader, writer)), Ok(Responded::Answered { reusable: true, .. })) => {
-                upstream::keep_connection(self.gate, exchange, scheme, reader, writer);
+            (Some(connection), Ok(Responded::Answered { reusable: true, .. })) => {
+                upstream::keep_connection(self.gate, exchange, scheme, connection);
             }
             (Some(_), _) => {}
             (None, Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error)) => {

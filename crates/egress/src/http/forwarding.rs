@@ -67,10 +67,16 @@ pub(super) struct Attempt<'a> {
 pub(super) enum Relayed<'a> {
     /// The agent has its answer.
     Answered { after: After, status: u16 },
-    /// The upstream refused the credential, nothing has been answered, and there is this other credential.
-    Refused(Box<(Answer<'a>, Exchange<Ready>, Rc<FetchedCredential>)>),
-    /// The upstream gave the request back unread, and nothing has been answered.
-    Unread(Box<(Answer<'a>, Exchange<Ready>)>),
+    /// The upstream refused the credential, and there is another one.
+    Refused { unanswered: Box<Unanswered<'a>>, renewed: Rc<FetchedCredential> },
+    /// The upstream gave the request back unread.
+    Unread(Box<Unanswered<'a>>),
+}
+
+/// An exchange of which the agent has no answer yet.
+pub(super) struct Unanswered<'a> {
+    pub(super) answer: Answer<'a>,
+    pub(super) exchange: Exchange<Ready>,
 }
 
 /// The status of [`Relayed::Answered`] when the answer is the sidecar's own: the upstream gave none.
@@ -134,7 +140,9 @@ impl<'a> Forwarding<'a> {
         outcome: io::Result<Responded<'r>>,
     ) -> io::Result<Relayed<'r>> {
         match outcome {
-            Ok(Responded::Refused(answer, new)) => Ok(Relayed::Refused(Box::new((answer, exchange, new)))),
+            Ok(Responded::Refused(answer, renewed)) => {
+                Ok(Relayed::Refused { unanswered: Box::new(Unanswered { answer, exchange }), renewed })
+            }
             Ok(Responded::Answered { status, after, note, .. }) => {
                 exchange.record().status(status);
                 if let Some(note) = note {
@@ -147,7 +155,7 @@ impl<'a> Forwarding<'a> {
                     && attempt.replay.is_complete()
                     && version2::is_unprocessed(&error) =>
             {
-                Ok(Relayed::Unread(Box::new((answer, exchange))))
+                Ok(Relayed::Unread(Box::new(Unanswered { answer, exchange })))
             }
             Ok(Responded::Failed(answer, Failure::Broken(error))) => {
                 let after = self.unreachable(exchange, &error, answer).await?;

@@ -17,7 +17,7 @@ use crate::inject::tells_who_asks;
 /// How long an upstream that takes no more of a request may take to answer it: it may have done so before it closed.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 
-/// What came of a request and its response.
+/// The end of a request and its response.
 pub(super) struct Raced<T> {
     pub(super) outcome: io::Result<T>,
     /// Whether the whole request body was sent.

@@ -119,7 +119,7 @@ pub(super) async fn respond_to_handshake<'a>(
     answer: Answer<'a>,
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
-    // A handshake asks a model nothing yet: no use is missing where none is told.
+    // A handshake asks a model nothing yet, so a response that reports no use lacks none.
     let metering = handling.metering.map(|metering| Metering { is_counted: false, ..metering });
     pass_on(response, handling, metering.map(Metering::open), answer, received).await
 }
@@ -138,7 +138,7 @@ async fn await_head<'u>(
     }
 }
 
-/// Passes a response on whose head has arrived.
+/// Passes on a response whose head has arrived.
 async fn pass_on<'a>(
     response: UpstreamResponse<'_>,
     handling: Handling<'_>,
@@ -347,7 +347,7 @@ mod tests {
 
     const SECRET: &str = "sk-0123456789";
 
-    /// What an agent is sent whose handshake for a WebSocket was answered so.
+    /// The status and the octets that an agent gets for a handshake that was answered with this head and body.
     async fn answered(head: ResponseHead, body: &str) -> (u16, String) {
         let needles = Needles::of([&credential::Secret::new(SECRET.into())]);
         let replay = ReplayBuffer::disabled();

@@ -62,12 +62,12 @@ impl Forwarding<'_> {
         if answered.head.status == 101 {
             self.switch(exchange, sending, answered, agent, answer).await
         } else {
-            self.pass_refusal_on(exchange, sending, answered, answer).await
+            self.pass_response_on(exchange, sending, answered, answer).await
         }
     }
 
     /// Passes on a response that opens no WebSocket.
-    async fn pass_refusal_on(
+    async fn pass_response_on(
         &self,
         mut exchange: Exchange<Ready>,
         sending: &Sending,

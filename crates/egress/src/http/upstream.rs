@@ -37,7 +37,7 @@ pub(super) enum Reuse {
 
 /// A request whose head has been sent, or is about to be.
 pub(super) enum SentRequest {
-    /// `waiting` is what of the head is still to be written; a response may have begun.
+    /// `waiting` holds the head if it is still to be written; otherwise the response has begun.
     Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
     /// The stream of the request is open.
     Version2 { body: Option<h2::SendStream<Bytes>>, response: ResponseFuture },
@@ -205,8 +205,11 @@ pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<
     out
 }
 
-/// The halves of a connection of HTTP/1.
-pub(super) type Connection1 = (Buffered<UpstreamReader>, UpstreamWriter);
+/// A connection of HTTP/1.
+pub(super) struct Connection {
+    reader: Buffered<UpstreamReader>,
+    writer: UpstreamWriter,
+}
 
 impl SentRequest {
     /// Returns where the request's body goes and where the response comes from. A connection of HTTP/1 is left in `connection`, to be
@@ -214,11 +217,11 @@ impl SentRequest {
     pub(super) fn open(
         self,
         length: BodyLength,
-        connection: &mut Option<Connection1>,
+        connection: &mut Option<Connection>,
     ) -> (Outgoing<'_, UpstreamWriter>, PendingResponse<'_>) {
         match self {
             Self::Version1 { reader, writer, waiting } => {
-                let (reader, writer) = connection.insert((reader, writer));
+                let Connection { reader, writer } = connection.insert(Connection { reader, writer });
                 let coding = match length {
                     BodyLength::Chunked => TransferCoding::Chunked,
                     BodyLength::None | BodyLength::Sized(_) => TransferCoding::Identity,
@@ -320,8 +323,7 @@ pub(super) fn keep_connection(
     gate: &Gate,
     exchange: &Exchange<Ready>,
     scheme: Scheme,
-    reader: Buffered<UpstreamReader>,
-    writer: UpstreamWriter,
+    Connection { reader, writer }: Connection,
 ) {
     if reader.ahead.is_empty() {
         gate.pool().keep(exchange, scheme, Link::Version1(reader, writer));
