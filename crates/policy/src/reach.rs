@@ -287,12 +287,15 @@ impl PathReach {
             || path.readings().iter().any(|reading| self.covers_folded(reading))
     }
 
-    /// The same of a reading in lower case: readers that take it differ in a slash at the end as well.
+    /// Compares one reading of a path, for deny rules. Readers also differ in a slash at the end: some serve `/admin` as `/admin/`.
     fn covers_folded(&self, reading: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(exact) => reading.trim_end_matches('/') == exact.folded.trim_end_matches('/'),
-            Self::Prefix(prefix) => reading.starts_with(prefix.folded.as_str()),
+            Self::Prefix(prefix) => {
+                reading.starts_with(prefix.folded.as_str())
+                    || prefix.folded.strip_suffix('/').is_some_and(|directory| reading == directory)
+            }
         }
     }
 }

@@ -37,6 +37,22 @@ fn a_path_is_denied_in_every_spelling() {
             &["/admin", "/Admin/", "/admin;x", "/%61dmin", "/admin%3fx"],
             &["/admin/x", "/administer"],
         ),
+        (
+            "/admin/*",
+            &[
+                "/admin",
+                "/admin?x",
+                "/Admin",
+                "/%61dmin",
+                "//admin",
+                "/admin;v=1",
+                "/admin%3f/x",
+                "/admin%23/x",
+                "/admin/",
+            ],
+            &["/administer", "/x/admin", "/adm"],
+        ),
+        ("/admin*", &["/admin", "/administer"], &["/adm"]),
         ("/-/npm/*", &["/-/npm/x", "/-%2Fnpm/x", "/-/NPM/x"], &["/@types%2fnode", "/-/np/m"]),
         ("/a%2Fb/*", &["/a%2Fb/x", "/a/b/x"], &["/a/c"]),
         ("/a//b/*", &["/a//b/x", "/a/b/x", "/a///b/x"], &["/a/c"]),
@@ -54,6 +70,16 @@ fn a_path_is_denied_in_every_spelling() {
         for path in free {
             assert!(ask(path).is_ok(), "{denied} {path}: {:?}", ask(path));
         }
+    }
+}
+
+#[test]
+fn an_allow_rule_for_a_directory_is_not_for_its_name_without_a_slash() {
+    let policy = policy("[[egress.allow]]\nurl = \"https://x.example.com/v1/*\"");
+    let ask = |path: &str| verdict(&policy, &format!("https://x.example.com{path}"), &["93.184.216.34"]);
+    assert!(ask("/v1/").is_ok());
+    for path in ["/v1", "/v1?x", "/v1%3f/x", "/V1/"] {
+        assert_eq!(ask(path).unwrap_err().guard.code(), "path_not_allowed", "{path}");
     }
 }
 
