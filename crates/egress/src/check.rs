@@ -35,11 +35,28 @@ pub fn check(gate: &Rc<Gate>, method: &Method, target: &str) -> Result<Verdict, 
 }
 
 async fn judge(gate: &Rc<Gate>, method: &Method, text: &str) -> Result<(String, Target), Denial> {
+    if method.as_str() == "CONNECT" {
+        return judge_tunnel(gate, text).await;
+    }
     let target = Target::parse(text)?;
     let asked = policy::Asked::request(Plane::Forward, method.clone(), &target);
     let pinned = exchange::pin(gate, method.as_str(), target.to_string(), asked).await?;
     let judged = inject::judge_line(pinned, gate, method, &target)?;
     Ok((judged.grant().rule().as_str().to_owned(), target))
+}
+
+/// Judges a `CONNECT`. The requests in a tunnel that the proxy terminates are not part of it.
+async fn judge_tunnel(gate: &Rc<Gate>, text: &str) -> Result<(String, Target), Denial> {
+    let (host, port) = policy::Authority::parse_tunnel(text)?;
+    let is_plain = port == policy::Scheme::Http.default_port();
+    let scheme = if is_plain { policy::Scheme::Http } else { policy::Scheme::Https };
+    let target = Target::from_origin_form(scheme, host.clone(), port, "/")?;
+    let granted = crate::tunnel::ask(gate, "CONNECT", text.to_owned(), host, port)?;
+    let rule = granted.grant().rule().as_str().to_owned();
+    if granted.grant().carriage() != policy::Carriage::Terminated {
+        granted.pin(gate).await?;
+    }
+    Ok((rule, target))
 }
 
 #[cfg(test)]
@@ -70,5 +87,24 @@ mod tests {
         let rule = outcome("GET", bound).unwrap();
         assert_eq!(outcome("TRACE", bound), Err((Guard::Method, Some(rule))));
         assert!(outcome("TRACE", "http://free.example.com/x").is_ok());
+    }
+
+    #[test]
+    fn a_tunnel_is_judged_as_the_proxy_judges_it() {
+        let policy = format!("{POLICY}\n[[egress.deny]]\nhost = \"shut.example.com\"\n");
+        let gate = gate_for(&policy, vec!["93.184.216.34".parse().unwrap()], None);
+        let outcome = |target: &str| {
+            let verdict = check(&gate, &Method::parse("CONNECT").unwrap(), target).unwrap();
+            verdict.outcome.map(|(_, target)| target.to_string()).map_err(|denial| denial.guard)
+        };
+        for absolute in ["http://free.example.com/x", "https://free.example.com:443/", "free.example.com"] {
+            assert_eq!(outcome(absolute), Err(Guard::Port), "{absolute}");
+        }
+        assert_eq!(outcome("free.example.com:443"), Ok("https://free.example.com/".into()));
+        assert_eq!(outcome("bound.example.com:18999"), Ok("https://bound.example.com:18999/".into()));
+        assert_eq!(outcome("shut.example.com:443"), Err(Guard::DenyRule));
+        let private = gate_for(POLICY, vec!["10.0.0.5".parse().unwrap()], None);
+        let verdict = check(&private, &Method::parse("CONNECT").unwrap(), "free.example.com:443").unwrap();
+        assert_eq!(verdict.outcome.unwrap_err().guard, Guard::Address);
     }
 }

@@ -131,6 +131,16 @@ impl Authority {
             .map_err(|why| Denial::new(Guard::HostForm, format!("`{}` is not a host: {why}", shown(host))))?;
         Ok(Self { host, port })
     }
+
+    /// Parses the target of a `CONNECT`: a host and a port, and nothing else (RFC 9110 §9.3.6).
+    ///
+    /// # Errors
+    /// A denial that names what is wrong with the text.
+    pub fn parse_tunnel(text: &str) -> Result<(Host, Port), Denial> {
+        let Self { host, port } = Self::parse(text)?;
+        let port = port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
+        Ok((host, port))
+    }
 }
 
 fn split_port(text: &str) -> Result<(&str, Option<Port>), Denial> {
@@ -315,6 +325,18 @@ mod tests {
             assert_eq!(Port::parse(text), None, "{text}"); // E18
         }
         assert_eq!(Port::parse("65535").unwrap().number(), 65535);
+    }
+
+    #[test]
+    fn a_tunnel_has_a_host_and_a_port_and_nothing_else() {
+        for text in
+            ["a.example", "a.example:", "http://a.example/x", "https://a.example:443", "a.example:443/"]
+        {
+            assert_eq!(Authority::parse_tunnel(text).unwrap_err().guard, Guard::Port, "{text}");
+        }
+        assert_eq!(Authority::parse_tunnel("u@a.example:443").unwrap_err().guard, Guard::Userinfo);
+        let (host, port) = Authority::parse_tunnel("[2001:db8::1]:443").unwrap();
+        assert_eq!((host.to_string().as_str(), port.number()), ("[2001:db8::1]", 443));
     }
 
     #[test]

@@ -81,7 +81,9 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
 
 fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) -> Done {
     let flags = &arguments.spec;
-    let verdict = egress::check(&gate(policy, None)?, method, &whole(target))?;
+    // `CONNECT` has no URL: its target is a host and a port.
+    let target = if method.as_str() == "CONNECT" { target.to_owned() } else { whole(target) };
+    let verdict = egress::check(&gate(policy, None)?, method, &target)?;
     if arguments.json {
         return one_as_json(verdict.outcome, flags);
     }

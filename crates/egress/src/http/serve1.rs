@@ -166,15 +166,14 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
 
 /// Returns where a tunnel leads. `Host` may instead name the proxy itself, as some clients have it: by its port `here`, or by an address.
 fn connect_target(head: &RequestHead, here: Option<u16>) -> Result<(Host, Port), Denial> {
-    let authority = Authority::parse(&head.target)?;
-    let port = authority.port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
+    let (host, port) = Authority::parse_tunnel(&head.target)?;
     if head.body != BodyLength::None {
         return Err(Denial::new(Guard::Framing, "CONNECT has no body"));
     }
     if !names_proxy(head, here) {
-        refuse_other_host(head, &authority.host, port)?;
+        refuse_other_host(head, &host, port)?;
     }
-    Ok((authority.host, port))
+    Ok((host, port))
 }
 
 fn names_proxy(head: &RequestHead, here: Option<u16>) -> bool {
