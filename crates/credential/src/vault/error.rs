@@ -7,7 +7,7 @@ use crate::envelope::EnvelopeError;
 use crate::fields::FieldNameError;
 use crate::value::ValueError;
 
-/// An error of the vault: each reads on after "failed to".
+/// An error of the vault. Each text reads on after "failed to" and includes its cause; `source()` is for programs.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// The name of a provider is not one.
@@ -19,7 +19,7 @@ pub enum VaultError {
         id: String,
     },
     /// The directory cannot be made or opened.
-    #[error("open the vault {path}")]
+    #[error("open the vault {path}: {source}")]
     OpenDirectory {
         /// The directory.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// The directory cannot be listed.
-    #[error("list the vault {path}")]
+    #[error("list the vault {path}: {source}")]
     List {
         /// The directory.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// The lock of the writers cannot be taken.
-    #[error("lock {path}")]
+    #[error("lock {path}: {source}")]
     Lock {
         /// The lock's file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// A file of the vault cannot be read.
-    #[error("read {path}")]
+    #[error("read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// A file of the vault cannot be written.
-    #[error("write {path}")]
+    #[error("write {path}: {source}")]
     Write {
         /// The file.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// A record cannot be removed.
-    #[error("remove {path}")]
+    #[error("remove {path}: {source}")]
     Remove {
         /// The file.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum VaultError {
     },
     /// A record was read that is not one.
     #[error(
-        "understand {path}: it is damaged; restore it from a backup, or remove it and set the credential again"
+        "understand {path}: it is damaged; restore it from a backup, or remove it and set the credential again: {source}"
     )]
     Damaged {
         /// The file.
@@ -83,7 +83,7 @@ pub enum VaultError {
         source: Damage,
     },
     /// A record cannot be opened with the keys that were given.
-    #[error("decrypt {path}")]
+    #[error("decrypt {path}: {source}")]
     Decrypt {
         /// The file.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum VaultError {
         source: EnvelopeError,
     },
     /// A record cannot be sealed.
-    #[error("encrypt {path}")]
+    #[error("encrypt {path}: {source}")]
     Encrypt {
         /// The file.
         path: PathBuf,
@@ -104,16 +104,16 @@ pub enum VaultError {
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// It is not JSON of the right shape.
-    #[error("it is not a record")]
+    #[error("it is not a record: {0}")]
     Shape(#[from] serde_json::Error),
     /// It is of a format this program does not know.
     #[error("it has format {0}, and this program knows 1 only")]
     Format(u32),
     /// It names a field wrongly.
-    #[error("it names a field wrongly")]
+    #[error("it names a field wrongly: {0}")]
     Name(#[from] FieldNameError),
     /// What is sealed in it holds a value that is refused.
-    #[error("its field `{field}` is refused")]
+    #[error("its field `{field}` is refused: {source}")]
     Value {
         /// The field.
         field: String,

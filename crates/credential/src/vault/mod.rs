@@ -164,7 +164,7 @@ impl Vault {
                 }
                 // It was removed since.
                 Ok(None) => {}
-                Err(error) => listing.failed.push((id.into_string(), whole(&error))),
+                Err(error) => listing.failed.push((id.into_string(), error.to_string())),
             }
         }
         Ok(listing)
@@ -184,7 +184,7 @@ impl Vault {
                 Ok(Some(Rewrapped::Done(_))) => rotation.rewrapped += 1,
                 Ok(Some(Rewrapped::Already)) => rotation.already += 1,
                 Ok(None) => {}
-                Err(error) => rotation.failed.push((id.into_string(), whole(&error))),
+                Err(error) => rotation.failed.push((id.into_string(), error.to_string())),
             }
         }
         Ok(rotation)
@@ -256,12 +256,6 @@ fn write(
     let failed =
         |error: serde_json::Error| VaultError::Write { path: directory.path_of(&file), source: error.into() };
     writer.replace(&file, &record.text().map_err(failed)?)
-}
-
-/// An error with all its causes.
-fn whole(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]
