@@ -1,4 +1,5 @@
-//! The decision: one pure function from what was asked to a grant or a denial. Only this file makes a [`Grant`].
+//! The policy decision: a pure function from a request or connection to a [`Grant`] or a [`Denial`]. Only this module makes
+//! a [`Grant`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::rules::Policy;
 use crate::target::{Port, Scheme};
 use crate::word::shell_word;
 
-/// Leave to go on. It names the host that was granted and how its addresses are judged.
+/// Permission for one request or connection, with the host it is for and the rules for that host's addresses.
 #[derive(Clone, Debug)]
 pub struct Grant {
     host: Host,
@@ -31,64 +32,64 @@ pub struct Grant {
     pinned: bool,
     companion: bool,
     barred: Option<Box<Barred>>,
-    /// What the managed policy grants of it, where one speaks of egress.
+    /// What the managed policy grants for the same request, if it has egress rules.
     most: Option<Box<Grant>>,
 }
 
 impl Grant {
-    /// The provider whose credential is good for this request.
+    /// Returns the provider whose credential is valid for this request.
     #[must_use]
     pub fn provider(&self) -> Option<&Arc<Provider>> {
         self.provider.as_ref()
     }
 
-    /// Whether the host has a bound credential, so that nothing else may authenticate there.
+    /// Returns whether a credential is bound to the host. No other credential may then be sent there.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// The host that was granted.
+    /// Returns the granted host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port that was granted.
+    /// Returns the granted port.
     #[must_use]
     pub fn port(&self) -> Port {
         self.port
     }
 
-    /// Whether the host is a companion, which has no address outside.
+    /// Returns whether the host is a companion, which has no address outside.
     #[must_use]
     pub fn is_companion(&self) -> bool {
         self.companion
     }
 
-    /// The rule that granted it.
+    /// Returns the rule that matched.
     #[must_use]
     pub fn rule(&self) -> &RuleName {
         &self.rule
     }
 
-    /// What the connection may carry.
+    /// Returns what the connection may carry.
     #[must_use]
     pub fn carriage(&self) -> Carriage {
         self.carriage
     }
 
-    /// The addresses the rule itself gives; such a host is not resolved.
+    /// Returns the addresses that the rule itself lists. Such a host is not resolved.
     #[must_use]
     pub fn addresses(&self) -> Option<&[IpAddr]> {
         self.addresses.as_deref()
     }
 
-    /// Judges every address the host was found at (R10). All must pass: one private answer among public ones
+    /// Checks every address that the host resolved to (R10). All must pass: one private address among public ones
     /// refuses the host (E14).
     ///
     /// # Errors
-    /// A denial when there is no address, or one is of a class that was not named.
+    /// A denial if there is no address, or if one is of a class that the rule does not name.
     pub fn vet(&self, found: &[IpAddr]) -> Result<(), Denial> {
         if found.is_empty() {
             return Err(Denial::new(Guard::NoAddress, format!("{} has no address", self.host))
@@ -118,12 +119,12 @@ impl Grant {
         Ok(())
     }
 
-    /// Whether the rule itself gives an address.
+    /// Returns whether the rule itself lists an address.
     fn names(&self, address: IpAddr) -> bool {
         self.addresses().is_some_and(|list| list.contains(&address))
     }
 
-    /// What an address is at which its host is.
+    /// Says of one of the host's addresses that it is `what`.
     #[must_use]
     pub fn placed(&self, address: IpAddr, what: &str) -> String {
         match &self.host {
@@ -137,7 +138,7 @@ impl Policy {
     /// Decides one request or connection.
     ///
     /// # Errors
-    /// The denial, with the guard that refused and what would allow it.
+    /// A denial with the guard that refused, and with what would allow the request.
     pub fn decide(&self, asked: &Asked) -> Result<Grant, Denial> {
         if let Host::Name(name) = &asked.host
             && is_reserved(name)
@@ -167,50 +168,31 @@ impl Policy {
             grant.carriage = Carriage::Terminated;
         }
         grant.barred = Barred::of(asked, &self.deny);
-        let Some(ceiling) = &self.ceiling else { return Ok(grant) };
-        let plain = ceiling.knowing(asked);
-        let most = ceiling.decide(&plain).map_err(managed)?;
-        grant.pinned |= most.pinned;
-        if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
-            // What a managed policy says of a provider, no other layer says otherwise.
-            let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&plain), Fit::Full(_)));
-            if !within {
-                let reason = format!("the managed policy authorizes `{}` elsewhere", own.id());
-                return Err(managed(Denial::new(Guard::NotAuthorized, reason)));
-            }
+        match &self.ceiling {
+            Some(ceiling) => hold_to_ceiling(grant, ceiling, asked),
+            None => Ok(grant),
         }
-        // What the managed rule does not open, no other rule opens: not a private address, not another protocol.
-        if let Some(addresses) = &grant.addresses {
-            most.vet(addresses).map_err(managed)?;
-        }
-        grant.carriage = match (most.carriage, grant.carriage) {
-            (Carriage::Terminated, Carriage::Any | Carriage::Tls) => Carriage::Terminated,
-            (Carriage::Tls, Carriage::Any) => Carriage::Tls,
-            (_, own) => own,
-        };
-        grant.most = Some(Box::new(most));
-        Ok(grant)
     }
 
-    /// What is asked, of a policy that may not know the provider: then about the host alone.
-    fn knowing(&self, asked: &Asked) -> Asked {
-        let mut plain = asked.clone();
-        plain.provider = plain.provider.filter(|id| self.providers.iter().any(|p| p.id() == id));
-        plain
+    /// Returns the question without its provider if this policy does not declare that one: then it is about the host alone.
+    fn without_unknown_provider(&self, asked: &Asked) -> Asked {
+        let mut known = asked.clone();
+        known.provider = known.provider.filter(|id| self.providers.iter().any(|p| p.id() == id));
+        known
     }
 
-    /// A denial that recommends nothing the managed policy would not let have its way.
+    /// Completes a denial, and replaces its hint if the managed policy would still refuse after the hint was followed.
     fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
         let opens = denial.hint.as_ref().is_some_and(Hint::opens);
         match &self.ceiling {
-            Some(ceiling) if opens && ceiling.decide(&ceiling.knowing(asked)).is_err() => {
+            Some(ceiling) if opens && ceiling.decide(&ceiling.without_unknown_provider(asked)).is_err() => {
                 denial.with_hint(MANAGED)
             }
             _ => self.in_its_file(denial),
         }
     }
 
-    /// What it recommends, for the file in which these rules are kept.
+    /// Points a hint's command at the file that holds these rules.
     fn in_its_file(&self, denial: Denial) -> Denial {
         const ALLOW: &str = "lockgate policy allow ";
         let (Some(file), Some(Hint::Command(line))) = (&self.file, &denial.hint) else { return denial };
@@ -237,11 +219,11 @@ impl Policy {
                 }
             }
         }
-        let mut opened = None;
+        let mut terminated = None;
         for rule in &self.allow {
             match rule.reach.fit(asked) {
-                // Another rule may let the connection pass as it is.
-                Fit::Full(Carriage::Terminated) => opened = opened.or(Some(rule)),
+                // A later rule may let the connection pass unterminated.
+                Fit::Full(Carriage::Terminated) => terminated = terminated.or(Some(rule)),
                 Fit::Full(carriage) => return Ok(self.grant(asked, rule, carriage, None)),
                 Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
                 Fit::None => {}
@@ -257,19 +239,19 @@ impl Policy {
             let name = RuleName::new("egress.default = \"open-internet\"");
             return Ok(Grant { addresses: None, ..self.grant_by(asked, name, carriage) });
         }
-        match opened {
+        match terminated {
             Some(rule) => Ok(self.grant(asked, rule, Carriage::Terminated, None)),
             None => Err(nearest.or(unasked).unwrap_or_else(|| not_allowed(asked))),
         }
     }
 
-    /// What this policy says of the provider that a grant is for.
+    /// Returns this policy's own declaration of the provider that a grant is for.
     fn provider_like(&self, grant: &Grant) -> Option<&Arc<Provider>> {
         let id = grant.provider.as_ref()?.id();
         self.providers.iter().find(|provider| provider.id() == id)
     }
 
-    /// A request that names its provider is judged by that provider's URIs alone. S0.45, S0.46
+    /// Decides a request that names its provider, by that provider's URIs alone. S0.45, S0.46
     fn decide_for(&self, named: &ProviderId, asked: &Asked) -> Result<Grant, Denial> {
         let Some(provider) = self.providers.iter().find(|provider| provider.id() == named) else {
             let declared: Vec<&str> = self.providers.iter().map(|p| p.id().as_str()).collect();
@@ -325,10 +307,10 @@ impl Policy {
         }
     }
 
-    /// Decides whether a name may be known to the sandbox: whether any connection to it could be granted.
+    /// Decides whether the sandbox may resolve a name: whether any connection to it could be granted.
     ///
     /// # Errors
-    /// The denial, as a connection to the name would get it.
+    /// The denial that a connection to the name would get.
     pub fn decide_name(&self, name: &Hostname) -> Result<RuleName, Denial> {
         let host = Host::Name(name.clone());
         let asked = Asked::connection(Plane::Dns, host, Scheme::Https.default_port(), View::Opaque);
@@ -358,7 +340,32 @@ impl Policy {
     }
 }
 
-/// What can be done about what a managed policy does not allow.
+/// Narrows a grant to what the managed policy grants for the same request: not a private address, not another protocol,
+/// not another URI of a provider that it declares.
+fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<Grant, Denial> {
+    let known = ceiling.without_unknown_provider(asked);
+    let most = ceiling.decide(&known).map_err(managed)?;
+    grant.pinned |= most.pinned;
+    if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
+        let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&known), Fit::Full(_)));
+        if !within {
+            let reason = format!("the managed policy authorizes `{}` elsewhere", own.id());
+            return Err(managed(Denial::new(Guard::NotAuthorized, reason)));
+        }
+    }
+    if let Some(addresses) = &grant.addresses {
+        most.vet(addresses).map_err(managed)?;
+    }
+    grant.carriage = match (most.carriage, grant.carriage) {
+        (Carriage::Terminated, Carriage::Any | Carriage::Tls) => Carriage::Terminated,
+        (Carriage::Tls, Carriage::Any) => Carriage::Tls,
+        (_, own) => own,
+    };
+    grant.most = Some(Box::new(most));
+    Ok(grant)
+}
+
+/// The hint of every denial by a managed policy.
 const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
 
 fn managed(inner: Denial) -> Denial {
