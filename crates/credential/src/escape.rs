@@ -1,11 +1,11 @@
-//! How octets are written inside other syntaxes: percent, JSON, hexadecimal.
+//! Encodings of octets: percent-encoding, JSON strings, hexadecimal.
 //!
-//! What puts a value into a request and what looks for it in a response share these, so an echo of what was sent is always
-//! found. Every result is wiped, and its room is reserved at once: a buffer that grows leaves copies behind.
+//! Injection into requests and the search of responses share these functions, so an echo of a sent value is always found. Every
+//! result is wiped on drop, and its buffer is allocated at full size: a buffer that grows leaves copies behind.
 
 use zeroize::Zeroizing;
 
-/// The letters of hexadecimal digits.
+/// The case of hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HexCase {
     Lower,
@@ -24,17 +24,17 @@ impl HexCase {
     }
 }
 
-/// The characters that never need a percent sign: RFC 3986 §2.3.
+/// Returns whether a character never needs percent-encoding: RFC 3986 §2.3.
 pub(crate) const fn is_unreserved(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Two digits an octet.
+/// Encodes each octet as two hexadecimal digits.
 pub(crate) fn hex(value: &[u8], case: HexCase) -> Zeroizing<Vec<u8>> {
     each(value, 2, |octet, out| case.push(octet, out))
 }
 
-/// Percent-encoded but for the octets to keep: RFC 3986 §2.1.
+/// Percent-encodes all octets but those to keep: RFC 3986 §2.1.
 pub(crate) fn percent(value: &[u8], case: HexCase, keep: impl Fn(u8) -> bool) -> Zeroizing<Vec<u8>> {
     each(value, 3, |octet, out| {
         if keep(octet) {
@@ -46,9 +46,9 @@ pub(crate) fn percent(value: &[u8], case: HexCase, keep: impl Fn(u8) -> bool) ->
     })
 }
 
-/// The inside of a JSON string: the escapes RFC 8259 §7 demands, and `\uXXXX` for the characters to spell out.
+/// Escapes a text for a JSON string: the escapes that RFC 8259 §7 demands, and `\uXXXX` for the characters to spell out.
 pub(crate) fn json(text: &str, case: HexCase, spell_out: impl Fn(char) -> bool) -> Zeroizing<Vec<u8>> {
-    // The widest: one octet of ASCII becomes six.
+    // The longest escape: one octet of ASCII becomes six.
     let mut out = Zeroizing::new(Vec::with_capacity(text.len() * 6));
     for character in text.chars() {
         let short = match character {
@@ -76,7 +76,7 @@ pub(crate) fn json(text: &str, case: HexCase, spell_out: impl Fn(char) -> bool) 
     out
 }
 
-/// Each octet as something of at most `widest` octets.
+/// Encodes each octet as at most `widest` octets.
 pub(crate) fn each(value: &[u8], widest: usize, write: impl Fn(u8, &mut Vec<u8>)) -> Zeroizing<Vec<u8>> {
     let mut out = Zeroizing::new(Vec::with_capacity(value.len() * widest));
     value.iter().for_each(|octet| write(*octet, &mut out));

@@ -1,4 +1,4 @@
-//! The named parts of a credential, such as `access_token`, or `username` and `password`.
+//! Credentials and their named fields, such as `access_token`, or `username` and `password`.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -11,23 +11,23 @@ use crate::value::Value;
 /// The most characters of a name.
 const MOST: usize = 64;
 
-/// The name of a field, as a placeholder holds it: 1 to 64 of `A-Z a-z 0-9 _`.
+/// The name of a field, as in a placeholder: 1 to 64 of `A-Z a-z 0-9 _`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldName(String);
 
-/// Why a text is not the name of a field. The text is not repeated: it may be a value in the wrong place.
+/// The error for a text that is not the name of a field. It does not repeat the text, which may be a value in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a field is 1 to {MOST} letters, digits and underscores, such as access_token")]
 pub struct FieldNameError;
 
 impl FieldName {
-    /// The name that is meant where none is said.
+    /// Returns the default name.
     #[must_use]
     pub fn access_token() -> Self {
         Self("access_token".into())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,28 +61,28 @@ impl Borrow<str> for FieldName {
     }
 }
 
-/// What `\w` means in a placeholder.
+/// Returns whether an octet is a word character of a placeholder, `\w`.
 pub(crate) const fn is_word(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || octet == b'_'
 }
 
-/// The values of one credential, by the names of their fields.
+/// A credential: secrets by the names of their fields.
 #[derive(Clone, Debug, Default)]
 pub struct Credential(BTreeMap<FieldName, Secret>);
 
 impl Credential {
-    /// Sets a field, in place of what it held.
+    /// Sets a field, replacing its value.
     pub fn set(&mut self, name: FieldName, value: Value) {
         self.0.insert(name, value.into_secret());
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Secret> {
         self.0.get(name)
     }
 
-    /// The name of the field that a placeholder stands for: the only one, or `access_token`, which may not be there.
+    /// Returns the name of the field that a placeholder stands for: the only field, or else `access_token`, which may be missing.
     #[must_use]
     pub fn main_name(&self) -> FieldName {
         let mut names = self.0.keys();
@@ -92,17 +92,17 @@ impl Credential {
         }
     }
 
-    /// The names of its fields, in order.
+    /// Returns the names of its fields, in order.
     pub fn names(&self) -> impl Iterator<Item = &FieldName> {
         self.0.keys()
     }
 
-    /// All its values, to mask them.
+    /// Returns all its values, to mask them.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.0.values()
     }
 
-    /// Whether it has no field.
+    /// Returns whether it has no field.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,13 +1,13 @@
-//! Secrets, and nothing that could carry one away: no network, no sandbox.
+//! Secrets: checked, stored encrypted, put into requests, and masked in responses. This crate knows neither network nor sandbox.
 //!
-//! A [`Value`] is checked, kept in a [`Vault`] under a [`Keyring`], put into a request by a [`Template`], and masked in
-//! what comes back by a [`Scrubber`]. Only the vault touches files.
+//! A [`Value`] is a checked secret. A [`Vault`] stores it under a [`Keyring`], a [`Template`] puts it into a request, and a
+//! [`Scrubber`] masks it in the response. Only the vault touches files.
 
 mod envelope;
 mod escape;
 mod fields;
-mod place;
 mod placeholder;
+mod position;
 mod private_key;
 mod scrub;
 mod secret;
@@ -17,8 +17,8 @@ mod vault;
 
 pub use envelope::{EnvelopeError, Keyring, Rewrapped, Sealed};
 pub use fields::{Credential, FieldName, FieldNameError};
-pub use place::{Position, Unfit};
 pub use placeholder::{Placeholder, PlaceholderError};
+pub use position::{Position, Unfit};
 pub use scrub::{Needles, Scrubber};
 pub use secret::Secret;
 pub use template::{RenderError, Template, TemplateError, is_template, substitute};

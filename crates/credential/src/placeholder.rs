@@ -1,7 +1,7 @@
-//! What an agent holds in place of a secret in its environment: `lgph_` and 32 letters and digits.
+//! Placeholders: `lgph_` and 32 letters and digits, which an agent's environment holds in place of a secret.
 //!
-//! It is no secret: it means something only to the sidecar that made it, at the places its credential is bound to. This file
-//! makes and finds placeholders; it knows nothing of what they stand for.
+//! A placeholder is not a secret: only the sidecar that made it accepts it, and only at the targets of its credential. This module
+//! makes and finds placeholders; it does not know their credentials.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,20 +15,20 @@ const DIGITS: usize = 32;
 const LENGTH: usize = PREFIX.len() + DIGITS;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-// Made once: a finder costs more to make than a header costs to search.
+// Made once: to make a finder costs more than to search a header.
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(PREFIX));
 
 /// An opaque placeholder, 37 characters of ASCII that no encoding of a request changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placeholder(String);
 
-/// Why a text is not a placeholder.
+/// The error for a text that is not a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a placeholder is `{PREFIX}` and {DIGITS} letters and digits")]
 pub struct PlaceholderError;
 
 impl Placeholder {
-    /// Makes the placeholder of 24 random octets: the last 32 digits of their number in base 62, which keeps 190 of its
+    /// Makes a placeholder from 24 random octets: the last 32 digits of their number in base 62, which keep 190 of its
     /// 192 bits.
     #[must_use]
     pub fn mint(random: [u8; 24]) -> Self {
@@ -39,7 +39,7 @@ impl Placeholder {
             let mut rest: u16 = 0;
             for octet in &mut number {
                 let value = rest << 8 | u16::from(*octet);
-                // The rest is below 62, so the quotient is below 256.
+                // The remainder is below 62, so the quotient is below 256.
                 *octet = (value / 62) as u8;
                 rest = value % 62;
             }
@@ -48,20 +48,20 @@ impl Placeholder {
         Self(text)
     }
 
-    /// The placeholder as text.
+    /// Returns the placeholder as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there may be any in a text, or the beginning of one.
+    /// Returns whether a text may contain a placeholder, or the beginning of one.
     #[must_use]
     pub fn may_be_in(text: &[u8]) -> bool {
         FINDER.find(text).is_some()
     }
 
-    /// All placeholders in a text, with their ranges in octets, in order and apart from each other. What follows one does not
-    /// matter: exactly 32 characters belong to it, also where they look like the beginning of another.
+    /// Finds all placeholders in a text, with their ranges in octets, in order and without overlaps. Exactly 32 characters after the
+    /// prefix belong to one, even if they look like the beginning of another.
     pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {
         let mut from = 0;
         FINDER.find_iter(text).filter_map(move |start| {

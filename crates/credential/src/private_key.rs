@@ -1,4 +1,4 @@
-//! Private keys among secrets: what signs for somebody for as long as it is believed, and so is never given out by value.
+//! Recognises private keys among secrets. A private key is never exposed by value: whoever has it can sign until it is revoked.
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
 use memchr::memmem;
@@ -8,23 +8,23 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-/// How a label of PEM begins and ends (RFC 7468 §2).
+/// The beginning and the end of a PEM label (RFC 7468 §2).
 const BEGIN: &[u8] = b"-----BEGIN ";
 const DASHES: &[u8] = b"-----";
-/// How the label of a private key ends: RSA, EC, OPENSSH, ENCRYPTED, or nothing before it. PGP's says more after it.
+/// Part of the label of a private key, after RSA, EC, OPENSSH, ENCRYPTED or nothing. PGP's label continues after it.
 const KEY: &[u8] = b"PRIVATE KEY";
-/// What PuTTY's files begin with, and what OpenSSH's do under their PEM.
+/// The beginning of PuTTY's files, and of OpenSSH's inside their PEM.
 const PUTTY: &[u8] = b"PuTTY-User-Key-File-";
 const OPENSSH: &[u8] = b"openssh-key-v1\0";
-/// The tags of DER (X.690 §8): a number, octets, the name of an algorithm, a sequence.
+/// DER tags (X.690 §8): integer, octet string, object identifier, sequence.
 const INTEGER: u8 = 0x02;
 const OCTETS: u8 = 0x04;
 const OBJECT: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 
 impl Secret {
-    /// Whether a private key is in it, as it is or with the whole of it in base64: in PEM, OpenSSH's or PuTTY's form anywhere, and in
-    /// DER or as a JSON web key where it is all there is. A secret has one line, so these are the ways in which a key is kept in one.
+    /// Returns whether the secret, or its base64 decoding, holds a private key: in PEM, OpenSSH's or PuTTY's form anywhere in it, or in
+    /// DER or as a JSON web key as the whole of it. A secret is one line, so these are the forms in which one can hold a key.
     #[must_use]
     pub fn holds_private_key(&self) -> bool {
         if holds(self.expose()) {
@@ -49,27 +49,27 @@ fn holds(text: &[u8]) -> bool {
     is_pem || is_own_form() || is_der(text) || is_web_key(text)
 }
 
-/// Whether all of it is one sequence that begins as a private key does: PKCS #8 (RFC 5958 §2), in the open or encrypted (§3), RSA's
-/// own (RFC 8017 §A.1.2), EC's (RFC 5915 §3), or keys with certificates in PKCS #12 (RFC 7292 §4).
+/// Returns whether the octets are one sequence that begins like a private key: PKCS #8 (RFC 5958 §2), plain or encrypted (§3), RSA's
+/// own form (RFC 8017 §A.1.2), EC's (RFC 5915 §3), or PKCS #12 with keys and certificates (RFC 7292 §4).
 fn is_der(octets: &[u8]) -> bool {
     let Some((SEQUENCE, inside, [])) = element(octets) else { return false };
     let Some((first, value, rest)) = element(inside) else { return false };
     let Some((second, ..)) = element(rest) else { return false };
     match (first, value, second) {
-        // Of a public key of RSA's own form the first number is the modulus.
+        // In a public key of RSA's own form the first integer is the modulus.
         (INTEGER, [0 | 1], SEQUENCE | OCTETS | INTEGER) | (INTEGER, [3], SEQUENCE) => true,
-        // A public key has a bit string there, and a certificate a sequence.
+        // A public key has a bit string here, and a certificate a sequence.
         (SEQUENCE, algorithm, OCTETS) => matches!(element(algorithm), Some((OBJECT, ..))),
         _ => false,
     }
 }
 
-/// The tag and the value of what an encoding begins with, and what is behind it.
+/// Reads the first DER element. Returns its tag, its value and the rest.
 fn element(octets: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [tag, length, rest @ ..] = octets else { return None };
     let (length, rest) = match length {
         ..=0x7f => (usize::from(*length), rest),
-        // No key is as long as four octets of length can say.
+        // No key is long enough for four octets of length.
         0x81..=0x83 => {
             let (long, rest) = rest.split_at_checked(usize::from(length - 0x80))?;
             (long.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet)), rest)
@@ -80,7 +80,7 @@ fn element(octets: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, value, rest))
 }
 
-/// What tells a private JSON web key, or a set of them, from a public one: RFC 7518 §6.2.2 and §6.3.2.
+/// The fields that tell a private JSON web key, or a set of them, from a public one: RFC 7518 §6.2.2 and §6.3.2.
 #[derive(Deserialize)]
 struct WebKey {
     #[serde(rename = "kty")]
@@ -142,7 +142,7 @@ mod tests {
         let rsa = rsa.as_ref().to_vec();
         let ec_pkcs8 = ec.to_pkcs8v1().unwrap();
         let ec_pkcs8 = ec_pkcs8.as_ref().to_vec();
-        // Of PKCS #8 the octets are RSA's own form, behind its version and its algorithm.
+        // In PKCS #8, RSA's own form is the octet string after the version and the algorithm.
         let (_, inside, _) = element(&rsa).unwrap();
         let behind = |octets| element(octets).unwrap().2;
         let (OCTETS, own_rsa, _) = element(behind(behind(inside))).unwrap() else { panic!() };
@@ -155,7 +155,7 @@ mod tests {
         let public: PublicKeyX509Der<'_> = ec.public_key().as_der().unwrap();
         let public = public.as_ref().to_vec();
         assert!(!is_key(&BASE64.encode(&public)));
-        // Encrypted: an algorithm, and octets in place of a public key's bits.
+        // Encrypted: an algorithm, and an octet string in place of a public key's bit string.
         let mut encrypted = public;
         let (_, algorithm, _) = element(element(&encrypted).unwrap().1).unwrap();
         let at = 2 + 2 + algorithm.len();

@@ -1,38 +1,38 @@
-//! A value that must not be seen: wiped when it is dropped, redacted when it is printed, and with one door.
+//! A secret value: wiped when it is dropped, redacted when it is printed, and readable only through [`Secret::expose`].
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret in memory. It has no `Display`, no serialisation and no comparison; a clone is wiped as the original is.
+/// A secret in memory. It has no `Display`, no serialisation and no `PartialEq`. A clone is wiped as the original is.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes a value in. The caller's own copy is the caller's to wipe.
+    /// Creates a secret. The caller must wipe any other copy.
     #[must_use]
     pub fn new(value: Vec<u8>) -> Self {
         Self(Zeroizing::new(value))
     }
 
-    /// Takes a text in, without a copy.
+    /// Creates a secret from a text, without a copy.
     #[must_use]
     pub fn from_text(text: String) -> Self {
         Self::new(text.into_bytes())
     }
 
-    /// Takes in what is wiped already, without a copy.
+    /// Creates a secret from a buffer that is wiped on drop, without a copy.
     pub(crate) const fn wiped(value: Zeroizing<Vec<u8>>) -> Self {
         Self(value)
     }
 
-    /// The value itself. Every call of this is a line to review.
+    /// Returns the value itself. Every call needs review.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether a presented value is this one, in a time that depends on their lengths alone.
+    /// Compares a presented value with this one, in a time that depends on their lengths only.
     #[must_use]
     pub fn matches(&self, presented: &[u8]) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, presented).is_ok()

@@ -1,8 +1,8 @@
-//! Texts with `{{name}}` in them, and the one pass that puts a credential's values there.
+//! Templates: texts with `{{name}}` placeholders, which one pass fills with a credential's values.
 //!
-//! A placeholder is two braces, a word, two braces, and nothing else: `{{ x }}` and a lone `{{` are ordinary text. What is
-//! put in is never read again, so a value that holds `{{other}}` stays as it is. Either all placeholders are filled or
-//! nothing is made.
+//! A placeholder is two braces, a word, two braces, and nothing else: `{{ x }}` and a lone `{{` are ordinary text. An inserted
+//! value is never parsed again, so a value that holds `{{other}}` stays as it is. Either all placeholders are filled or
+//! rendering fails.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,54 +12,54 @@ use memchr::memmem::Finder;
 use zeroize::Zeroizing;
 
 use crate::fields::{Credential, is_word};
-use crate::place::{Position, Unfit};
+use crate::position::{Position, Unfit};
 use crate::secret::Secret;
 
-/// The longest name a placeholder may have: that of a field.
+/// The longest name of a placeholder: that of a field.
 const LONGEST_NAME: usize = 64;
 
-/// The most octets all values together may add to one text. A body is the agent's, and a short placeholder can stand for
-/// a long value many times over: this bounds the memory that buys.
+/// The most octets that all values together may add to one text. The agent writes the body, and a short placeholder can stand for
+/// a long value many times over: this bounds the memory.
 const MOST_INSERTED: usize = 16 << 20;
 
 static OPENING: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("{{"));
 
-/// A text with placeholders, read once.
+/// A parsed text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
     placeholders: Vec<Range<usize>>,
 }
 
-/// Why a text is not a template.
+/// The reason why a text is not a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A placeholder's name is longer than that of any field.
+    /// The name of a placeholder is longer than that of any field.
     #[error(
         "the name of the placeholder at octet {at} has {length} characters, at most {LONGEST_NAME} are taken"
     )]
     LongName {
-        /// Where the placeholder begins.
+        /// The offset of the placeholder.
         at: usize,
-        /// How many characters its name has.
+        /// The length of its name.
         length: usize,
     },
 }
 
-/// Why a text could not be made of a template.
+/// The reason why a template could not be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The credential lacks these fields: each once, in the order of the text.
+    /// The credential lacks these fields, each listed once, in the order of the text.
     #[error("unresolved placeholders: {}", listed(.0))]
     Unresolved(Vec<String>),
-    /// A value cannot stand where it should.
+    /// A value cannot stand in its position.
     #[error("the value of `{field}` cannot stand in {place}")]
     Unfit {
         /// The field.
         field: String,
-        /// Where it should stand.
+        /// The position.
         place: Position,
-        /// Why it cannot.
+        /// The reason.
         source: Unfit,
     },
     /// The values would add more than 16 MiB to the text.
@@ -72,10 +72,10 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Template {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// When the name in a placeholder is longer than 64 characters.
+    /// If the name in a placeholder is longer than 64 characters.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let placeholders: Vec<_> = placeholders(text.as_bytes()).collect();
         let long = placeholders.iter().find(|range| name(text.as_bytes(), range).len() > LONGEST_NAME);
@@ -87,36 +87,36 @@ impl Template {
         }
     }
 
-    /// The names in its placeholders, in the order of the text, as often as they stand there.
+    /// Returns the names in its placeholders, in the order of the text, with repetitions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.placeholders.iter().map(|range| name(self.text.as_bytes(), range))
     }
 
-    /// Whether it has any placeholder.
+    /// Returns whether it has any placeholder.
     #[must_use]
     pub fn has_placeholders(&self) -> bool {
         !self.placeholders.is_empty()
     }
 
-    /// The text before the first placeholder; all of it, if there is none.
+    /// Returns the text before the first placeholder; the whole text, if there is none.
     #[must_use]
     pub fn leading_literal(&self) -> &str {
         self.placeholders.first().map_or(&self.text, |range| &self.text[..range.start])
     }
 
-    /// The text with all values put in, written for their place.
+    /// Renders the text with all values, encoded for their position.
     ///
     /// # Errors
-    /// When the credential lacks a field, a value cannot stand in that place, or the text would be too long.
+    /// If the credential lacks a field, a value cannot stand in that position, or the text would be too long.
     pub fn render(&self, credential: &Credential, place: Position) -> Result<Secret, RenderError> {
         fill(self.text.as_bytes(), &self.placeholders, credential, place).map(Secret::wiped)
     }
 }
 
-/// A body with all values put in, written for their place. The body may be any octets.
+/// Fills the placeholders of a body, which may be any octets, with values encoded for their position.
 ///
 /// # Errors
-/// When the credential lacks a field that a `{{name}}` in the body names, a value cannot stand in that place, or the body
+/// If the credential lacks a field that a `{{name}}` in the body names, a value cannot stand in that position, or the body
 /// would be too long.
 pub fn substitute(
     body: &[u8],
@@ -127,13 +127,13 @@ pub fn substitute(
     fill(body, &placeholders, credential, place)
 }
 
-/// Whether a text of any octets holds a placeholder, of whatever name.
+/// Returns whether a text of any octets holds a placeholder.
 #[must_use]
 pub fn is_template(text: &[u8]) -> bool {
     placeholders(text).next().is_some()
 }
 
-/// The placeholders of a text, braces included.
+/// Finds the placeholders of a text, braces included.
 fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -145,14 +145,14 @@ fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
                 at = end + 2;
                 return Some(start..at);
             }
-            // One on, not two: in `{{{x}}` the placeholder begins at the second brace.
+            // Advance by one, not two: in `{{{x}}` the placeholder begins at the second brace.
             at = start + 1;
         }
         None
     })
 }
 
-/// The name in a placeholder of a text. Words are ASCII, so it is always text.
+/// Returns the name in a placeholder. Word characters are ASCII, so it is always UTF-8.
 fn name<'a>(text: &'a [u8], placeholder: &Range<usize>) -> &'a str {
     std::str::from_utf8(&text[placeholder.start + 2..placeholder.end - 2]).unwrap_or_default()
 }

@@ -1,20 +1,20 @@
-//! A secret that may be a credential's value: looked at once, when it comes in, so that no later stage needs to doubt it.
+//! The value of a credential's field. It is checked once, on input, so that later stages can rely on it.
 //!
-//! What depends on the position a value is put in is refused there, in `place`.
+//! Checks that depend on the position in a request are in [`Position`](crate::Position).
 
 use crate::secret::Secret;
 
-/// The most octets of a value. Header sections of this size are refused by every server there is.
+/// The most octets of a value. Every server refuses header sections of this size.
 const MOST: usize = 64 << 10;
 
 /// A checked secret: 1 octet to 64 KiB, without CR, LF or NUL, so it cannot end a header line or a C string.
 #[derive(Clone, Debug)]
 pub struct Value(Secret);
 
-/// Why a secret cannot be a credential's value. Offsets are in octets.
+/// The reason why a secret cannot be a credential's value. Offsets are in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the value is empty")]
     Empty,
     /// It is longer than 64 KiB.
@@ -28,25 +28,25 @@ pub enum ValueError {
         "the value holds a carriage return (CR) at octet {at}; give it on one line, without the line's end"
     )]
     CarriageReturn {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
     /// It holds a line feed.
     #[error("the value holds a line feed (LF) at octet {at}; give it on one line, without the line's end")]
     LineFeed {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
-    /// It is no text.
+    /// It is not UTF-8.
     #[error("the value is no UTF-8 from octet {at} on; give octets as text, for instance in base64")]
     NoText {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
     /// It begins or ends with a space or a tab.
     #[error("the value has a blank at its {end}; give it without")]
     Blank {
-        /// Which: `beginning` or `end`.
+        /// `beginning` or `end`.
         end: &'static str,
     },
     /// It holds a control character.
@@ -54,15 +54,15 @@ pub enum ValueError {
         "the value holds a control character (0x{octet:02x}) at octet {at}, which no header takes; give it as text"
     )]
     Control {
-        /// Which.
+        /// The character.
         octet: u8,
-        /// Where.
+        /// Its offset.
         at: usize,
     },
     /// It holds a NUL.
     #[error("the value holds a NUL at octet {at}; give it as text")]
     Nul {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
 }
@@ -71,7 +71,7 @@ impl Value {
     /// Checks a secret.
     ///
     /// # Errors
-    /// When it is empty, longer than 64 KiB, or holds CR, LF or NUL: the first one is named.
+    /// If it is empty, longer than 64 KiB, or holds CR, LF or NUL, of which the error names the first.
     pub fn new(secret: Secret) -> Result<Self, ValueError> {
         let octets = secret.expose();
         if octets.is_empty() {
@@ -89,11 +89,11 @@ impl Value {
         refused.map_or(Ok(Self(secret)), Err)
     }
 
-    /// Checks a secret that somebody gives to be kept: one that could be held, and not be used as it is, is refused as well.
+    /// Checks a secret that a user stores. It must also be usable unchanged in a header.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and where it is no UTF-8, has a blank at an end, which servers take off, or holds a control character,
-    /// which no header takes (RFC 9110 §5.5).
+    /// As [`new`](Self::new), and if it is not UTF-8, has a blank at an end, which servers remove, or holds a control character,
+    /// which no header may (RFC 9110 §5.5).
     pub fn given(secret: Secret) -> Result<Self, ValueError> {
         let value = Self::new(secret)?;
         let octets = value.0.expose();
@@ -111,7 +111,7 @@ impl Value {
         }
     }
 
-    /// The secret.
+    /// Returns the secret.
     #[must_use]
     pub const fn secret(&self) -> &Secret {
         &self.0

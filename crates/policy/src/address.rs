@@ -1,16 +1,16 @@
-//! Address classes: what kind of place an IP address is, and whether a run may ever be taken there.
+//! Address classes: the kind of an IP address, and whether a run may ever connect to it.
 //!
-//! The table is that of the IANA special-purpose registries, read closed: an IPv6 address is public only inside
-//! `2000::/3` and outside every carve-out, so an address that embeds an IPv4 one in any transition scheme is refused
-//! whatever it embeds. This file never resolves a name; it judges addresses that somebody else found.
+//! The tables follow the IANA special-purpose registries and default to closed: an IPv6 address is public only inside
+//! `2000::/3` and outside every carve-out. An address that embeds an IPv4 address by any transition scheme is refused,
+//! whatever it embeds. This module resolves no name; it classifies addresses that the caller found.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The class of an address, from the most to the least reachable.
+/// The class of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressClass {
-    /// Globally routed: the only class a name may resolve to.
+    /// Globally routed: the only class that a name may resolve to.
     Public,
     /// RFC 1918.
     Private,
@@ -22,7 +22,7 @@ pub enum AddressClass {
     Loopback,
     /// `169.254.0.0/16` and `fe80::/10`, the home of most metadata services.
     LinkLocal,
-    /// A cloud's metadata or host service that lives outside link-local space.
+    /// A cloud's metadata or host service outside link-local space.
     Metadata,
     /// `0.0.0.0/8` and `::`, which many systems take for loopback.
     Unspecified,
@@ -84,7 +84,7 @@ const V6: &[(Ipv6Addr, u8, AddressClass)] = &[
 ];
 
 impl AddressClass {
-    /// The class of an address. An IPv4-mapped IPv6 address is [`AddressClass::Embedded`], never its inner class.
+    /// Returns the class of an address. An IPv4-mapped IPv6 address is [`AddressClass::Embedded`], never its inner class.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         match address {
@@ -99,14 +99,14 @@ impl AddressClass {
         }
     }
 
-    /// Whether a name may resolve to such an address.
+    /// Returns whether a name may resolve to an address of this class.
     #[must_use]
     pub fn is_public(self) -> bool {
         self == Self::Public
     }
 
-    /// Whether a rule may name such an address outright (S1.39). Metadata, link-local, multicast and embedded
-    /// addresses are a floor that no rule goes below.
+    /// Returns whether a rule may name an address of this class (S1.39). No rule can open metadata, link-local, multicast
+    /// and embedded addresses.
     #[must_use]
     pub fn may_be_named(self) -> bool {
         match self {
@@ -121,7 +121,7 @@ impl AddressClass {
     }
 }
 
-/// Whether two numbers of `width` bits agree in their first `bits` bits.
+/// Returns whether two numbers of `width` bits agree in their first `bits` bits.
 fn prefix_eq(net: u128, address: u128, bits: u8, width: u8) -> bool {
     let shift = u32::from(width - bits);
     shift >= 128 || net >> shift == address >> shift

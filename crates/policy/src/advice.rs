@@ -1,4 +1,4 @@
-//! What would allow what was denied: the exact line, and nothing that opens more.
+//! Hints for denials: the exact command or edit that would allow the request, and nothing that opens more.
 
 use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
@@ -10,15 +10,15 @@ use crate::rule::AllowRule;
 use crate::target::Port;
 use crate::word::shell_word;
 
-/// Remembers the first rule that names the host and does not reach far enough.
-pub(crate) fn short(
+/// Records a rule that matches the host but not the whole request, if it is nearer to a match than the recorded one.
+pub(crate) fn remember_nearest(
     nearest: &mut Option<Denial>,
     guard: Guard,
     reason: String,
     rule: &AllowRule,
     asked: &Asked,
 ) {
-    // The further a rule fits, the less is missing to it, and the less a hint opens.
+    // The nearer a rule is to a match, the less its hint opens.
     let is_nearer = nearest.as_ref().is_none_or(|other| distance(guard) < distance(other.guard));
     if is_nearer {
         let denial = Denial::new(guard, reason).with_rule(rule.name.as_str());
@@ -26,7 +26,7 @@ pub(crate) fn short(
     }
 }
 
-/// How much of a rule is left after what did not fit, in the order in which [`fit`](crate::reach::Reach::fit) looks.
+/// Returns how many checks were left when a rule failed to match, in the order of [`fit`](crate::reach::Reach::fit).
 fn distance(guard: Guard) -> u8 {
     match guard {
         Guard::Path => 0,
@@ -40,7 +40,7 @@ pub(crate) fn not_allowed(asked: &Asked) -> Denial {
     Denial::new(Guard::HostNotAllowed, format!("no rule allows {}", asked.host)).with_hint(allow_hint(asked))
 }
 
-/// What would make a rule fit that names the host and does not reach far enough: no more than that.
+/// Returns the smallest change that makes a rule match whose host already matches.
 fn short_hint(guard: Guard, asked: &Asked) -> Hint {
     match (guard, &asked.view) {
         (Guard::Method, View::Request { method, .. }) => {
@@ -62,13 +62,13 @@ fn short_hint(guard: Guard, asked: &Asked) -> Hint {
     }
 }
 
-/// The exact command that would allow it. For a raw address there is one only where a rule may name it.
+/// Returns the exact command that would allow the request. An IP address has one only if a rule may name it.
 fn allow_hint(asked: &Asked) -> Hint {
     match asked.host {
         Host::Address(address) if !AddressClass::of(address).may_be_named() => {
             Hint::Advice(format!("no rule can open {address}: it is {}", AddressClass::of(address)))
         }
-        // Whoever asks for a name does not say which port it is for.
+        // A DNS question does not say which port the name is for.
         _ if asked.plane == Plane::Dns => Hint::Command(format!("lockgate policy allow {}", asked.host)),
         _ => allow_line(&asked.host, asked.port),
     }

@@ -1,21 +1,21 @@
-//! One layer, applied to the spec so far: each value parsed, or refused with the field it stands in.
+//! Applies one configuration layer to the run spec. Each value is parsed, or refused with the path of its field.
 
 use std::sync::Arc;
 
-use crate::at::At;
 use crate::choice::parse_field;
 use crate::companion::Companion;
 use crate::error::ConfigError;
 use crate::inbound::Inbound;
 use crate::layer::Layer;
 use crate::limits::set_limits;
+use crate::location::Location;
+use crate::mounts::{self, CopyIn, MountMode, MountPoint};
 use crate::origin::{Origin, parse};
 use crate::pattern::{HostPattern, Width};
-use crate::place::{self, CopyIn, MountMode, MountPoint};
 use crate::preset::{self, Preset};
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
-use crate::proxy::{Proxies, Proxy, Way};
+use crate::proxy::{Proxies, Proxy, ProxyChoice};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::{RunSpec, Terminal};
@@ -40,7 +40,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
         spec.image = Some(image.clone());
     }
     if let Some(directory) = &config.workdir {
-        spec.directory = Some(place::target(directory).map_err(|e| ConfigError::new(&named, "workdir", e))?);
+        spec.directory = Some(mounts::target(directory).map_err(|e| ConfigError::new(&named, "workdir", e))?);
     }
     apply_workspace(&named, config, spec)?;
     apply_limits(origin, config, spec)?;
@@ -69,7 +69,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     Ok(())
 }
 
-/// A later layer's own words about a companion take the place of earlier ones.
+/// Applies a layer's companions. A later layer's entry replaces an earlier one of the same name.
 fn apply_companions(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let mut named: Vec<&str> = Vec::new();
     for (index, entry) in config.companion.iter().enumerate() {
@@ -100,7 +100,7 @@ fn apply_workspace(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Resu
     };
     if let Some(path) = path {
         spec.workspace =
-            Some(place::source(path).map_err(|e| ConfigError::new(origin, "workspace.path", e))?);
+            Some(mounts::source(path).map_err(|e| ConfigError::new(origin, "workspace.path", e))?);
     }
     if let Some(word) = mode {
         spec.workspace_mode = parse_field(origin, "workspace.mode", word)?;
@@ -150,19 +150,19 @@ fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<
         let mode =
             mount.mode.as_deref().map(|word| parse_field(origin, format!("mount[{index}].mode"), word));
         let mode = mode.transpose()?.unwrap_or(MountMode::ReadOnly);
-        let source = place::source(&mount.source).map_err(|e| at("source", e))?;
+        let source = mounts::source(&mount.source).map_err(|e| at("source", e))?;
         let target = match &mount.target {
-            Some(target) => place::target(target).map_err(|e| at("target", e))?,
-            // The same place inside; a `~` in it is replaced as in the source.
+            Some(target) => mounts::target(target).map_err(|e| at("target", e))?,
+            // The same path inside; a `~` in it is replaced as in the source.
             None if mount.source.starts_with('~') => source.clone(),
-            None => place::target(&mount.source).map_err(|e| at("target", e))?,
+            None => mounts::target(&mount.source).map_err(|e| at("target", e))?,
         };
         spec.mounts.push(MountPoint { source, target, mode });
     }
     for (index, copy) in config.copy.iter().enumerate() {
         let at = |field: &str, e: String| ConfigError::new(origin, format!("copy[{index}].{field}"), e);
-        let source = place::source(&copy.source).map_err(|e| at("source", e))?;
-        let target = place::target(&copy.target).map_err(|e| at("target", e))?;
+        let source = mounts::source(&copy.source).map_err(|e| at("source", e))?;
+        let target = mounts::target(&copy.target).map_err(|e| at("target", e))?;
         spec.copies.push(CopyIn { source, target });
     }
     Ok(())
@@ -195,11 +195,11 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
                 provider.id()
             ));
         }
-        // A later layer's own words about a provider take the place of earlier ones.
+        // A later layer's entry replaces an earlier one of the same id.
         spec.policy.providers.retain(|known| known.id() != provider.id());
         spec.policy.providers.push(Arc::clone(provider));
     }
-    // A managed policy that speaks of egress is a ceiling, not a starting point.
+    // The egress rules of a managed policy are a ceiling, not a starting point.
     if matches!(origin, Origin::Managed(_))
         && (says_default || !rules.allow.is_empty() || !rules.providers.is_empty())
     {
@@ -208,8 +208,8 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
     Ok(())
 }
 
-/// The rules of one layer: its presets first, then its own. `place` is where in the layer they stand, `known` what the layers before came
-/// to.
+/// Compiles the egress rules of one layer: its presets first, then its own. `place` is their path in the layer, `known` the
+/// result of the layers before.
 fn compile_egress(
     origin: &Origin,
     place: &str,
@@ -222,7 +222,7 @@ fn compile_egress(
         let preset = Preset::named(name, &named, &format!("{place}presets[{index}]"))?;
         rules.default = preset.default.unwrap_or(rules.default);
         for allow in &preset.allow {
-            let at = At { origin: "preset", field: name, width: Width::AsWritten };
+            let at = Location { origin: "preset", field: name, width: Width::AsWritten };
             rules.allow.push(AllowRule::compile(&at, allow, RuleName::new(format!("preset {name}")))?);
         }
     }
@@ -232,7 +232,7 @@ fn compile_egress(
         let field = format!("{place}egress.allow[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
         rules.allow.push(AllowRule::compile(
-            &At { origin: &named, field: &field, width: Width::BelowPublicSuffix },
+            &Location { origin: &named, field: &field, width: Width::BelowPublicSuffix },
             allow,
             name,
         )?);
@@ -240,14 +240,14 @@ fn compile_egress(
     for (index, deny) in config.egress.deny.iter().enumerate() {
         let field = format!("{place}egress.deny[{index}]");
         let name = RuleName::new(format!("{field} in {named}"));
-        let at = At { origin: &named, field: &field, width: Width::Closing };
+        let at = Location { origin: &named, field: &field, width: Width::Closing };
         Arc::make_mut(&mut rules.deny).push(DenyRule::compile(&at, deny, name)?);
     }
     Ok(rules)
 }
 
-/// The built-in providers that are named, then those that are written out. Of those that are written out, here or in a layer before, each
-/// is in force whether it is named as well or not.
+/// Compiles a layer's providers: the built-in ones that it names, then those that it declares. A declared provider, of this layer
+/// or of one before, is in force whether or not it is named as well.
 fn compile_providers(
     origin: &str,
     config: &RunConfig,
@@ -263,12 +263,12 @@ fn compile_providers(
             continue;
         }
         let known = preset::provider(name, origin, &format!("providers[{index}]"))?;
-        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        let at = Location { origin: "provider", field: name, width: Width::AsWritten };
         providers.push(Arc::new(Provider::compile(&at, &known)?));
     }
     for (index, own) in config.provider.iter().enumerate() {
         let field = format!("provider[{index}]");
-        let at = At { origin, field: &field, width: Width::BelowPublicSuffix };
+        let at = Location { origin, field: &field, width: Width::BelowPublicSuffix };
         let provider = Provider::compile(&at, own)?;
         if providers.iter().any(|known| known.id() == provider.id()) {
             return Err(at.error("id", format!("there are two providers `{}`", provider.id())));
@@ -278,14 +278,14 @@ fn compile_providers(
     Ok(providers)
 }
 
-/// Proxies are declared by any layer; the last one to choose is heard. S0.54
+/// Adds a layer's proxies. Any layer may declare them, and the last choice wins. S0.54
 fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> Result<(), ConfigError> {
     let named = origin.to_string();
     for (index, declared) in config.proxy.iter().enumerate() {
         let field = format!("proxy[{index}]");
-        let at = At { origin: &named, field: &field, width: Width::AsWritten };
+        let at = Location { origin: &named, field: &field, width: Width::AsWritten };
         let proxy = Proxy::compile(&at, declared)?;
-        // Those of a variable are asked for under names that a file cannot use.
+        // The credential of a proxy from a variable has a name that no file can use.
         if let Some(name) = &declared.credential
             && !matches!(origin, Origin::Variable(_))
         {
@@ -300,10 +300,10 @@ fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> 
     }
     match config.egress.proxy.as_deref() {
         None => {}
-        Some("direct") => proxies.chosen = Way::Direct,
+        Some("direct") => proxies.chosen = ProxyChoice::Direct,
         Some(id) => {
             let known = proxies.declared.iter().find(|proxy| proxy.id == id).cloned();
-            proxies.chosen = Way::Through(known.ok_or_else(|| {
+            proxies.chosen = ProxyChoice::Through(known.ok_or_else(|| {
                 let names: Vec<&str> = proxies.declared.iter().map(|proxy| proxy.id.as_str()).collect();
                 let hint = match names.as_slice() {
                     [] => "none is declared; a proxy is a [[proxy]] of the policy file".to_owned(),

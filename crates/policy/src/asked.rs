@@ -1,11 +1,11 @@
-//! What is asked of the policy: the way it came in, where it wants to go, and how much of it can be seen.
+//! The question to the policy: the plane a request came in by, its destination, and how much of it is visible.
 
 use crate::hostname::Host;
 use crate::path::Path;
 use crate::provider_id::ProviderId;
 use crate::target::{Method, Port, Scheme, Target};
 
-/// The way a request came in.
+/// The plane by which a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plane {
     /// The explicit HTTP proxy, 8081.
@@ -21,10 +21,10 @@ pub enum Plane {
 }
 
 impl Plane {
-    /// Every one of them.
+    /// Every plane.
     pub const ALL: [Self; 5] = [Self::Forward, Self::Transparent, Self::Gateway, Self::Dns, Self::Inbound];
 
-    /// The name in records.
+    /// Returns the plane's name in records.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,12 +37,12 @@ impl Plane {
     }
 }
 
-/// How much of a request its plane can see.
+/// How much of a request its plane sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// Octets of an unknown protocol.
+    /// A byte stream of an unknown protocol.
     Opaque,
-    /// A TLS connection that is not opened.
+    /// A TLS connection that is not terminated.
     Tls,
     /// An HTTP request in the clear.
     Request {
@@ -55,30 +55,30 @@ pub enum View {
     },
 }
 
-/// What is asked of the policy.
+/// One question to the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The way it came in.
+    /// The plane by which it came in.
     pub plane: Plane,
-    /// Where it wants to go.
+    /// The destination host.
     pub host: Host,
-    /// The port there.
+    /// The destination port.
     pub port: Port,
-    /// What can be seen of it.
+    /// What is visible of it.
     pub view: View,
-    /// The provider it names, if it names one: then only that provider's URIs are looked at.
+    /// The provider that the request names. If it names one, only that provider's URIs are considered.
     pub provider: Option<ProviderId>,
 }
 
 impl Asked {
-    /// A visible HTTP request.
+    /// Creates the question for an HTTP request.
     #[must_use]
     pub fn request(plane: Plane, method: Method, target: &Target) -> Self {
         let view = View::Request { scheme: target.scheme(), method, path: target.path().clone() };
         Self { plane, host: target.host().clone(), port: target.port(), view, provider: None }
     }
 
-    /// A connection of which only its destination is known, and what it carries.
+    /// Creates the question for a connection of which only the destination and the protocol are known.
     #[must_use]
     pub fn connection(plane: Plane, host: Host, port: Port, view: View) -> Self {
         Self { plane, host, port, view, provider: None }

@@ -1,4 +1,5 @@
-//! What makes a sandbox, and how its network reaches the sidecar: by the words that a policy and a record have for it.
+//! The backend that makes a sandbox, and the wiring between its network and the sidecar, with their names in policies and
+//! records.
 
 use std::fmt;
 
@@ -6,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::choice::{self, Choice};
 
-/// What makes the sandbox.
+/// The mechanism that makes the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Namespaces, seccomp, Landlock and cgroups of this kernel.
     Linux,
-    /// The same, with an image as its root file system.
+    /// As `Linux`, with an image as the root file system.
     Container,
-    /// A container of an engine's, beside one for its sidecar.
+    /// A container of an engine, with a second container for its sidecar.
     Docker,
     /// A plain child process: no isolation, only the sidecar.
     Process,
@@ -33,7 +34,7 @@ impl Choice for Backend {
     }
 
     fn read(word: &str) -> Option<Self> {
-        // `LOCKGATE_SANDBOX` has a second word for it. S4.15
+        // `LOCKGATE_SANDBOX` also accepts `none`. S4.15
         if word == "none" { Some(Self::Process) } else { choice::find(word) }
     }
 }
@@ -57,13 +58,13 @@ impl fmt::Display for Backend {
     }
 }
 
-/// How the network of a sandbox that this kernel makes reaches its sidecar.
+/// How the network of a `linux` or `container` sandbox reaches its sidecar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wiring {
-    /// Inside, every address is local and all TCP goes to one port: there is no link, and it takes no root.
+    /// Inside, every address is local and all TCP goes to one port. There is no link, and no root is needed.
     #[default]
     Redirect,
-    /// A pair of links, of which the host's end leads to the sidecar and nowhere else. S2.11
+    /// A veth pair whose host end leads to the sidecar and nowhere else. S2.11
     Veth,
 }
 

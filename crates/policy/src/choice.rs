@@ -1,30 +1,30 @@
-//! Fields whose value is one word of a few. The words stand beside the enum; they are read here, and what is none of them is refused
-//! with all of them.
+//! Fields with a closed set of values. The words are defined with each enum; this module parses them, and refuses any other word
+//! with the list of valid ones.
 
 use crate::error::ConfigError;
 
-/// One of a few, each with its word.
+/// An enum whose variants each have a word in the policy.
 pub(crate) trait Choice: Copy + 'static {
-    /// All of them, in the order in which people are told.
+    /// All variants, in the order in which messages list them.
     const ALL: &'static [Self];
-    /// What they are called, where the name of the field does not say it.
+    /// What messages call a value, if the name of the field does not say it.
     const NOUN: Option<&'static str> = None;
 
-    /// Its word in a policy.
+    /// Returns the variant's word in a policy.
     fn as_str(self) -> &'static str;
 
-    /// The one with this word.
+    /// Parses a word.
     fn read(word: &str) -> Option<Self> {
         find(word)
     }
 }
 
-/// The one whose own word this is.
+/// Returns the variant whose own word this is.
 pub(crate) fn find<T: Choice>(word: &str) -> Option<T> {
     T::ALL.iter().copied().find(|choice| choice.as_str() == word)
 }
 
-/// Reads the word of a field.
+/// Parses the word of a field.
 pub(crate) fn parse_field<T: Choice>(
     origin: &str,
     field: impl Into<String>,
@@ -39,7 +39,7 @@ pub(crate) fn parse_field<T: Choice>(
     })
 }
 
-/// What is wrong with a word.
+/// Returns the message for a word that is not valid.
 pub(crate) fn is_none<T: Choice>(word: &str) -> String {
     match T::NOUN {
         Some(noun) => format!("`{word}` is not a {noun} of this version"),
@@ -47,7 +47,7 @@ pub(crate) fn is_none<T: Choice>(word: &str) -> String {
     }
 }
 
-/// All words, as a sentence has them.
+/// Lists all words as in a sentence.
 fn listed<T: Choice>(before_the_last: &str) -> String {
     let words: Vec<String> = T::ALL.iter().map(|choice| format!("`{}`", choice.as_str())).collect();
     match words.split_last() {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::backend::{Backend, Wiring};
     use crate::limits::Enforcement;
-    use crate::place::{MountMode, WorkspaceMode};
+    use crate::mounts::{MountMode, WorkspaceMode};
 
     fn each_is_read_and_x_is_told<T: Choice + PartialEq + std::fmt::Debug>() -> (String, Option<String>) {
         for choice in T::ALL {

@@ -1,13 +1,13 @@
-//! A project file may not declare a provider under a name that a credential is already stored for: the credential would be sent
-//! where the project says. This holds also for an approved file, and for the name of a proxy's credential.
+//! Refuses a project file that declares a provider under a name that already has a meaning: a credential stored under that name
+//! would be sent where the project says. This holds for an approved file too, and for the name of a proxy's credential.
 
 use crate::error::ConfigError;
 use crate::preset;
 use crate::rules::Policy;
 use crate::written::RunConfig;
 
-/// Refuses a provider, and a proxy's credential, that is named like one of the layers before or of this program. To declare the same proxy
-/// once more claims nothing.
+/// Refuses a provider or a proxy's credential with the name of one that an earlier layer or this program declares. A repeated
+/// declaration of the same proxy is accepted.
 pub(crate) fn refuse(origin: &str, config: &RunConfig, known: &Policy) -> Result<(), ConfigError> {
     let refused = |field: String, problem: String| {
         Err(ConfigError::new(origin, field, problem).with_hint("choose another name"))
@@ -37,7 +37,7 @@ pub(crate) fn refuse(origin: &str, config: &RunConfig, known: &Policy) -> Result
     Ok(())
 }
 
-/// Whether something before the project's file has a meaning for a credential's name.
+/// Returns whether this program or an earlier layer gives a credential's name a meaning.
 fn is_known(name: &str, known: &Policy) -> bool {
     let is_a_proxys = |id: &crate::provider_id::ProviderId| id.as_str() == name;
     preset::is_provider(name)
@@ -68,7 +68,7 @@ mod tests {
         let user = provider("corp-api") + &proxy(own, "corp-proxy");
         for (project, at) in [
             (provider("github"), "provider[0].id"),
-            // However many of its own are named beside it.
+            // Naming its own providers as well does not change that.
             (format!("providers = [\"mine\"]\n{}{}", provider("github"), provider("mine")), "provider[0].id"),
             (
                 format!("providers = [\"mine\", \"mine\"]\n{}{}", provider("mine"), provider("corp-api")),

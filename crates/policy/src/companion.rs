@@ -1,10 +1,10 @@
-//! Companions: the services a command needs beside it, each an image in a sandbox of its own, reached by its name.
+//! Companions: service containers beside the command, each with its own sandbox and reached by name.
 
-use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Hostname;
 use crate::inbound::refuse_unservable;
 use crate::limits::{Limits, LimitsAsked, limits_of};
+use crate::location::Location;
 use crate::origin::{Origin, parse};
 use crate::pattern::is_reserved;
 use crate::quantity::Span;
@@ -13,47 +13,47 @@ use crate::rules::Policy;
 use crate::target::Port;
 use crate::written::CompanionConfig;
 
-/// The longest name: it is a label of a host's name, and part of the names of files.
+/// The longest name: it is a DNS label and part of file names.
 const LONGEST_NAME: usize = 32;
-/// How long a companion may take to become healthy unless it says otherwise, and at most.
+/// The default and the longest time that a companion may take to become healthy.
 const PATIENCE: Span = Span::from_secs(60);
 const MOST_PATIENCE: Span = Span::from_secs(600);
 
-/// A service beside the command, compiled.
+/// A compiled companion.
 #[derive(Clone, Debug)]
 pub struct Companion {
-    /// The name by which it is reached.
+    /// The host name by which it is reached.
     pub name: Hostname,
     /// Its image, by its name in the store.
     pub image: String,
-    /// Its command, where it is not the image's own.
+    /// Its command, if not the image's own.
     pub command: Option<Vec<String>>,
     /// Its environment.
     pub env: Vec<(String, String)>,
     /// The ports that may be reached.
     pub ports: Vec<Port>,
-    /// The command that tells whether it is healthy, where the ports alone do not.
+    /// The health check command, if open ports are not enough.
     pub probe: Option<Vec<String>>,
     /// How long it may take to become healthy.
     pub patience: Span,
-    /// What it may use up.
+    /// Its resource limits.
     pub limits: Limits,
-    /// What of that was asked for, so that a host that cannot hold it refuses the run.
+    /// The limits that were set explicitly: a host that cannot enforce one of them refuses the run.
     pub limits_asked: LimitsAsked,
-    /// Where its own requests may go.
+    /// The policy for its own requests.
     pub policy: Policy,
     /// Whether it has rules of its own.
     pub(crate) own_rules: bool,
 }
 
 impl Companion {
-    /// Whether its own requests meet rules of its own, and not the run's.
+    /// Returns whether its requests are decided by its own rules instead of the run's.
     #[must_use]
     pub fn has_own_rules(&self) -> bool {
         self.own_rules
     }
 
-    /// Compiles one entry; `rules` are those of its own egress, where it has them.
+    /// Compiles one entry. `rules` is the policy of its own `egress` table, if it has one.
     pub(crate) fn compile(
         origin: &Origin,
         index: usize,
@@ -62,7 +62,7 @@ impl Companion {
     ) -> Result<Self, ConfigError> {
         let named = origin.to_string();
         let field = format!("companion[{index}]");
-        let at = At { origin: &named, field: &field, width: crate::pattern::Width::BelowPublicSuffix };
+        let at = Location { origin: &named, field: &field, width: crate::pattern::Width::BelowPublicSuffix };
         let name = name(&config.name).map_err(|why| at.error("name", why))?;
         if config.image.is_empty() {
             return Err(at
@@ -113,7 +113,7 @@ impl Companion {
     }
 }
 
-/// A name that can be a host's, is nobody else's, and leads nowhere else.
+/// Parses a companion's name: one DNS label that is not reserved.
 fn name(text: &str) -> Result<Hostname, String> {
     let name = Hostname::parse(text).map_err(|why| format!("`{text}`: {why}"))?;
     if name.as_str().contains('.') || text.len() > LONGEST_NAME || name.as_str() != text {
@@ -121,7 +121,7 @@ fn name(text: &str) -> Result<Hostname, String> {
             "`{text}` must be one label of lower-case letters, digits and `-`, at most {LONGEST_NAME}"
         ));
     }
-    // The last is what a sandbox calls itself.
+    // `lockgate` is the sandbox's own host name.
     if is_reserved(&name) || name.as_str() == "lockgate" {
         return Err(format!("`{text}` already means something in a sandbox"));
     }

@@ -1,4 +1,4 @@
-//! What a policy knows of a companion: part of the sandbox, reached at its ports and nowhere else.
+//! The policy's view of a companion: part of the sandbox, reached at its declared ports only.
 
 use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard};
@@ -8,7 +8,7 @@ use crate::reach::Carriage;
 use crate::rule::RuleName;
 use crate::target::Port;
 
-/// What a policy knows of a companion.
+/// A companion's name and declared ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompanionPorts {
     pub(crate) name: Hostname,
@@ -16,12 +16,12 @@ pub(crate) struct CompanionPorts {
 }
 
 impl CompanionPorts {
-    /// What its rule is called.
+    /// Returns the name of the companion's rule.
     pub(crate) fn rule(&self) -> RuleName {
         RuleName::new(format!("companion {}", self.name))
     }
 
-    /// How far what is asked of it goes. Its ports alone decide: what it may do outside is for its own policy to say.
+    /// Decides a connection or request to the companion, by its ports alone. Its own policy decides what it may reach outside.
     pub(crate) fn decide(&self, asked: &Asked) -> Result<Carriage, Denial> {
         if !self.ports.contains(&asked.port) {
             let list: Vec<String> = self.ports.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Layers, compiled into one [`RunSpec`].
+//! Compiles all layers into one [`RunSpec`].
 
 use crate::apply::apply;
 use crate::backend::{Backend, Wiring};
@@ -6,8 +6,8 @@ use crate::error::ConfigError;
 use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
+use crate::mounts::WorkspaceMode;
 use crate::origin::{Origin, parse};
-use crate::place::WorkspaceMode;
 use crate::quantity::Span;
 use crate::rules::Policy;
 use crate::spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
@@ -19,7 +19,7 @@ impl Layers {
     /// Merges and compiles all layers.
     ///
     /// # Errors
-    /// The first value that is wrong, with the layer and the field it stands in.
+    /// Returns the first invalid value, with its layer and field.
     pub fn compile(&self) -> Result<RunSpec, ConfigError> {
         let mut spec = RunSpec {
             backend: Backend::Linux,
@@ -65,7 +65,7 @@ impl Layers {
         Ok(spec)
     }
 
-    /// An image asks for the backend that has one, and the other way round.
+    /// Selects the `container` backend for an image, and requires an image for a backend that needs one.
     fn settle_backend(&self, spec: &mut RunSpec) -> Result<(), ConfigError> {
         let last = |says: fn(&RunConfig) -> bool| {
             self.0.iter().rfind(|layer| says(&layer.config)).map(|layer| layer.origin.to_string())
@@ -93,7 +93,7 @@ impl Layers {
         Ok(())
     }
 
-    /// The managed timeout, that of the environment, or the product's own ceiling; and whose it is.
+    /// Returns the longest allowed timeout and its origin: the managed policy's, the environment's, or the product's own.
     fn ceiling(&self) -> Result<(Span, Option<&Origin>), ConfigError> {
         let timeout = |is: fn(&Origin) -> bool| {
             let layer = self.0.iter().find(|layer| is(&layer.origin))?;
@@ -157,7 +157,7 @@ mod tests {
         let managed = (Origin::Managed("/etc/policy".into()), "timeout = \"5m\"");
         let (_, told) = notice(&[managed, wish.clone()], Some(60));
         assert!(told.contains("/etc/policy") && !told.contains("PLATFORM_RUN_LIMITS"), "{told}");
-        // With the line that was told, the wish comes true.
+        // With the line that the notice recommends, the requested timeout is granted.
         assert_eq!(notice(&[wish], Some(7200)), ("2h".to_owned(), String::new()));
     }
 }

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{allow_line, not_allowed, short};
+use crate::advice::{allow_line, not_allowed, remember_nearest};
 use crate::asked::{Asked, Plane, View};
-use crate::barred::Barred;
 use crate::denial::{Denial, Guard};
+use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
@@ -31,9 +31,9 @@ pub struct Grant {
     provider: Option<Arc<Provider>>,
     pinned: bool,
     companion: bool,
-    barred: Option<Box<Barred>>,
+    denied_addresses: Option<Box<DeniedAddresses>>,
     /// What the managed policy grants for the same request, if it has egress rules.
-    most: Option<Box<Grant>>,
+    ceiling: Option<Box<Grant>>,
 }
 
 impl Grant {
@@ -96,10 +96,14 @@ impl Grant {
                 .with_rule(self.rule.as_str()));
         }
         for address in found {
-            let refuse = |barred: &Barred| barred.refuse(*address, self.carriage);
-            self.barred.as_deref().map_or(Ok(()), refuse)?;
-            let most = self.most.as_deref();
-            most.and_then(|most| most.barred.as_deref()).map_or(Ok(()), refuse).map_err(managed)?;
+            let refuse =
+                |denied_addresses: &DeniedAddresses| denied_addresses.refuse(*address, self.carriage);
+            self.denied_addresses.as_deref().map_or(Ok(()), refuse)?;
+            let ceiling = self.ceiling.as_deref();
+            ceiling
+                .and_then(|ceiling| ceiling.denied_addresses.as_deref())
+                .map_or(Ok(()), refuse)
+                .map_err(managed)?;
             let class = AddressClass::of(*address);
             let named = self.names(*address) && class.may_be_named();
             if !class.is_public() && !named {
@@ -107,7 +111,7 @@ impl Grant {
                 let denial = denial.with_rule(self.rule.as_str());
                 return Err(denial.with_hint(match self.host {
                     _ if !class.may_be_named() => "no rule can open it".into(),
-                    _ if most.is_some_and(|most| !most.names(*address)) => Hint::from(MANAGED),
+                    _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
                     Host::Address(_) => allow_line(&self.host, self.port),
                     Host::Name(_) => Hint::Edit(
                         "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule"
@@ -167,7 +171,7 @@ impl Policy {
         if unseen && self.deny.iter().any(denied_in_part) {
             grant.carriage = Carriage::Terminated;
         }
-        grant.barred = Barred::of(asked, &self.deny);
+        grant.denied_addresses = DeniedAddresses::of(asked, &self.deny);
         match &self.ceiling {
             Some(ceiling) => hold_to_ceiling(grant, ceiling, asked),
             None => Ok(grant),
@@ -214,7 +218,7 @@ impl Policy {
                         return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
                     }
                     Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Terminated, None)),
-                    Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
+                    Fit::Short(guard, reason) => remember_nearest(&mut nearest, guard, reason, rule, asked),
                     Fit::None => {}
                 }
             }
@@ -225,12 +229,12 @@ impl Policy {
                 // A later rule may let the connection pass unterminated.
                 Fit::Full(Carriage::Terminated) => terminated = terminated.or(Some(rule)),
                 Fit::Full(carriage) => return Ok(self.grant(asked, rule, carriage, None)),
-                Fit::Short(guard, reason) => short(&mut nearest, guard, reason, rule, asked),
+                Fit::Short(guard, reason) => remember_nearest(&mut nearest, guard, reason, rule, asked),
                 Fit::None => {}
             }
         }
-        let unasked = self.unasked(&asked.host);
-        if self.is_open() && unasked.is_none() {
+        let unrequested = self.deny_unrequested_search(&asked.host);
+        if self.is_open() && unrequested.is_none() {
             let carriage = match asked.view {
                 View::Request { .. } => Carriage::Request,
                 View::Tls => Carriage::Tls,
@@ -241,7 +245,7 @@ impl Policy {
         }
         match terminated {
             Some(rule) => Ok(self.grant(asked, rule, Carriage::Terminated, None)),
-            None => Err(nearest.or(unasked).unwrap_or_else(|| not_allowed(asked))),
+            None => Err(nearest.or(unrequested).unwrap_or_else(|| not_allowed(asked))),
         }
     }
 
@@ -302,8 +306,8 @@ impl Policy {
             provider: None,
             pinned,
             companion: false,
-            barred: None,
-            most: None,
+            denied_addresses: None,
+            ceiling: None,
         }
     }
 
@@ -332,9 +336,9 @@ impl Policy {
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
         match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {
             Some(rule) => Ok(rule.name.clone()),
-            None => match self.unasked(&asked.host) {
+            None => match self.deny_unrequested_search(&asked.host) {
                 None if self.is_open() => Ok(RuleName::new("egress.default = \"open-internet\"")),
-                unasked => Err(unasked.unwrap_or_else(|| not_allowed(&asked))),
+                unrequested => Err(unrequested.unwrap_or_else(|| not_allowed(&asked))),
             },
         }
     }
@@ -361,7 +365,7 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
         (Carriage::Tls, Carriage::Any) => Carriage::Tls,
         (_, own) => own,
     };
-    grant.most = Some(Box::new(most));
+    grant.ceiling = Some(Box::new(most));
     Ok(grant)
 }
 

@@ -1,11 +1,10 @@
-//! Denials: the answer "no" as a value, with the guard that gave it, why, and what would change it.
+//! Denials: a refusal as a value, with the guard that refused, the reason, and what would allow the request.
 
 use std::fmt;
 
 use crate::hint::Hint;
 
-/// Every reason a request can be refused for. The code of each is stable: it stands in problem documents, headers
-/// and audit records.
+/// The check that refused a request. Each has a stable code in problem documents, headers and audit records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     /// The target is not written in RFC 3986 characters and form.
@@ -34,7 +33,7 @@ pub enum Guard {
     Method,
     /// The path is outside every allowed prefix, or could lead outside.
     Path,
-    /// A rule names a path or a method, and this plane cannot see them.
+    /// A rule names a path or a method, which this plane does not see.
     Unseen,
     /// The name does not resolve.
     NoAddress,
@@ -42,23 +41,23 @@ pub enum Guard {
     Address,
     /// The TLS server name is missing.
     NoSni,
-    /// The TLS server name is not the name that was asked for.
+    /// The TLS server name is not the granted name.
     SniMismatch,
     /// `Host` and the request target disagree.
     AuthorityMismatch,
-    /// The connection carries another protocol than the rule is for.
+    /// The connection carries a protocol that the rule is not for.
     Protocol,
     /// The request's HTTP framing is ambiguous or malformed.
     Framing,
     /// The run declares no such provider.
     Provider,
-    /// The provider's credential is not good at this target.
+    /// The provider's credential is not authorized for this target.
     NotAuthorized,
     /// A placeholder stands where its credential may not be used.
     EndpointMismatch,
-    /// A placeholder that no field of the credential resolves.
+    /// No field of the credential resolves a placeholder.
     Unresolved,
-    /// The host has a bound credential, and the agent brought one of its own.
+    /// A credential is bound to the host, and the agent sent one of its own.
     Pinned,
     /// The credential could not be fetched.
     Credential,
@@ -66,16 +65,16 @@ pub enum Guard {
     Unscrubbed,
     /// The run's budget is used up.
     Budget,
-    /// The provider has been asked too often.
+    /// The provider's rate limit is exceeded.
     RateLimit,
-    /// A connection from outside comes from somewhere that was not declared.
+    /// A connection from outside has a source address that is not declared.
     Source,
-    /// The audit cannot be written, and what cannot be recorded is not allowed.
+    /// The audit cannot be written. A request that cannot be recorded is not allowed.
     Audit,
 }
 
 impl Guard {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -121,33 +120,33 @@ impl fmt::Display for Guard {
     }
 }
 
-/// A refusal. Not an error: the pipeline worked, and this is its answer.
+/// A refusal. It is a result of the pipeline, not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Which guard refused.
+    /// The guard that refused.
     pub guard: Guard,
-    /// Why, for a person.
+    /// The reason, for people.
     pub reason: String,
-    /// The line or command that would allow it, where there is one.
+    /// What would allow it, if anything does.
     pub hint: Option<Hint>,
-    /// The rule that decided, where one did.
+    /// The rule that decided, if one did.
     pub rule: Option<String>,
 }
 
 impl Denial {
-    /// A denial without a hint.
+    /// Creates a denial without a hint.
     pub fn new(guard: Guard, reason: impl Into<String>) -> Self {
         Self { guard, reason: reason.into(), hint: None, rule: None }
     }
 
-    /// Adds what would allow it.
+    /// Sets the hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds the rule that decided.
+    /// Sets the rule that decided.
     #[must_use]
     pub fn with_rule(mut self, rule: impl Into<String>) -> Self {
         self.rule = Some(rule.into());

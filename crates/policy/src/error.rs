@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where it stands, what it is, and what would be right.
+//! Configuration errors: the place of the value, the problem, and a remedy.
 
 /// An error in a policy, with the path of its field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,9 +8,9 @@ pub struct ConfigError {
     pub origin: String,
     /// The path of the field, as in `egress.allow[2].host`.
     pub field: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do, where that is not plain from the problem.
+    /// The remedy, if the problem does not imply it.
     pub hint: Option<String>,
 }
 
@@ -19,7 +19,7 @@ impl ConfigError {
         Self { origin: origin.into(), field: field.into(), problem: problem.to_string(), hint: None }
     }
 
-    /// The same of a field that a rule made of it calls otherwise.
+    /// Replaces the rule's name of a field by the name as it was written.
     pub(crate) fn renamed(mut self, called: &str, written: impl Into<String>) -> Self {
         if self.field == called {
             self.field = written.into();

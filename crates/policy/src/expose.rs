@@ -1,7 +1,7 @@
-//! `env.variable`: a variable of a provider's that holds the credential itself in this run, where it would hold a placeholder.
+//! `env.variable`: exposes a provider's credential to the command in one variable, in place of its placeholder.
 //!
-//! One variable at a time, by its name: nothing here means more than one, and what no provider of the run gives cannot be asked for.
-//! The credential itself is never here.
+//! Each variable is named by itself; no setting exposes several. Only a variable of one of the run's providers can be exposed.
+//! This module never holds the credential itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::origin::Origin;
 use crate::spec::RunSpec;
 use crate::written::VariableConfig;
 
-/// Whether a layer asks for a credential itself.
+/// Returns whether a layer exposes any credential.
 pub(crate) fn is_asked(variables: &BTreeMap<String, VariableConfig>) -> bool {
     variables.values().any(|VariableConfig { expose }| *expose == Some(true))
 }
 
-/// Marks the providers whose variables the layers want exposed: the last layer that speaks of one is heard, but what a managed policy
-/// keeps in, no other takes out.
+/// Marks the providers whose variables are exposed. The last layer that names a variable decides, but no layer can expose one that
+/// a managed policy keeps in.
 pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigError> {
     let mut asked: BTreeMap<&str, &Origin> = BTreeMap::new();
     let mut kept: BTreeMap<&str, &Origin> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
             return Err(ConfigError::new(&origin.to_string(), field, problem)
                 .with_hint("leave `expose` out; the placeholder is good wherever the credential is"));
         }
-        // The last that names it is the one whose placeholder it would hold.
+        // If several providers have the variable, it would hold the placeholder of the last.
         let provider =
             spec.policy.providers.iter_mut().rfind(|it| it.environment().iter().any(|n| n == name));
         let Some(provider) = provider else {
@@ -60,7 +60,7 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
     Ok(())
 }
 
-/// The variables that could be meant.
+/// Returns a hint that lists the run's provider variables.
 fn what_is_there(spec: &RunSpec) -> String {
     let mut known: Vec<&str> =
         spec.policy.providers().flat_map(|provider| provider.environment()).map(String::as_str).collect();

@@ -1,21 +1,21 @@
-//! What would change a denial: of what kind it is, and its words for a person. Whoever shows it shows the words.
+//! Hints: what would turn a denial into a grant, by kind, with its text for people.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// What would change a denial.
+/// What would allow a denied request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// A command of this program that would have it allowed.
+    /// A command of this program that would allow it.
     Command(String),
-    /// What to write into a rule, which would then allow it.
+    /// An edit of a rule that would allow it.
     Edit(String),
-    /// What else helps, or that nothing does.
+    /// Other advice, or the statement that nothing can allow it.
     Advice(String),
 }
 
 impl Hint {
-    /// Whether it is about allowing what was denied: vain advice where a managed policy does not allow it either.
+    /// Returns whether the hint would widen the policy. Such a hint is useless if a managed policy does not allow the request either.
     pub(crate) fn opens(&self) -> bool {
         match self {
             Self::Command(_) | Self::Edit(_) => true,
@@ -23,7 +23,7 @@ impl Hint {
         }
     }
 
-    /// The same with other words.
+    /// Returns the hint with its text changed.
     #[must_use]
     pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -50,7 +50,7 @@ impl fmt::Display for Hint {
     }
 }
 
-/// Words alone are advice.
+/// A bare text is advice.
 impl From<String> for Hint {
     fn from(text: String) -> Self {
         Self::Advice(text)

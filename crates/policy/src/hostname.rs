@@ -1,7 +1,7 @@
-//! Names of hosts as a request may give them: a DNS name in LDH labels, or an IP address, told apart with no doubt.
+//! Hosts as a request may name them: a DNS name of LDH labels or an IP address, without ambiguity between the two.
 //!
-//! A text that some resolver might read as a number (`0x7f.1`, `2130706433`, `1.2.3.08`) is neither: it is refused
-//! here, because two readers of one host are a way around every rule.
+//! A text that some resolver might read as a number (`0x7f.1`, `2130706433`, `1.2.3.08`) is refused: if two parsers read a host
+//! differently, it gets around every rule.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,16 +31,16 @@ pub enum HostnameError {
     /// Something other than letters, digits and inner hyphens.
     #[error("a label may hold only letters, digits and inner hyphens")]
     Character,
-    /// The last label is a number, so some reader takes the whole for an IPv4 address.
+    /// The last label is a number, so some parser takes the whole for an IPv4 address.
     #[error("it can be read as a number, and is not an address in dotted-decimal form")]
     Numeric,
 }
 
 impl Hostname {
-    /// Parses a name. ASCII upper case is folded and exactly one trailing dot dropped; nothing else is repaired.
+    /// Parses a name. Folds ASCII upper case and drops one trailing dot; repairs nothing else.
     ///
     /// # Errors
-    /// When the text is not a name of LDH labels, or ends in a number (WHATWG URL, "ends in a number").
+    /// If the text is not a name of LDH labels, or ends in a number (WHATWG URL, "ends in a number").
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() {
@@ -58,19 +58,19 @@ impl Hostname {
         Ok(Self(text.to_ascii_lowercase().into()))
     }
 
-    /// The name in lower case, without a trailing dot.
+    /// Returns the name in lower case, without a trailing dot.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this name is `suffix` with one or more labels in front.
+    /// Returns whether this name is `suffix` with one or more labels in front.
     #[must_use]
     pub fn is_below(&self, suffix: &Hostname) -> bool {
         self.labels_above(suffix).is_some_and(|front| !front.is_empty())
     }
 
-    /// What stands before `suffix`, without the joining dot: `a.b` for `a.b.example.org` above `example.org`.
+    /// Returns the labels before `suffix`, without the joining dot: `a.b` for `a.b.example.org` and `example.org`.
     #[must_use]
     pub(crate) fn labels_above(&self, suffix: &Hostname) -> Option<&str> {
         let front = self.0.strip_suffix(&*suffix.0)?;
@@ -88,7 +88,7 @@ fn check_label(label: &str) -> Result<(), HostnameError> {
     if ldh && inner { Ok(()) } else { Err(HostnameError::Character) }
 }
 
-/// Whether the last label is all digits or `0x` and hexadecimal digits.
+/// Returns whether the last label is all digits, or `0x` and hexadecimal digits.
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -101,12 +101,12 @@ impl fmt::Display for Hostname {
     }
 }
 
-/// Where a request wants to go: a name, or an address written out.
+/// The destination of a request: a name or an address literal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A DNS name, to be resolved outside the sandbox.
+    /// A DNS name. The sidecar resolves it.
     Name(Hostname),
-    /// An address in its one canonical form; no resolver is asked.
+    /// An address in canonical form. It is not resolved.
     Address(IpAddr),
 }
 
@@ -115,7 +115,7 @@ impl Host {
     /// an IPv4 address is four decimal numbers without leading zeros.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// If the text is neither a name nor an address.
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
         if let Some(inner) = text.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(HostnameError::Character)?;

@@ -1,38 +1,38 @@
-//! What may come in: ports of the command's that are reached from outside, by declaration alone.
+//! Declared inbound ports: ports of the command that may be reached from outside the sandbox.
 
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::at::At;
 use crate::error::ConfigError;
+use crate::location::Location;
 use crate::pattern::Width;
 use crate::target::Port;
 use crate::written::InboundConfig;
 
-/// A port that may be reached from outside, compiled.
+/// A compiled inbound port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbound {
-    /// The port inside.
+    /// The port inside the sandbox.
     pub container_port: Port,
-    /// The port of this machine.
+    /// The port on this machine.
     pub host_port: Port,
     sources: Vec<Sources>,
 }
 
-/// A range of addresses: those that begin with the same bits.
+/// A range of source addresses, as in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sources {
     first: IpAddr,
     bits: u8,
 }
 
-/// This machine itself.
+/// The sources that are this machine itself.
 const OWN: [&str; 2] = ["127.0.0.0/8", "::1"];
 
 impl Inbound {
     pub(crate) fn compile(origin: &str, index: usize, config: &InboundConfig) -> Result<Self, ConfigError> {
         let field = format!("inbound[{index}]");
-        let at = At { origin, field: &field, width: Width::AsWritten };
+        let at = Location { origin, field: &field, width: Width::AsWritten };
         let port = |field: &str, number| Port::new(number).ok_or_else(|| at.error(field, "0 is not a port"));
         let container_port = port("container_port", config.container_port)?;
         refuse_unservable(&at, "container_port", container_port)?;
@@ -55,14 +55,14 @@ impl Inbound {
         })
     }
 
-    /// Whether a connection from an address may come in.
+    /// Returns whether a connection from an address is admitted.
     #[must_use]
     pub fn admits(&self, source: IpAddr) -> bool {
         let source = source.to_canonical();
         self.sources.iter().any(|range| range.holds(source))
     }
 
-    /// Whether nobody but this machine may connect, so that the port is opened on its loopback alone.
+    /// Returns whether only this machine may connect. The port is then bound on loopback only.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.sources.iter().all(|range| match range.first {
@@ -72,8 +72,8 @@ impl Inbound {
     }
 }
 
-/// Refuses a port on which nothing inside can listen: nobody there has the right to one below 1024, and one is taken.
-pub(crate) fn refuse_unservable(at: &At<'_>, field: &str, port: Port) -> Result<(), ConfigError> {
+/// Refuses a port on which no program inside can listen: one below 1024, which takes a capability, or the sandbox's own.
+pub(crate) fn refuse_unservable(at: &Location<'_>, field: &str, port: Port) -> Result<(), ConfigError> {
     const REDIRECTED: u16 = 41_999;
     match port.number() {
         ..1024 => Err(at
@@ -92,14 +92,14 @@ pub(crate) fn refuse_unservable(at: &At<'_>, field: &str, port: Port) -> Result<
 }
 
 impl Inbound {
-    /// Who may connect, as the policy writes it.
+    /// Returns the admitted sources, in the policy's notation.
     pub fn sources(&self) -> impl Iterator<Item = String> {
         self.sources.iter().map(|range| format!("{}/{}", range.first, range.bits))
     }
 }
 
 impl fmt::Display for Inbound {
-    /// As a rule is called.
+    /// Writes the port in the form of a rule's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "inbound {} to {}", self.host_port, self.container_port)
     }

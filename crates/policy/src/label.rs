@@ -1,12 +1,12 @@
-//! Labels: words of the person's own by which a run is found again. They open nothing, close nothing, and are not told to the
-//! command.
+//! Labels: the user's own names and values for finding a run again. They have no effect on the policy, and the command does not see
+//! them.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use crate::error::ConfigError;
 
-/// How many a run may have. S3.16
+/// The most labels of a run. S3.16
 const MOST: usize = 32;
 /// The longest name, and the longest value, in octets.
 const LONGEST_NAME: usize = 63;
@@ -42,13 +42,13 @@ impl Label {
         Ok(Self { name: name.into(), value: value.into() })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it says.
+    /// Returns its value.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -58,14 +58,14 @@ impl Label {
 impl FromStr for Label {
     type Err = String;
 
-    /// Reads `NAME=VALUE`.
+    /// Parses `NAME=VALUE`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` gives no value"))?;
         Self::parse(name, value)
     }
 }
 
-/// Adds the labels of a layer; a later layer's own word about one takes the place of earlier ones.
+/// Adds the labels of a layer. A later layer's value replaces an earlier one.
 pub(crate) fn apply(
     origin: &str,
     config: &BTreeMap<String, String>,

@@ -3,9 +3,9 @@
 //! ```text
 //! managed ─► user ─► project ─► environment ─► flags      a later layer overrides a value, and adds to a list
 //! ```
-//! Two layers are special. Nothing can widen a *managed* policy: its limits are ceilings, and what its rules do not
-//! allow stays closed. A *project's* file is untrusted: until the person has approved its exact content it may only
-//! narrow, and one that would widen refuses the run by name instead of being half obeyed.
+//! Two layers are special. Nothing can widen a *managed* policy: its limits are ceilings, and a destination that its rules do not
+//! allow stays closed. A *project's* file is untrusted: until the user has approved its exact content it may only narrow the run.
+//! If it would widen it, the run is refused with the name of the field, instead of applying half of the file.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +17,9 @@ use crate::written::RunConfig;
 /// One layer.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Layer {
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// What it says.
+    /// Its configuration.
     pub config: RunConfig,
 }
 
@@ -27,12 +27,12 @@ pub struct Layer {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Layers(pub(crate) Vec<Layer>);
 
-/// A value and the layer that had the last word on it.
+/// A value and the layer that determined it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
     /// The path of the field.
     pub field: String,
-    /// Its value; of a list what that layer adds.
+    /// Its value; for a list, the elements that the layer adds.
     pub value: toml::Value,
     /// The layer that gave it.
     pub origin: String,
@@ -44,15 +44,14 @@ impl Layers {
         self.0.push(Layer { origin, config });
     }
 
-    /// Takes a bound of the environment for how long a run may take, in the place of the product's own: under a managed policy, which
-    /// has the last word. S1.34
+    /// Adds a bound on the timeout from the environment. It replaces the product's own ceiling; a managed policy overrides it. S1.34
     pub fn bound(&mut self, variable: &str, seconds: u32) {
         let config = RunConfig { timeout: Some(format!("{seconds}s")), ..RunConfig::default() };
         self.0.insert(0, Layer { origin: Origin::Bound(variable.into()), config });
     }
 
-    /// Adds an image of the person's environment where a backend that needs one was named, and no layer names the image: the variable
-    /// says which image, and never that there is to be one. S1.6
+    /// Adds an image from the user's environment if a layer names a backend that needs one and no layer names the image. The variable
+    /// selects the image, but never makes a run use one. S1.6
     pub fn fall_back_to_image(&mut self, variable: &str, image: &str) {
         let word = self.0.iter().rev().find_map(|layer| layer.config.backend.as_deref());
         let is_named = self.0.iter().any(|layer| layer.config.image.is_some());
@@ -63,8 +62,8 @@ impl Layers {
         }
     }
 
-    /// Adds an organisation of the person's environment where no layer names one: a default, so that whose keys a policy asks for is
-    /// not changed by a variable that some shell has set. S1.27
+    /// Adds an organisation from the user's environment if no layer names one. It is only a default: a variable that some shell has set
+    /// must not change whose keys a policy asks for. S1.27
     pub fn fall_back_to_organisation(&mut self, variable: &str, name: &str) {
         if self.0.iter().all(|layer| layer.config.org.is_none()) {
             let config = RunConfig { org: Some(name.into()), ..RunConfig::default() };
@@ -72,14 +71,14 @@ impl Layers {
         }
     }
 
-    /// Every field that some layer gives, with its value and the layer that gave it; first, what a run is that is not told.
+    /// Returns every field that a layer sets, with its value and that layer, after the most important defaults.
     #[must_use]
     pub fn origins(&self) -> Vec<Merged> {
         let mut rows = defaults();
         for layer in &self.0 {
             let Ok(toml::Value::Table(table)) = toml::Value::try_from(&layer.config) else { continue };
             flatten("", &toml::Value::Table(table), &mut |field, value| {
-                // The same in one word.
+                // The short form of that field.
                 let field = if field == "workspace" { "workspace.path" } else { field };
                 let row =
                     Merged { field: field.into(), value: value.clone(), origin: layer.origin.to_string() };
@@ -93,7 +92,7 @@ impl Layers {
     }
 }
 
-/// What people ask for first, as it is where no layer says it.
+/// Returns the defaults of the fields that people ask for first.
 fn defaults() -> Vec<Merged> {
     let Ok(spec) = Layers::default().compile() else { return Vec::new() };
     let values = [
@@ -125,7 +124,7 @@ fn flatten(path: &str, value: &toml::Value, row: &mut impl FnMut(&str, &toml::Va
     }
 }
 
-/// A key as a file has it: in quotes where it is more than a word.
+/// Returns a key in TOML: in quotes if it is not a bare key.
 fn written_key(key: &str) -> String {
     let is_bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     if is_bare { key.to_owned() } else { toml::Value::from(key).to_string() }

@@ -1,15 +1,13 @@
-//! What may happen: the run spec, host patterns, address classes, rules and the one decision, [`Policy::decide`].
+//! The policy of a run: the run spec, host patterns, address classes, rules and the one decision, [`Policy::decide`].
 //!
-//! Everything here is a plain function of its arguments. This crate opens no file and no socket, reads no clock and
-//! no environment, so that a decision can be tested, fuzzed and explained exactly as it will be enforced.
+//! Every function is pure. This crate opens no file and no socket, and reads no clock and no environment, so a decision can be
+//! tested, fuzzed and explained exactly as it is enforced.
 
 mod address;
 mod advice;
 mod apply;
 mod asked;
-mod at;
 mod backend;
-mod barred;
 mod choice;
 mod claim;
 mod companion;
@@ -17,6 +15,7 @@ mod companion_ports;
 mod compile;
 mod decide;
 mod denial;
+mod denied_addresses;
 mod error;
 mod expose;
 mod hint;
@@ -26,12 +25,13 @@ mod label;
 mod layer;
 mod limits;
 mod llm;
+mod location;
+mod mounts;
 mod nearest;
 mod organisation;
 mod origin;
 mod path;
 mod pattern;
-mod place;
 mod preset;
 mod provider;
 mod provider_id;
@@ -47,7 +47,7 @@ mod setup;
 mod spec;
 mod target;
 mod trust;
-mod unasked;
+mod unrequested_search;
 mod word;
 mod written;
 
@@ -65,12 +65,12 @@ pub use label::Label;
 pub use layer::{Layer, Layers, Merged};
 pub use limits::{Enforcement, Limits, LimitsAsked};
 pub use llm::{Budget, MicroUsd, Spending, Tokens};
+pub use mounts::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use nearest::{did_it_mean, did_you_mean};
 pub use organisation::OrganisationName;
 pub use origin::Origin;
 pub use path::Path;
 pub use pattern::HostPattern;
-pub use place::{CopyIn, MountMode, MountPoint, WorkspaceMode};
 pub use preset::{
     Preset, preset_for, preset_names, provider_for, provider_names, provider_variables, web_searches,
 };

@@ -1,4 +1,4 @@
-//! What a run may use up.
+//! Resource limits of a run.
 
 use crate::choice::{Choice, parse_field};
 use crate::error::ConfigError;
@@ -6,12 +6,12 @@ use crate::origin::{Origin, parse};
 use crate::quantity::{ByteSize, CpuCount};
 use crate::written::LimitsConfig;
 
-/// What happens where a limit cannot be enforced.
+/// What happens if a limit cannot be enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     /// The run is refused.
     Required,
-    /// The run goes on without, and says so.
+    /// The run goes on without the limit, and says so.
     BestEffort,
 }
 
@@ -26,18 +26,18 @@ impl Choice for Enforcement {
     }
 }
 
-/// What a run may use up.
+/// The resource limits of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Memory, swap included. S1.30.
     pub memory: ByteSize,
     /// Processors. S1.31.
     pub cpus: CpuCount,
-    /// Processes and threads at once.
+    /// Concurrent processes and threads.
     pub pids: u32,
     /// Octets written to the private directories.
     pub disk: ByteSize,
-    /// What happens where one cannot be enforced.
+    /// What happens if one cannot be enforced.
     pub enforcement: Enforcement,
 }
 
@@ -53,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-/// Which limits somebody asked for, and did not leave as they are.
+/// Which limits a layer set explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsAsked {
     /// Memory or processors.
@@ -63,7 +63,7 @@ pub struct LimitsAsked {
 }
 
 impl LimitsAsked {
-    /// Whether one of them was.
+    /// Returns whether any limit was set.
     #[must_use]
     pub fn any(self) -> bool {
         self.memory_or_cpus || self.pids
@@ -75,7 +75,7 @@ impl LimitsAsked {
     }
 }
 
-/// The limits of what is not the command itself: the defaults, and what `config` says.
+/// Returns the limits of a companion: the defaults, with the values that `config` sets.
 pub(crate) fn limits_of(origin: &Origin, field: &str, config: &LimitsConfig) -> Result<Limits, ConfigError> {
     let mut limits = Limits::default();
     set_limits(origin, field, config, &mut limits)?;
@@ -107,11 +107,12 @@ pub(crate) fn set_limits(
     refuse_impossible(&origin.to_string(), field, limits)
 }
 
-/// A sandbox needs room for its own first processes, and no kernel has more of them than `PID_MAX_LIMIT`, linux/threads.h.
+/// Refuses limits that no sandbox can have: it needs processes of its own, and no kernel has more of them than `PID_MAX_LIMIT`
+/// (linux/threads.h).
 fn refuse_impossible(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
     const LEAST_MEMORY: u64 = 4 << 20;
     const LEAST_PIDS: u32 = 2;
-    // One less: init is one of them.
+    // One less, for init.
     const MOST_PIDS: u32 = (4 << 20) - 1;
     const LEAST_DISK: u64 = 64 << 10;
     let small = |part: &str, given: String, least: &str| {

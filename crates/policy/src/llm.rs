@@ -1,4 +1,4 @@
-//! What a run may spend on models: a budget, and what tokens cost.
+//! Spending on models: the budget of a run and the prices of tokens.
 
 use std::sync::LazyLock;
 
@@ -14,13 +14,13 @@ const PRICES: &str = include_str!("../../../profiles/prices.toml");
 pub struct MicroUsd(u64);
 
 impl MicroUsd {
-    /// So many millionths of a dollar.
+    /// Creates an amount from millionths of a dollar.
     #[must_use]
     pub fn new(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// In millionths of a dollar.
+    /// Returns the amount in millionths of a dollar.
     #[must_use]
     pub fn micros(self) -> u64 {
         self.0
@@ -33,26 +33,26 @@ impl std::fmt::Display for MicroUsd {
     }
 }
 
-/// How many tokens were used.
+/// A count of used tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// In, and not cached.
+    /// Input tokens that were not cached.
     pub input: u64,
-    /// In, from a cache.
+    /// Input tokens from a cache.
     pub cached: u64,
-    /// Out.
+    /// Output tokens.
     pub output: u64,
 }
 
 impl Tokens {
-    /// All of them.
+    /// Returns the sum.
     #[must_use]
     pub fn total(self) -> u64 {
         self.input.saturating_add(self.cached).saturating_add(self.output)
     }
 }
 
-/// The compiled budget. A limit that is not given is none.
+/// A compiled budget. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
     /// Requests to models.
@@ -63,7 +63,7 @@ pub struct Budget {
     pub usd: Option<MicroUsd>,
 }
 
-/// What a run may spend, and what it is charged.
+/// The budget of a run and the prices that it is charged.
 #[derive(Clone, Debug, Default)]
 pub struct Spending {
     /// The limits.
@@ -72,19 +72,19 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// What so many tokens of a model cost; nothing if no price is known.
+    /// Returns the cost of tokens of a model, or `None` if no price is known.
     #[must_use]
     pub fn cost(&self, model: &str, tokens: Tokens) -> Option<MicroUsd> {
         let price = self.prices.iter().chain(shipped()).find(|price| covers(&price.model, model))?;
         let cached = price.cached.unwrap_or(price.input);
-        // Dollars a million tokens are millionths of a dollar a token. Rounded up: a budget is never overdrawn by it.
+        // Dollars per million tokens are millionths of a dollar per token. Rounded up, so that rounding never overdraws a budget.
         let part = |tokens: u64, price: f64| tokens as f64 * price;
         let micros =
             part(tokens.input, price.input) + part(tokens.cached, cached) + part(tokens.output, price.output);
         Some(MicroUsd(micros.ceil() as u64))
     }
 
-    /// Applies one layer: a budget takes the place of an earlier one field by field, prices come before earlier ones.
+    /// Applies one layer: each field of its budget replaces the earlier one, and its prices take precedence over earlier ones.
     pub(crate) fn apply(&mut self, origin: &str, config: &LlmConfig) -> Result<(), ConfigError> {
         let BudgetConfig { requests, tokens, usd } = &config.budget;
         self.budget.requests = requests.or(self.budget.requests);
@@ -117,7 +117,7 @@ impl Spending {
         Ok(())
     }
 
-    /// Holds it under the limits of a managed layer.
+    /// Lowers the budget to that of a managed layer.
     pub(crate) fn hold_to(&mut self, most: &Budget) {
         fn least<T: Ord + Copy>(own: Option<T>, most: Option<T>) -> Option<T> {
             match (own, most) {
@@ -131,7 +131,8 @@ impl Spending {
     }
 }
 
-/// The prices that ship with the program, read when the first model is to be charged: no start of a run waits for them.
+/// Returns the prices that ship with the program. They are parsed when the first request to a model is charged, so that the start
+/// of a run does not wait for them.
 fn shipped() -> &'static [PriceConfig] {
     #[derive(Deserialize)]
     struct Data {
@@ -149,7 +150,7 @@ fn covers(pattern: &str, model: &str) -> bool {
     }
 }
 
-/// `12`, `12.5` and `12.3456`, in millionths.
+/// Parses `12`, `12.5` or `12.3456`, in millionths.
 fn dollars(text: &str) -> Option<MicroUsd> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());

@@ -1,12 +1,12 @@
-//! The name that was probably meant, where one was written that is not there.
+//! Suggestions for misspelled names.
 
-/// What to say in front of a list of names: the one that is nearest to what was written, as a question; nothing where none is near.
+/// Returns the name nearest to `written`, as a question that goes before a list of names. Returns an empty string if none is near.
 #[must_use]
 pub fn did_you_mean<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(written, names).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default()
 }
 
-/// The same of a message that has both between backticks, what was written first, as those about unknown fields have.
+/// Finds the nearest name for a message about an unknown field, which has the written name and then the known ones in backticks.
 #[must_use]
 pub fn did_it_mean(message: &str) -> Option<String> {
     if !message.contains("unknown field") && !message.contains("unknown variant") {
@@ -17,7 +17,7 @@ pub fn did_it_mean(message: &str) -> Option<String> {
     nearest(written, quoted).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// A slip is a letter or two in a word; what differs by more is another word.
+/// Returns the nearest name, if its edit distance is at most a third of the letters of `written`: a slip changes a letter or two.
 fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (written.chars().count() / 3).max(1);
     let distance = |name: &&str| strsim::damerau_levenshtein(written, name);

@@ -1,11 +1,10 @@
-//! The name of an organisation: whose keys a run uses. It is part of a path where they are kept, so it is read once, here, and
-//! no other text is one.
+//! The name of an organisation whose keys a run uses. It becomes part of a path, so this type is the only way to make one.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest name, in octets, as of a label of DNS. RFC 1035 §2.3.4
+/// The longest name, in octets: that of a DNS label. RFC 1035 §2.3.4
 const LONGEST: usize = 63;
 
 /// The name of an organisation: lower-case letters, digits and inner hyphens. S1.27
@@ -13,13 +12,13 @@ const LONGEST: usize = 63;
 pub struct OrganisationName(Arc<str>);
 
 impl OrganisationName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The flag by which a command is told whose credentials are meant, behind a space; nothing for the person's own.
+    /// Returns the flag that selects an organisation's credentials, after a space; an empty string for the user's own.
     #[must_use]
     pub fn flag(whose: Option<&Self>) -> String {
         whose.map(|name| format!(" --org {name}")).unwrap_or_default()

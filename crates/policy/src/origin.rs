@@ -1,4 +1,4 @@
-//! Where a layer of configuration comes from.
+//! The origin of a configuration layer.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
 
-/// Where a layer came from.
+/// The origin of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Origin {
     /// The machine's managed policy, by its path.
     Managed(String),
-    /// The person's own configuration, by its path.
+    /// The user's own configuration, by its path.
     User(String),
-    /// A project's file, and whether the person has approved its exact content.
+    /// A project's file, and whether the user has approved its exact content.
     Project {
         /// The path of the file.
         path: String,
@@ -24,7 +24,7 @@ pub enum Origin {
     Named(String),
     /// `LOCKGATE_*` variables.
     Environment,
-    /// A variable of other programs', by its name, which is heard where nothing else says it.
+    /// A variable that other programs use too, by its name. It is a default for a value that no layer sets.
     Variable(String),
     /// A variable that bounds every run.
     Bound(String),

@@ -1,4 +1,4 @@
-//! Paths, and the check that gives a path prefix its worth: whatever reader comes later, it cannot climb out (R7).
+//! Request paths, and the check that makes a path prefix meaningful: however a server reads the path, it cannot climb out (R7).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
 
-/// How many octets are decoded, over and over, in search of a hidden dot segment before a path is refused for being a puzzle.
+/// How many octets in total are decoded, level by level, in search of a hidden dot segment before the path is refused.
 const MOST_DECODED: usize = 1 << 20;
 
 /// A request path as it was written: not decoded, not normalised, never empty.
@@ -16,10 +16,10 @@ pub struct Path(Arc<str>);
 /// Whether a rule lets `%2F` stand inside a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum EncodedSlash {
-    /// Refused: most readers take it for a separator.
+    /// Refused: most servers take it for a separator.
     #[default]
     Refuse,
-    /// Let through for the services that need it; dot segments are still judged after decoding.
+    /// Allowed, for services that need it. Dot segments are still refused after decoding.
     Allow,
 }
 
@@ -28,25 +28,26 @@ impl Path {
         Self(if raw.is_empty() { "/".into() } else { raw.into() })
     }
 
-    /// The path, octet for octet.
+    /// Returns the path, octet for octet.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The texts a lenient reader may take the path for, in lower case: decoded, with repeated slashes collapsed, and the most lenient.
+    /// Returns what lenient servers may take the path for, in lower case: decoded; with repeated slashes collapsed; and read as
+    /// leniently as any server does.
     pub(crate) fn readings(&self) -> [String; 3] {
         let folded = self.folded();
         let (collapsed, lenient) = (collapsed(&folded), lenient(&folded));
         [folded, collapsed, lenient]
     }
 
-    /// The path as a reader takes it who decodes it to its end, knows no case and takes several slashes for one.
+    /// Returns the path fully decoded, in lower case, with repeated slashes collapsed.
     pub(crate) fn plain(&self) -> String {
         collapsed(&self.folded())
     }
 
-    /// The path decoded to its end, in lower case.
+    /// Returns the path fully decoded, in lower case.
     fn folded(&self) -> String {
         let mut decoded = self.0.as_bytes().to_vec();
         while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
@@ -55,14 +56,14 @@ impl Path {
         String::from_utf8_lossy(&decoded).to_lowercase()
     }
 
-    /// Whether a `/` appears in it by decoding, and nothing that could climb: a rule that says so may name it.
+    /// Returns whether only an encoded `/` is in the way of a rule: one with `encoded_slash` may name the path.
     #[must_use]
     pub fn has_encoded_slash(&self) -> bool {
         self.check_cannot_climb(EncodedSlash::Refuse).is_err()
             && self.check_cannot_climb(EncodedSlash::Allow).is_ok()
     }
 
-    /// Refuses a path that could mean another place to some reader: dot segments at any level of decoding (also
+    /// Refuses a path that some server could take for another place: dot segments at any level of decoding (also
     /// before a `;` parameter), separators that appear by decoding, control octets, and text that is not UTF-8.
     pub(crate) fn check_cannot_climb(&self, encoded_slash: EncodedSlash) -> Result<(), Denial> {
         let mut level = Cow::Borrowed(self.0.as_bytes());
@@ -94,8 +95,8 @@ fn collapsed(path: &str) -> String {
     path
 }
 
-/// The most lenient reading of a decoded path: cut where a query or a fragment would begin, without the parameters of its segments and
-/// what some readers drop at a segment's end, and with repeated slashes collapsed.
+/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and
+/// the dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed.
 fn lenient(decoded: &str) -> String {
     let path = decoded.split(['?', '#']).next().unwrap_or_default();
     let name = |segment: &str| {
@@ -110,14 +111,14 @@ fn check_level(path: &[u8]) -> Result<(), Denial> {
         return Err(refuse("it holds a control octet or a backslash"));
     }
     let climbs = path.split(|b| *b == b'/').any(|segment| {
-        // Of a decoded path some readers cut off what would begin a query or a fragment, and blanks.
+        // Some servers cut a decoded path where a query or a fragment would begin, and drop trailing blanks.
         let name = segment.split(|b| b";?#".contains(b)).next().unwrap_or(segment).trim_ascii_end();
         name == b"." || name == b".."
     });
     if climbs { Err(refuse("it holds a `.` or `..` segment")) } else { Ok(()) }
 }
 
-/// Decodes each `%XX` once; `None` when there is nothing to decode.
+/// Decodes each `%XX` once. Returns `None` if there is nothing to decode.
 fn decode(path: &[u8], encoded_slash: EncodedSlash) -> Result<Option<Vec<u8>>, Denial> {
     if !path.contains(&b'%') {
         return Ok(None);

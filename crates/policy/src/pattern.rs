@@ -1,6 +1,6 @@
 //! Host patterns as rules write them: `api.example.com`, `*.example.com`, `**.example.com`, an address.
 //!
-//! A pattern must name at least one label below a public suffix: `*.com` or `**.co.uk` would be no rule at all.
+//! A pattern must name at least one label below a public suffix: `*.com` or `**.co.uk` would allow nearly everything.
 //! Accepted and rejected forms are listed in docs/policy.md, row by row, and tested from there.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::address::AddressClass;
 use crate::hostname::{Host, Hostname};
 
-/// Names that mean the machine the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
+/// Names of the machine that the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
 const RESERVED: &[&str] = &[
     "localhost",
     "ip6-localhost",
@@ -34,9 +34,9 @@ pub enum HostPattern {
     OneLabel(Hostname),
     /// `**.x`: one label or more in front.
     ManyLabels(Hostname),
-    /// The name itself and everything below it, as presets say it.
+    /// The name itself and everything below it, as in presets.
     ApexAndBelow(Hostname),
-    /// An address written out.
+    /// An address literal.
     Address(IpAddr),
 }
 
@@ -45,41 +45,41 @@ pub enum HostPattern {
 pub(crate) enum Width {
     /// At least one label below a public suffix.
     BelowPublicSuffix,
-    /// As it is written: what ships with the program was thought about. GitHub's file host is a public suffix.
+    /// Any width, for the reviewed patterns that ship with the program. GitHub's file host is a public suffix.
     AsWritten,
-    /// Of a rule that only closes: it may name what no rule opens, and everything below a public suffix.
+    /// For deny rules: they may name a host that no rule can open, and everything below a public suffix.
     Closing,
 }
 
-/// Why a text is not a usable pattern.
+/// The reason why a text is not a usable pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Not a host at all.
     #[error("`{text}` is not a host: {why}")]
     NotAHost {
-        /// What was written.
+        /// The text as it was written.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// Everything below a public suffix.
     #[error("`{text}` is too wide; name at least one label below the public suffix, as in `{example}`")]
     TooWide {
-        /// What was written.
+        /// The text as it was written.
         text: String,
-        /// What would be narrow enough.
+        /// A pattern that is narrow enough.
         example: String,
     },
     /// A reserved name.
     #[error("`{text}` names this machine, the sidecar or a metadata service, which no rule can open")]
     Reserved {
-        /// What was written.
+        /// The text as it was written.
         text: String,
     },
-    /// An address on the floor.
+    /// An address of a class that no rule can open.
     #[error("`{text}` is {class}; no rule can open such an address")]
     Floor {
-        /// What was written.
+        /// The text as it was written.
         text: String,
         /// Its class.
         class: AddressClass,
@@ -90,12 +90,12 @@ impl HostPattern {
     /// Parses a pattern without a port.
     ///
     /// # Errors
-    /// When the text is no host, is too wide, or names what no rule can open.
+    /// If the text is not a host, is too wide, or names a host that no rule can open.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         Self::parse_within(text, Width::BelowPublicSuffix)
     }
 
-    /// The same where it may be wider, or of what no rule opens.
+    /// Parses a pattern without a port, up to the given width.
     pub(crate) fn parse_within(text: &str, width: Width) -> Result<Self, PatternError> {
         let below = |text: &str, suffix: &str| match width {
             Width::Closing => Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string())),
@@ -129,15 +129,15 @@ impl HostPattern {
         }
     }
 
-    /// The same name with everything below it.
+    /// Widens an exact name to the name and everything below it.
     ///
     /// # Errors
-    /// When the pattern is not an exact name, or is itself a public suffix.
+    /// If the pattern is not an exact name, or is itself a public suffix.
     pub fn with_subdomains(self) -> Result<Self, PatternError> {
         self.widened(Width::BelowPublicSuffix)
     }
 
-    /// The same name with everything below it, as wide as its source may be.
+    /// Widens an exact name to the name and everything below it, up to the given width.
     pub(crate) fn widened(self, width: Width) -> Result<Self, PatternError> {
         match self {
             Self::Exact(name) if width != Width::BelowPublicSuffix => Ok(Self::ApexAndBelow(name)),
@@ -149,7 +149,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether the pattern covers a host.
+    /// Returns whether the pattern covers a host.
     #[must_use]
     pub fn matches(&self, host: &Host) -> bool {
         match (self, host) {
@@ -165,13 +165,13 @@ impl HostPattern {
     }
 }
 
-/// Whether a name is one that no rule and no open mode ever reaches.
+/// Returns whether a name can be reached by no rule and no open mode.
 pub(crate) fn is_reserved(name: &Hostname) -> bool {
     let text = name.as_str();
     RESERVED.contains(&text) || text.ends_with(".localhost")
 }
 
-/// The suffix of a wildcard: a name that is not a public suffix itself (Mozilla's list, private section included).
+/// Parses the suffix of a wildcard: a name that is not itself a public suffix (Mozilla's list, private section included).
 fn below(text: &str, suffix: &str) -> Result<Hostname, PatternError> {
     let name = Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string()))?;
     if is_reserved(&name) {

@@ -1,13 +1,13 @@
-//! Presets: named groups of rules that ship as one data file. S4.18–S4.22, S4.61.
+//! Presets and built-in providers: the named rules that ship with the program as one data file. S4.18–S4.22, S4.61.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::location::Location;
 use crate::nearest::did_you_mean;
 use crate::pattern::Width;
 use crate::provider::Provider;
@@ -23,12 +23,12 @@ const DATA: &str = include_str!(concat!(env!("OUT_DIR"), "/presets.json"));
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub about: String,
-    /// What it does to hosts that no rule names.
+    /// Its default for hosts that no rule names.
     #[serde(default)]
     pub default: Option<EgressDefault>,
-    /// What it allows.
+    /// Its allow rules.
     #[serde(default)]
     pub allow: Vec<AllowConfig>,
 }
@@ -47,28 +47,28 @@ impl Preset {
     }
 }
 
-/// Each preset's name and what it is for.
+/// Returns each preset's name and purpose.
 ///
 /// # Errors
-/// When the embedded table is malformed, which its test rules out.
+/// If the embedded table is malformed, which a test rules out.
 pub fn preset_names() -> Result<Vec<(String, String)>, ConfigError> {
     Ok(data()?.preset.iter().map(|(name, preset)| (name.clone(), preset.about.clone())).collect())
 }
 
-/// Each built-in provider's name and what it is.
+/// Returns each built-in provider's name and description.
 ///
 /// # Errors
-/// When the embedded table is malformed, which its test rules out.
+/// If the embedded table is malformed, which a test rules out.
 pub fn provider_names() -> Result<Vec<(String, String)>, ConfigError> {
     let row =
         |(name, known): (&String, &ProviderConfig)| (name.clone(), known.about.clone().unwrap_or_default());
     Ok(data()?.provider.iter().map(row).collect())
 }
 
-/// Each built-in provider and the variables in which its key is usual.
+/// Returns each built-in provider and the variables that usually hold its key.
 ///
 /// # Errors
-/// When the embedded table is malformed, which its test rules out.
+/// If the embedded table is malformed, which a test rules out.
 pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigError> {
     let bad = |why| ConfigError::new("presets", "provider", why);
     let row = |(name, known): (&String, &ProviderConfig)| {
@@ -78,30 +78,30 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
     data()?.provider.iter().map(row).collect()
 }
 
-/// The built-in providers that search the web, the first choice first. S4.42
+/// Returns the built-in web search providers, in order of preference. S4.42
 ///
 /// # Errors
-/// When the embedded table is malformed, which its test rules out.
+/// If the embedded table is malformed, which a test rules out.
 pub fn web_searches() -> Result<Vec<String>, ConfigError> {
     Ok(data()?.web_search.clone())
 }
 
-/// The built-in provider whose credential is good somewhere at this host and port.
+/// Returns the built-in provider that has an authorized URI at this host and port.
 #[must_use]
 pub fn provider_for(host: &Host, port: Port) -> Option<String> {
     data().ok()?.provider.iter().find_map(|(name, known)| {
-        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        let at = Location { origin: "provider", field: name, width: Width::AsWritten };
         let config = ProviderConfig { id: name.clone(), ..known.clone() };
         let provider = Provider::compile(&at, &config).ok()?;
         provider.is_at(host, port).then(|| name.clone())
     })
 }
 
-/// The group of hosts that this one is in, with this port.
+/// Returns the preset that covers this host and port.
 #[must_use]
 pub fn preset_for(host: &Host, port: Port) -> Option<String> {
     data().ok()?.preset.iter().find_map(|(name, preset)| {
-        let at = At { origin: "preset", field: name, width: Width::AsWritten };
+        let at = Location { origin: "preset", field: name, width: Width::AsWritten };
         let mut rules = preset
             .allow
             .iter()
@@ -110,12 +110,12 @@ pub fn preset_for(host: &Host, port: Port) -> Option<String> {
     })
 }
 
-/// Whether a name is that of a built-in provider.
+/// Returns whether a name is that of a built-in provider.
 pub(crate) fn is_provider(name: &str) -> bool {
     data().is_ok_and(|data| data.provider.contains_key(name))
 }
 
-/// A built-in provider.
+/// Returns the declaration of a built-in provider.
 pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<ProviderConfig, ConfigError> {
     let all = &data()?.provider;
     let found = all.get(name).cloned().ok_or_else(|| {
@@ -129,7 +129,7 @@ pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<Provider
     Ok(ProviderConfig { id: name.into(), ..found })
 }
 
-/// The embedded data: groups of rules, and providers.
+/// The embedded data: presets and providers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {

@@ -1,9 +1,9 @@
-//! Providers: outside services with a credential. A provider says where its credential is good and how it is put into a
-//! request; the credential itself is never here.
+//! Providers: outside services with a credential. A provider defines where its credential is authorized and how it is injected
+//! into a request. This module never holds the credential itself.
 
-use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::location::Location;
 use crate::provider_id::ProviderId;
 use crate::reach::Reach;
 use crate::rule::{AllowRule, RuleName};
@@ -12,16 +12,16 @@ use crate::written::{
     AllowConfig, InjectConfig, LlmFormat, OneOrMany, Placeholders, ProviderConfig, RateConfig,
 };
 
-/// A compiled rate.
+/// A compiled rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests a minute, over time.
+    /// The average of requests per minute.
     pub requests_per_minute: u32,
-    /// Requests at once.
+    /// The most requests at once.
     pub burst: u32,
 }
 
-/// Where in a request a credential is put.
+/// The place in a request where a credential is injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectionSite {
     /// A header, by its name in lower case.
@@ -32,7 +32,7 @@ pub enum InjectionSite {
     Basic,
 }
 
-/// How a credential is put into a request.
+/// How a credential is injected into a request.
 #[derive(Clone, Debug)]
 pub struct Injection {
     place: InjectionSite,
@@ -41,13 +41,13 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// Where it goes.
+    /// Returns the place where it is injected.
     #[must_use]
     pub fn place(&self) -> &InjectionSite {
         &self.place
     }
 
-    /// What goes there, with `{{…}}` for the credential's fields; for basic authentication `USER:PASSWORD`.
+    /// Returns the template of the value, with `{{…}}` for the credential's fields; for basic authentication `USER:PASSWORD`.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -75,25 +75,25 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Its name.
+    /// Returns its id.
     #[must_use]
     pub fn id(&self) -> &ProviderId {
         &self.id
     }
 
-    /// How its credential is put into a request for this target: by the first that covers it.
+    /// Returns the first injection that covers the target.
     #[must_use]
     pub fn injection(&self, target: &Target) -> Option<&Injection> {
         self.injections.iter().find(|injection| injection.covers(target))
     }
 
-    /// How often it may be asked.
+    /// Returns its rate limit.
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
 
-    /// Whether a header of the agent's may pass, by its name in lower case. What frames a body always does.
+    /// Returns whether a header of the agent may pass, by its name in lower case. Headers that frame a body always do.
     #[must_use]
     pub fn lets_pass(&self, header: &str) -> bool {
         const ALWAYS: &[&str] = &["content-type", "content-encoding", "accept", "expect"];
@@ -103,47 +103,47 @@ impl Provider {
             || header.starts_with("sec-websocket-")
     }
 
-    /// Where its placeholder may stand.
+    /// Returns where its placeholder may stand.
     #[must_use]
     pub fn placeholders(&self) -> Placeholders {
         self.placeholders
     }
 
-    /// The first of its authorized URIs, as it was written.
+    /// Returns the first of its authorized URIs, as it was written.
     #[must_use]
     pub fn first_uri(&self) -> &str {
         &self.first_uri
     }
 
-    /// The variables that hold its placeholder inside.
+    /// Returns the variables that hold its placeholder inside the sandbox.
     #[must_use]
     pub fn environment(&self) -> &[String] {
         &self.env
     }
 
-    /// Those of them that hold its credential itself in this run.
+    /// Returns those of its variables that hold the credential itself in this run.
     #[must_use]
     pub fn exposed(&self) -> &[String] {
         &self.exposed
     }
 
-    /// Whether its credential is good at an address of plain HTTP.
+    /// Returns whether its credential is authorized for a URI of plain HTTP.
     pub(crate) fn may_be_in_the_clear(&self) -> bool {
         self.rules.iter().any(|rule| !rule.reach.may_be_tls())
     }
 
-    /// Whether its credential is good somewhere at this host and port.
+    /// Returns whether its credential is authorized for a URI at this host and port.
     pub(crate) fn is_at(&self, host: &Host, port: Port) -> bool {
         self.rules.iter().any(|rule| rule.reach.is_at(host, port))
     }
 
-    /// The model API it speaks, if it is one.
+    /// Returns the model API that it speaks, if any.
     #[must_use]
     pub fn llm(&self) -> Option<LlmFormat> {
         self.llm
     }
 
-    pub(crate) fn compile(at: &At<'_>, config: &ProviderConfig) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(at: &Location<'_>, config: &ProviderConfig) -> Result<Self, ConfigError> {
         let id =
             ProviderId::given(&config.id).map_err(|why| at.error("id", format!("`{}`: {why}", config.id)))?;
         if config.authorized_uris.is_empty() {
@@ -195,7 +195,7 @@ impl Provider {
     }
 }
 
-fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
+fn compile_rate(at: &Location<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
     let burst = config.burst.unwrap_or(config.requests_per_minute);
     if config.requests_per_minute == 0 || burst == 0 {
         return Err(at.error("rate", "0 lets nothing pass; leave the provider out instead"));
@@ -203,7 +203,7 @@ fn compile_rate(at: &At<'_>, config: &RateConfig) -> Result<Rate, ConfigError> {
     Ok(Rate { requests_per_minute: config.requests_per_minute, burst })
 }
 
-fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
+fn compile_injection(at: &Location<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
     let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
     let (place, value) = match (&config.header, &config.query, &config.basic) {
         (Some(header), None, None) => (InjectionSite::Header(header_name(at, header)?), &config.value),
@@ -224,13 +224,13 @@ fn compile_injection(at: &At<'_>, config: &InjectConfig) -> Result<Injection, Co
         return Err(bad("value", "it must name a field of the credential, as in `Bearer {{access_token}}`"));
     }
     let field = format!("{}.inject.at", at.field);
-    let within = At { origin: at.origin, field: &field, width: at.width };
+    let within = Location { origin: at.origin, field: &field, width: at.width };
     let reach = config.at.as_ref().map(|url| Reach::from_url(&within, url)).transpose()?;
     Ok(Injection { place, value: value.clone(), at: reach })
 }
 
-/// A header that may carry a credential: not one that frames or routes a request.
-fn header_name(at: &At<'_>, text: &str) -> Result<String, ConfigError> {
+/// Parses the name of a header for a credential. Headers that frame or route a request are refused.
+fn header_name(at: &Location<'_>, text: &str) -> Result<String, ConfigError> {
     const NOT: &[&str] = &[
         "host",
         "content-length",
@@ -259,7 +259,7 @@ fn is_variable(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Whether a value has a `{{field}}`, and no `{{` that is none: that would be sent as it stands.
+/// Returns whether a value has a `{{field}}`, and no other `{{`, which would be sent as it stands.
 fn names_fields(value: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut openings = value.split("{{").skip(1).peekable();

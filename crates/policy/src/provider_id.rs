@@ -1,24 +1,24 @@
-//! The name of a provider.
+//! The id of a provider.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The name of a provider (REQUIREMENTS, literal behaviour): `gmail`, or `@vendor/gmail`.
+/// The id of a provider (REQUIREMENTS, literal behaviour): `gmail`, or `@vendor/gmail`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProviderId(Arc<str>);
 
-/// Under this scope are the names of this program's own: no file gives one a meaning, or asks for its credential.
+/// The scope of this program's own ids. No file may declare one, or ask for its credential.
 const OWN: &str = "@lockgate/";
 
 impl ProviderId {
-    /// Whether a name is one of this program's own.
+    /// Returns whether an id is one of this program's own.
     #[must_use]
     pub fn is_own(name: &str) -> bool {
         name.starts_with(OWN)
     }
 
-    /// Reads a name that a file gives.
+    /// Parses an id from a file.
     pub(crate) fn given(name: &str) -> Result<Self, &'static str> {
         if Self::is_own(name) {
             return Err("names under `@lockgate/` are this program's own");
@@ -26,7 +26,7 @@ impl ProviderId {
         name.parse()
     }
 
-    /// The name as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,48 +1,48 @@
-//! Proxies that stand between the sidecar and the world. They are the keeper's of this machine, not the agent's: an agent
-//! may choose among those that are declared, and name no other.
+//! Upstream proxies between the sidecar and the network. The machine's user declares them. An agent may choose one of the declared
+//! proxies and no other.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::ConfigError;
-use crate::at::At;
 use crate::hostname::Host;
+use crate::location::Location;
 use crate::pattern::HostPattern;
 use crate::provider_id::ProviderId;
 use crate::target::{Authority, Port};
 use crate::written::ProxyConfig;
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyScheme {
-    /// `CONNECT`, in the clear.
+    /// `CONNECT` over plain TCP.
     Http,
-    /// `CONNECT`, over TLS.
+    /// `CONNECT` over TLS.
     Https,
-    /// RFC 1928.
+    /// SOCKS 5, RFC 1928.
     Socks5,
 }
 
 /// A compiled proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Its name.
+    /// Its id.
     pub id: String,
-    /// How it is spoken to.
+    /// Its protocol.
     pub scheme: ProxyScheme,
-    /// Where it is.
+    /// Its host.
     pub host: Host,
-    /// The port there.
+    /// Its port.
     pub port: Port,
-    /// The credential by which it knows us.
+    /// The credential for authentication to it.
     pub credential: Option<ProviderId>,
 }
 
 impl Proxy {
-    /// Reads `scheme://host:port`.
+    /// Parses `scheme://host:port`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the reason if the URL is anything else.
     pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").ok_or("write it as http://host:port")?;
         let (scheme, default) = match scheme {
@@ -57,7 +57,7 @@ impl Proxy {
         Ok(Self { id: id.to_owned(), scheme, host, port, credential })
     }
 
-    pub(crate) fn compile(at: &At<'_>, config: &ProxyConfig) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(at: &Location<'_>, config: &ProxyConfig) -> Result<Self, ConfigError> {
         if config.id.is_empty() || config.url.contains('@') {
             let why = "a proxy has an id, and its url no user: name a `credential`, whose fields are username and password";
             return Err(at.error("url", why));
@@ -87,40 +87,42 @@ impl fmt::Display for Proxy {
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     pub(crate) declared: Vec<Arc<Proxy>>,
-    pub(crate) chosen: Way,
+    pub(crate) chosen: ProxyChoice,
     pub(crate) direct: Vec<HostPattern>,
 }
 
-/// What a policy says of the way out.
+/// A policy's choice of the proxy for all traffic.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Way {
-    /// Nothing, so that the environment may.
+pub(crate) enum ProxyChoice {
+    /// No choice, so that the environment may make it.
     #[default]
-    Unsaid,
-    /// That there is no proxy on it.
+    Unset,
+    /// No proxy.
     Direct,
-    /// Through this one.
+    /// This proxy.
     Through(Arc<Proxy>),
 }
 
 impl Proxies {
-    /// The proxy on the way to a host, if one is. S0.54
+    /// Returns the proxy for a host, if there is one. S0.54
     #[must_use]
     pub fn on_the_way_to(&self, host: &Host) -> Option<&Arc<Proxy>> {
         match &self.chosen {
-            Way::Through(proxy) if !self.direct.iter().any(|pattern| pattern.matches(host)) => Some(proxy),
-            Way::Through(_) | Way::Direct | Way::Unsaid => None,
+            ProxyChoice::Through(proxy) if !self.direct.iter().any(|pattern| pattern.matches(host)) => {
+                Some(proxy)
+            }
+            ProxyChoice::Through(_) | ProxyChoice::Direct | ProxyChoice::Unset => None,
         }
     }
 
-    /// A declared proxy, by its name or its address.
+    /// Returns a declared proxy, by its id or its URL.
     #[must_use]
     pub fn named(&self, text: &str) -> Option<&Arc<Proxy>> {
         let text = text.trim_end_matches('/');
         self.declared.iter().find(|proxy| proxy.id == text || proxy.to_string() == text)
     }
 
-    /// All of them.
+    /// Returns all declared proxies.
     pub fn declared(&self) -> impl Iterator<Item = &Arc<Proxy>> {
         self.declared.iter()
     }

@@ -37,19 +37,19 @@ const SIZE_UNITS: &[(&str, u64)] = &[
 ];
 
 impl ByteSize {
-    /// So many octets.
+    /// Creates a size from octets.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many MiB.
+    /// Creates a size from MiB.
     #[must_use]
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib << 20)
     }
 
-    /// The number of octets.
+    /// Returns the number of octets.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -88,13 +88,13 @@ impl fmt::Display for ByteSize {
 pub struct Span(Duration);
 
 impl Span {
-    /// So many seconds.
+    /// Creates a span from seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// As the standard library's type.
+    /// Returns the span as a [`Duration`].
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0
@@ -141,13 +141,13 @@ impl fmt::Display for Span {
 pub struct CpuCount(u32);
 
 impl CpuCount {
-    /// So many whole processors.
+    /// Creates a share from whole processors.
     #[must_use]
     pub const fn whole(count: u32) -> Self {
         Self(count * 1000)
     }
 
-    /// Thousandths of a processor.
+    /// Returns the share in thousandths of a processor.
     #[must_use]
     pub const fn milli(self) -> u32 {
         self.0

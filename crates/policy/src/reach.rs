@@ -1,12 +1,12 @@
-//! What a rule covers: hosts, ports, scheme, path and methods, and how far a request fits it.
+//! The scope of a rule (hosts, ports, scheme, path and methods), and how far a request matches it.
 
 use std::fmt;
 
 use crate::asked::{Asked, View};
-use crate::at::At;
 use crate::denial::Guard;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::location::Location;
 use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
 use crate::pattern::{HostPattern, PatternError};
@@ -16,21 +16,21 @@ use crate::word::shell_word;
 /// What a granted connection may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
-    /// This one request.
+    /// One request.
     Request,
-    /// Requests that are read and asked for one by one: over TLS, which is opened for it, or in the clear.
+    /// HTTP requests that are read and decided one by one, in the clear or over TLS that the sidecar terminates.
     Terminated,
-    /// TLS whose server name is the granted host, and nothing else.
+    /// Only TLS with the granted host as its server name.
     Tls,
-    /// Any protocol; TLS only with the granted host as its server name.
+    /// Any protocol. TLS must have the granted host as its server name.
     Any,
 }
 
-/// What a rule covers.
+/// The scope of a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     pub(crate) host: HostPattern,
-    /// `None` is every port.
+    /// `None` means every port.
     ports: Option<Vec<Port>>,
     scheme: Option<Scheme>,
     path: PathReach,
@@ -45,28 +45,28 @@ enum PathReach {
     Prefix(Literal),
 }
 
-/// The text of a path in a rule.
+/// The path of a rule, without the `*` of a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Literal {
-    /// As it was written.
+    /// The path as it was written.
     written: String,
-    /// As a reader takes it who decodes it, knows no case and takes several slashes for one.
+    /// The path decoded, in lower case, with repeated slashes collapsed.
     folded: String,
 }
 
-/// How far an asked thing fits a rule.
+/// How far a question matches a rule.
 pub(crate) enum Fit {
-    /// All of it; the connection may carry this much.
+    /// It matches; the connection may carry this.
     Full(Carriage),
-    /// The host fits and this does not.
+    /// The host matches, and this does not.
     Short(Guard, String),
-    /// Another host.
+    /// The rule is for another host.
     None,
 }
 
 impl Reach {
     /// Compiles the fields that allow and deny rules share.
-    pub(crate) fn compile(at: &At<'_>, fields: Fields<'_>) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(at: &Location<'_>, fields: Fields<'_>) -> Result<Self, ConfigError> {
         let methods = fields.methods.map(|list| compile_methods(at, list)).transpose()?;
         let mut reach = match (fields.url, fields.host) {
             (Some(url), None) if fields.ports.is_none() && !fields.subdomains => Self::from_url(at, url)?,
@@ -80,7 +80,7 @@ impl Reach {
         Ok(reach)
     }
 
-    fn from_host(at: &At<'_>, text: &str, fields: &Fields<'_>) -> Result<Self, ConfigError> {
+    fn from_host(at: &Location<'_>, text: &str, fields: &Fields<'_>) -> Result<Self, ConfigError> {
         if text.contains("://") {
             return Err(whole_address(at, text));
         }
@@ -105,7 +105,7 @@ impl Reach {
         Ok(Self { host, ports, scheme: None, path: PathReach::Any, methods: None, encoded_slash })
     }
 
-    pub(crate) fn from_url(at: &At<'_>, url: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn from_url(at: &Location<'_>, url: &str) -> Result<Self, ConfigError> {
         let bad = |why: &str| at.error("url", format!("`{url}`: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("write it as https://host/path/*"))?;
         let scheme = match scheme {
@@ -136,13 +136,13 @@ impl Reach {
         })
     }
 
-    /// Lets `%2F` stand inside a segment; only a `url` rule looks at the path.
+    /// Allows `%2F` inside a segment. Returns whether this is a `url` rule, which alone looks at the path.
     pub(crate) fn allow_encoded_slash(&mut self) -> bool {
         self.encoded_slash = EncodedSlash::Allow;
         self.scheme.is_some()
     }
 
-    /// Refuses one that no request can fit, and says why.
+    /// Refuses a path that no request can have, and returns the reason.
     pub(crate) fn refuse_unaskable(&self) -> Result<(), String> {
         let (PathReach::Exact(path) | PathReach::Prefix(path)) = &self.path else { return Ok(()) };
         let asked = check_characters(&path.written);
@@ -150,7 +150,7 @@ impl Reach {
         asked.map_err(|denial| denial.reason)
     }
 
-    /// How far a request fits, in the order host, port, scheme, method, path.
+    /// Matches a question, in the order host, port, scheme, method, path.
     pub(crate) fn fit(&self, asked: &Asked) -> Fit {
         if !self.host.matches(&asked.host) {
             return Fit::None;
@@ -179,7 +179,7 @@ impl Reach {
             return Fit::Short(Guard::Method, format!("the rule does not name the method {method}"));
         }
         if self.scheme.is_some() {
-            // R7: the checks that make a path prefix worth something belong to `url` rules only.
+            // R7: the checks that make a path prefix meaningful belong to `url` rules only.
             if let Err(denial) = path.check_cannot_climb(self.encoded_slash) {
                 return Fit::Short(Guard::Path, denial.reason);
             }
@@ -191,8 +191,8 @@ impl Reach {
         }
     }
 
-    /// What a connection may carry whose requests this plane cannot see: as much as the rule says of all of them, and
-    /// else it has to be opened.
+    /// Returns what a connection may carry if its plane does not see the requests in it. If the rule covers only some of the host's
+    /// requests, the connection must be terminated.
     fn unseen(&self, carriage: Carriage) -> Carriage {
         let whole_host = self.path.is_whole() && self.methods.is_none();
         match self.scheme {
@@ -202,30 +202,30 @@ impl Reach {
         }
     }
 
-    /// Whether a target lies within, whatever is done with it.
+    /// Returns whether the scope covers a target, by any method.
     pub(crate) fn covers(&self, target: &Target) -> bool {
         self.is_at(target.host(), target.port())
             && self.scheme.is_none_or(|scheme| scheme == target.scheme())
             && self.path.covers(target.path().as_str())
     }
 
-    /// Whether host and port are covered.
+    /// Returns whether the scope covers host and port.
     pub(crate) fn is_at(&self, host: &Host, port: Port) -> bool {
         self.host.matches(host) && self.ports.as_ref().is_none_or(|list| list.contains(&port))
     }
 
-    /// Whether it speaks of some of a host's requests only.
+    /// Returns whether the scope is only some of a host's requests.
     pub(crate) fn is_partial(&self) -> bool {
         !self.path.is_whole() || self.methods.is_some()
     }
 
-    /// Whether it can be for requests over TLS.
+    /// Returns whether the scope can include requests over TLS.
     pub(crate) fn may_be_tls(&self) -> bool {
         self.scheme != Some(Scheme::Http)
     }
 
-    /// Whether a deny rule catches a request. Of what cannot be seen it catches all or nothing: a connection to a host that a
-    /// rule denies in part is opened, and its requests are asked for one by one.
+    /// Returns whether a deny rule catches a question. It catches a connection with invisible requests entirely or not at all: a
+    /// connection to a host that a rule denies in part is terminated, and its requests are decided one by one.
     pub(crate) fn catches(&self, asked: &Asked) -> bool {
         if !self.is_at(&asked.host, asked.port) {
             return false;
@@ -240,7 +240,7 @@ impl Reach {
         }
     }
 
-    /// Whether the rule speaks of the whole host on some port, so that its name may be answered or must be hidden.
+    /// Returns whether the scope is every request to the host, on every port.
     pub(crate) fn is_whole_host(&self) -> bool {
         self.ports.is_none() && self.path.is_whole() && self.methods.is_none()
     }
@@ -280,14 +280,14 @@ impl PathReach {
         }
     }
 
-    /// For deny rules: whether some reader could take `path` for one that is covered.
+    /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
     fn may_reach(&self, path: &Path) -> bool {
         path.check_cannot_climb(EncodedSlash::Allow).is_err()
             || self.covers(path.as_str())
             || path.readings().iter().any(|reading| self.covers_folded(reading))
     }
 
-    /// Compares one reading of a path, for deny rules. Readers also differ in a slash at the end: some serve `/admin` as `/admin/`.
+    /// Compares one reading of a path, for deny rules. Servers also differ in a slash at the end: some take `/admin` for `/admin/`.
     fn covers_folded(&self, reading: &str) -> bool {
         match self {
             Self::Any => true,
@@ -334,7 +334,7 @@ impl fmt::Display for Reach {
     }
 }
 
-/// The fields that allow and deny rules share.
+/// The fields that allow and deny rules have in common.
 pub(crate) struct Fields<'a> {
     pub(crate) url: Option<&'a str>,
     pub(crate) host: Option<&'a str>,
@@ -344,8 +344,8 @@ pub(crate) struct Fields<'a> {
     pub(crate) methods: Option<&'a [String]>,
 }
 
-/// The error for a whole address in the place of a host, with the line that would be right.
-fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
+/// Returns the error for a URL in the field `host`, with the correct line as its hint.
+fn whole_address(at: &Location<'_>, text: &str) -> ConfigError {
     let authority = text.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
     let url =
         if authority.contains('/') { text.to_owned() } else { format!("{}/*", text.trim_end_matches('/')) };
@@ -363,8 +363,9 @@ fn whole_address(at: &At<'_>, text: &str) -> ConfigError {
     at.error("host", format!("`{shown}`: a whole address goes into `url`")).with_hint(hint)
 }
 
-/// The error for what is no host that a rule may name. This machine's own loopback is named by its address, under another name.
-fn reserved(at: &At<'_>, host: &str, port: Option<Port>, why: PatternError) -> ConfigError {
+/// Returns the error for a host that no rule may name. The hint for `localhost` is a rule for the loopback address under another
+/// name.
+fn reserved(at: &Location<'_>, host: &str, port: Option<Port>, why: PatternError) -> ConfigError {
     let error = at.error("host", why);
     if !host.eq_ignore_ascii_case("localhost") {
         return error;
@@ -374,7 +375,7 @@ fn reserved(at: &At<'_>, host: &str, port: Option<Port>, why: PatternError) -> C
     error.with_hint(format!("a rule with a name of your own leads here, in [[egress.allow]]: {rule}"))
 }
 
-/// Splits `host:port`; a bare IPv6 address is left whole.
+/// Splits `host:port`. A bare IPv6 address has no port.
 fn split_pattern_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
@@ -382,14 +383,14 @@ fn split_pattern_port(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-pub(crate) fn compile_ports(at: &At<'_>, list: &[u16]) -> Result<Vec<Port>, ConfigError> {
+pub(crate) fn compile_ports(at: &Location<'_>, list: &[u16]) -> Result<Vec<Port>, ConfigError> {
     if list.is_empty() {
         return Err(at.error("ports", "the list is empty; leave the field out for the default"));
     }
     list.iter().map(|n| Port::new(*n).ok_or_else(|| at.error("ports", "0 is not a port"))).collect()
 }
 
-fn compile_methods(at: &At<'_>, list: &[String]) -> Result<Vec<Method>, ConfigError> {
+fn compile_methods(at: &Location<'_>, list: &[String]) -> Result<Vec<Method>, ConfigError> {
     if list.is_empty() {
         return Err(at.error("methods", "the list is empty; leave the field out for every method"));
     }

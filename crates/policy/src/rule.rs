@@ -1,19 +1,19 @@
-//! Compiled egress rules. A rule that could mean nothing, or more than it says, does not compile.
+//! Compiled egress rules. A rule that no request could match, or that is wider than it looks, does not compile.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::at::At;
 use crate::error::ConfigError;
 use crate::hostname::Host;
+use crate::location::Location;
 use crate::pattern::HostPattern;
 use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 use crate::written::{AllowConfig, DenyConfig};
 
-/// The name of a rule for people: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
+/// The name of a rule in messages and records: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleName(Arc<str>);
 
@@ -22,7 +22,7 @@ impl RuleName {
         Self(text.into())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -35,7 +35,7 @@ impl fmt::Display for RuleName {
     }
 }
 
-/// One compiled allow rule.
+/// A compiled allow rule.
 #[derive(Clone, Debug)]
 pub(crate) struct AllowRule {
     pub(crate) name: RuleName,
@@ -43,7 +43,7 @@ pub(crate) struct AllowRule {
     pub(crate) addresses: Option<Arc<[IpAddr]>>,
 }
 
-/// One compiled deny rule.
+/// A compiled deny rule.
 #[derive(Clone, Debug)]
 pub(crate) struct DenyRule {
     pub(crate) name: RuleName,
@@ -52,7 +52,11 @@ pub(crate) struct DenyRule {
 }
 
 impl AllowRule {
-    pub(crate) fn compile(at: &At<'_>, config: &AllowConfig, name: RuleName) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(
+        at: &Location<'_>,
+        config: &AllowConfig,
+        name: RuleName,
+    ) -> Result<Self, ConfigError> {
         let web = [Scheme::Http.default_port(), Scheme::Https.default_port()];
         let mut reach = Reach::compile(
             at,
@@ -80,7 +84,11 @@ impl AllowRule {
 }
 
 impl DenyRule {
-    pub(crate) fn compile(at: &At<'_>, config: &DenyConfig, name: RuleName) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(
+        at: &Location<'_>,
+        config: &DenyConfig,
+        name: RuleName,
+    ) -> Result<Self, ConfigError> {
         let reach = Reach::compile(
             at,
             Fields {
@@ -99,7 +107,11 @@ impl DenyRule {
     }
 }
 
-fn compile_addresses(at: &At<'_>, list: &[String], host: &HostPattern) -> Result<Arc<[IpAddr]>, ConfigError> {
+fn compile_addresses(
+    at: &Location<'_>,
+    list: &[String],
+    host: &HostPattern,
+) -> Result<Arc<[IpAddr]>, ConfigError> {
     let HostPattern::Exact(_) = host else {
         return Err(at.error("addresses", "they go with one exact host name"));
     };

@@ -1,4 +1,4 @@
-//! All egress rules of a run.
+//! The compiled policy: all egress rules of a run.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::HostPattern;
 use crate::provider::Provider;
-use crate::proxy::{Proxies, Proxy, Way};
+use crate::proxy::{Proxies, Proxy, ProxyChoice};
 use crate::reach::Reach;
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::target::Port;
-use crate::unasked::Unasked;
+use crate::unrequested_search::UnrequestedSearch;
 use crate::written::{EgressDefault, Scrub};
 
 /// All egress rules of a run, compiled once.
@@ -21,21 +21,21 @@ pub struct Policy {
     pub(crate) deny: Arc<Vec<DenyRule>>,
     pub(crate) providers: Vec<Arc<Provider>>,
     pub(crate) default: EgressDefault,
-    /// A managed policy: what it does not allow, nothing else can.
+    /// The managed policy. No other layer can allow more than it does.
     pub(crate) ceiling: Option<Box<Policy>>,
     pub(crate) denied_status: u16,
     pub(crate) scrub: Scrub,
     pub(crate) proxies: Proxies,
-    /// The companions that are within reach.
+    /// The companions that may be reached.
     pub(crate) companions: Vec<CompanionPorts>,
-    /// Where the open internet ends, until it is asked for by name.
-    pub(crate) unasked: Vec<Unasked>,
-    /// The file that a line would have to go into, where that is none that is found by itself.
+    /// The web searches that the open mode leaves out, because the run did not ask for them.
+    pub(crate) unrequested_searches: Vec<UnrequestedSearch>,
+    /// The policy file that hints must name, if it is not one that `lockgate` finds by itself.
     pub(crate) file: Option<Arc<str>>,
 }
 
 impl Default for Policy {
-    /// Nothing is allowed (E01).
+    /// A policy that allows nothing (E01).
     fn default() -> Self {
         Self {
             allow: Vec::new(),
@@ -47,54 +47,54 @@ impl Default for Policy {
             scrub: Scrub::Strict,
             proxies: Proxies::default(),
             companions: Vec::new(),
-            unasked: Vec::new(),
+            unrequested_searches: Vec::new(),
             file: None,
         }
     }
 }
 
 impl Policy {
-    /// The HTTP status of a denial on the explicit plane.
+    /// Returns the HTTP status of a denial on the explicit plane.
     #[must_use]
     pub fn denied_status(&self) -> u16 {
         self.denied_status
     }
 
-    /// What happens to an answer that cannot be searched for a credential.
+    /// Returns what happens to a response that cannot be searched for a credential.
     #[must_use]
     pub fn scrub(&self) -> Scrub {
         self.scrub
     }
 
-    /// Whether hosts that no rule names are allowed.
+    /// Returns whether hosts that no rule names are allowed.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.default == EgressDefault::OpenInternet
     }
 
-    /// The providers of the run.
+    /// Returns the providers of the run.
     pub fn providers(&self) -> impl Iterator<Item = &Arc<Provider>> {
         self.providers.iter()
     }
 
-    /// The web search at a host that is open, but for not having been asked for.
-    pub(crate) fn unasked(&self, host: &Host) -> Option<Denial> {
-        let search = self.unasked.iter().find(|search| search.host.matches(host))?;
+    /// Returns the denial for a host of a web search that the run did not ask for, if the policy is otherwise open.
+    pub(crate) fn deny_unrequested_search(&self, host: &Host) -> Option<Denial> {
+        let search = self.unrequested_searches.iter().find(|search| search.host.matches(host))?;
         self.is_open().then(|| search.denial(host))
     }
 
-    /// The provider whose credential is good somewhere at this host and port.
+    /// Returns the provider that has an authorized URI at this host and port.
     #[must_use]
     pub fn provider_at(&self, host: &Host, port: Port) -> Option<&Arc<Provider>> {
         self.providers.iter().find(|provider| provider.is_at(host, port))
     }
 
-    /// The companion of a name.
+    /// Returns the companion of a name.
     pub(crate) fn companion(&self, name: &Hostname) -> Option<&CompanionPorts> {
         self.companions.iter().find(|companion| companion.name == *name)
     }
 
-    /// Whether some TLS connection may have to be opened: a credential is bound, or a rule speaks of paths or methods.
+    /// Returns whether the sidecar may have to terminate a TLS connection: a credential is bound, or a rule names paths or methods.
     #[must_use]
     pub fn may_open(&self) -> bool {
         let partial = |reach: &Reach| reach.is_partial() && reach.may_be_tls();
@@ -104,13 +104,13 @@ impl Policy {
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.may_open())
     }
 
-    /// Whether a deny rule speaks of some of a host's requests.
+    /// Returns whether a deny rule is for only some of a host's requests.
     #[must_use]
     pub fn denies_in_part(&self, host: &Host, port: Port) -> bool {
         self.deny.iter().any(|rule| rule.reach.is_partial() && rule.reach.is_at(host, port))
     }
 
-    /// Each rule as a line a person can read: its effect, its name, what it covers.
+    /// Returns each rule for people: its effect, its name and its scope.
     pub fn rules(&self) -> impl Iterator<Item = (&'static str, &RuleName, String)> {
         let deny = self.deny.iter().map(|rule| ("deny", &rule.name, rule.reach.to_string()));
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
@@ -118,10 +118,10 @@ impl Policy {
             .chain(self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string())))
     }
 
-    /// What becomes of all that no rule speaks of, as its effect and what it covers.
+    /// Returns the default for everything that no rule names: its effect and its scope.
     #[must_use]
     pub fn rest(&self) -> (&'static str, &'static str) {
-        if self.is_open() && self.unasked.is_empty() {
+        if self.is_open() && self.unrequested_searches.is_empty() {
             ("allow", "everything else at public addresses")
         } else if self.is_open() {
             ("allow", "everything else at public addresses, but for web searches that were not asked for")
@@ -132,24 +132,24 @@ impl Policy {
 }
 
 impl Policy {
-    /// The proxies of the run.
+    /// Returns the proxies of the run.
     #[must_use]
     pub fn proxies(&self) -> &Proxies {
         &self.proxies
     }
 
-    /// Has what denials recommend go into a file, by its path.
+    /// Sets the policy file that hints name.
     pub fn keep_in(&mut self, file: &str) {
         self.file = Some(file.into());
     }
 
-    /// Takes a proxy that the environment names, where nothing else chose one. S1.29
+    /// Uses a proxy that the environment names, if no layer made a choice. S1.29
     pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
-        if matches!(self.proxies.chosen, Way::Unsaid) {
+        if matches!(self.proxies.chosen, ProxyChoice::Unset) {
             self.proxies.direct.extend(direct);
             let proxy = Arc::new(proxy);
             self.proxies.declared.push(Arc::clone(&proxy));
-            self.proxies.chosen = Way::Through(proxy);
+            self.proxies.chosen = ProxyChoice::Through(proxy);
         }
     }
 }

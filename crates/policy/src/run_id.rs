@@ -1,4 +1,4 @@
-//! The identifier of a run, from which everything it acquires is named.
+//! The identifier of a run, after which its resources are named.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,19 +11,19 @@ const LENGTH: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(String);
 
-/// A text that is no run identifier.
+/// The error for a text that is not a run identifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a run: an identifier has 12 letters and digits")]
 pub struct RunIdError(String);
 
 impl RunId {
-    /// An identifier from random octets.
+    /// Creates an identifier from random octets.
     #[must_use]
     pub fn from_random(bytes: [u8; LENGTH]) -> Self {
         Self(bytes.iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect())
     }
 
-    /// The identifier as text.
+    /// Returns the identifier as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,12 +1,12 @@
-//! `web_search`: a run that asks may search the web, by one of the built-in providers for it. Which one is told by the credentials that
-//! are stored, so that one policy serves whoever has any of them. A run that does not ask reaches none, not even where every host is open,
-//! and one that must not holds none. S4.42, S4.43, S4.63.
+//! `web_search`: lets a run search the web by one of the built-in search providers. The stored credentials select the provider, so
+//! that one policy suits users of different services. A run that does not ask for it reaches no search provider, even if every other
+//! host is open; a run for which it is forbidden has none. S4.42, S4.43, S4.63.
 
 use std::sync::Arc;
 
-use crate::at::At;
 use crate::error::ConfigError;
 use crate::layer::{Layer, Layers};
+use crate::location::Location;
 use crate::origin::Origin;
 use crate::pattern::{HostPattern, Width};
 use crate::preset::{self, web_searches};
@@ -14,26 +14,26 @@ use crate::provider::Provider;
 use crate::rule::{DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::RunSpec;
-use crate::unasked::Unasked;
+use crate::unrequested_search::UnrequestedSearch;
 use crate::written::{DenyConfig, RunConfig};
 
 impl Layers {
-    /// Whether the last layer that speaks of web search asks for it, and no layer names a provider of it: which it is, is for
-    /// [`choose_search`](Self::choose_search) to say then.
+    /// Returns whether the last layer that sets `web_search` asks for it and no layer names a search provider. Then
+    /// [`choose_search`](Self::choose_search) selects one.
     ///
     /// # Errors
-    /// When the embedded table is malformed, which its test rules out.
+    /// If the embedded table is malformed, which a test rules out.
     pub fn want_a_search(&self) -> Result<bool, ConfigError> {
         let last = self.0.iter().rev().find_map(|layer| layer.config.web_search);
         let all = web_searches()?;
         Ok(last == Some(true) && self.0.iter().all(|layer| named(&layer.config, &all).is_none()))
     }
 
-    /// Names the provider of the web search that is wanted, in the layer that asks for it: the first whose credential is stored, or where
-    /// none is the first of all, which a run then misses by its name.
+    /// Adds a search provider to the layer that asks for web search: the first whose credential is stored. If none is stored it adds the
+    /// first of all, so that the run reports its credential as missing.
     ///
     /// # Errors
-    /// When the embedded table is malformed, which its test rules out.
+    /// If the embedded table is malformed, which a test rules out.
     pub fn choose_search(&mut self, stored: &[String]) -> Result<(), ConfigError> {
         let all = web_searches()?;
         let chosen = all.iter().find(|name| stored.contains(name)).or(all.first());
@@ -45,12 +45,12 @@ impl Layers {
     }
 }
 
-/// Once every layer has spoken: what is forbidden is denied, and what nobody asked for is no part of the open internet.
+/// Applies `web_search` after all layers: denies forbidden searches, and leaves out of the open mode those that no layer asked for.
 pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigError> {
     let all = web_searches()?;
     refuse_both(layers, &all)?;
-    match shut_by(layers, &all)? {
-        Some(origin) => shut(&origin.to_string(), &all, spec),
+    match forbidding_layer(layers, &all)? {
+        Some(origin) => forbid(&origin.to_string(), &all, spec),
         None => {
             leave_out(&all, &mut spec.policy)?;
             spec.companions.iter_mut().try_for_each(|companion| leave_out(&all, &mut companion.policy))
@@ -58,7 +58,7 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
     }
 }
 
-/// Who asks for none and names one has not said what is wanted.
+/// Refuses a layer that forbids web search and also names a provider of it.
 fn refuse_both(layers: &[Layer], all: &[String]) -> Result<(), ConfigError> {
     for Layer { origin, config } in layers {
         if let (Some(false), Some((field, name))) = (config.web_search, named(config, all)) {
@@ -71,11 +71,12 @@ fn refuse_both(layers: &[Layer], all: &[String]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The layer whose `false` is in force: that of a managed policy always, and else of the last layer that speaks of it or names one.
+/// Returns the origin of the `web_search = false` in force: a managed policy's always; otherwise that of the last layer that sets
+/// the field or names a search provider.
 ///
 /// # Errors
-/// When a layer asks for what a managed policy forbids.
-fn shut_by<'a>(layers: &'a [Layer], all: &[String]) -> Result<Option<&'a Origin>, ConfigError> {
+/// If a layer asks for web search and a managed policy forbids it.
+fn forbidding_layer<'a>(layers: &'a [Layer], all: &[String]) -> Result<Option<&'a Origin>, ConfigError> {
     let forbids =
         |layer: &&Layer| matches!(layer.origin, Origin::Managed(_)) && layer.config.web_search == Some(false);
     let last = layers.iter().rev().find(|layer| layer.config.web_search.is_some());
@@ -100,7 +101,7 @@ fn shut_by<'a>(layers: &'a [Layer], all: &[String]) -> Result<Option<&'a Origin>
     }
 }
 
-/// The first provider of a web search that a layer names, and where.
+/// Returns the first search provider that a layer names, after its field.
 fn named<'a>(config: &'a RunConfig, all: &[String]) -> Option<(String, &'a str)> {
     let is_one = |name: &String| all.contains(name);
     let shipped = config.providers.iter().enumerate().find(|(_, name)| is_one(name));
@@ -109,16 +110,16 @@ fn named<'a>(config: &'a RunConfig, all: &[String]) -> Option<(String, &'a str)>
     shipped.or_else(|| own.map(|(at, own)| (format!("provider[{at}].id"), own.id.as_str())))
 }
 
-/// Takes away those that a layer before has named, and denies their hosts to whoever opens them otherwise.
-fn shut(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigError> {
+/// Removes the search providers that other layers named, and denies their hosts whatever else would open them.
+fn forbid(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigError> {
     let is_one = |provider: &Arc<Provider>| all.iter().any(|name| name == provider.id().as_str());
     for provider in spec.policy.providers.extract_if(.., |provider| is_one(provider)) {
         spec.notices.push(format!("`{}` is left out: {by} says `web_search = false`", provider.id()));
     }
     let own = spec.companions.iter_mut().map(|companion| &mut companion.policy);
     for policy in std::iter::once(&mut spec.policy).chain(own) {
-        for Unasked { host, .. } in searches(all)? {
-            let at = At { origin: by, field: "web_search", width: Width::Closing };
+        for UnrequestedSearch { host, .. } in searches(all)? {
+            let at = Location { origin: by, field: "web_search", width: Width::Closing };
             let reason = format!("{by} does not let a command search the web");
             let written =
                 DenyConfig { host: Some(host.to_string()), reason: Some(reason), ..DenyConfig::default() };
@@ -131,17 +132,19 @@ fn shut(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigError>
 
 fn leave_out(all: &[String], policy: &mut Policy) -> Result<(), ConfigError> {
     let is_asked = |name: &str| policy.providers.iter().any(|provider| provider.id().as_str() == name);
-    policy.unasked = searches(all)?.into_iter().filter(|search| !is_asked(&search.provider)).collect();
+    policy.unrequested_searches =
+        searches(all)?.into_iter().filter(|search| !is_asked(&search.provider)).collect();
     Ok(())
 }
 
-/// Every host of every provider of a web search.
-fn searches(all: &[String]) -> Result<Vec<Unasked>, ConfigError> {
+/// Returns every host of every search provider.
+fn searches(all: &[String]) -> Result<Vec<UnrequestedSearch>, ConfigError> {
     let mut hosts = Vec::new();
     for name in all {
-        let at = At { origin: "provider", field: name, width: Width::AsWritten };
+        let at = Location { origin: "provider", field: name, width: Width::AsWritten };
         let provider = Provider::compile(&at, &preset::provider(name, "provider", name)?)?;
-        let row = |host: &HostPattern| Unasked { provider: name.as_str().into(), host: host.clone() };
+        let row =
+            |host: &HostPattern| UnrequestedSearch { provider: name.as_str().into(), host: host.clone() };
         hosts.extend(provider.rules.iter().map(|rule| row(&rule.reach.host)));
     }
     Ok(hosts)

@@ -1,4 +1,4 @@
-//! Once every layer has spoken: what companions and open ports come to, and whether the backend has them.
+//! Checks of companions and inbound ports after all layers: against the backend, and against each other.
 
 use crate::backend::Backend;
 use crate::companion_ports::CompanionPorts;
@@ -6,13 +6,13 @@ use crate::error::ConfigError;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
 
-/// How many companions a run may have: each is a sandbox, a sidecar and their memory.
+/// The most companions of a run. Each costs the memory of a sandbox and a sidecar.
 const MOST_COMPANIONS: usize = 16;
-/// How many ports a run may open.
+/// The most inbound ports of a run.
 const MOST_PORTS: usize = 32;
 
-/// A companion without rules of its own has the command's, and none has its credentials. Those
-/// before it are within its reach.
+/// Completes the companions' policies. A companion without rules of its own gets the command's, none gets its credentials, and each
+/// may reach the companions before it.
 pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
     if spec.companions.is_empty() {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// No port twice, and a backend that can.
+/// Refuses a port that is declared twice, and a backend without inbound ports.
 pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
     let refuse = |problem: String| ConfigError::new("the run", "inbound", problem);
     if spec.inbound.is_empty() {

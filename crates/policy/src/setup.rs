@@ -1,5 +1,5 @@
-//! Set-up commands: what is run before the command, one after the other, in the same sandbox and under the same rules. How they
-//! are run is the sandbox's business.
+//! Set-up commands, which run one after the other before the command, in the same sandbox and under the same rules. The sandbox
+//! runs them; this module only compiles them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,31 +8,31 @@ use crate::origin::Origin;
 use crate::quantity::Span;
 use crate::written::SetupConfig;
 
-/// How many a run may have, and how long the words of one may be together, in octets.
+/// The most set-up commands of a run, and the most octets of one with its arguments.
 const MOST: usize = 16;
 const LONGEST: usize = 64 << 10;
-/// How long one may take where that is not said.
+/// The default timeout.
 const PATIENCE: Span = Span::from_secs(300);
-/// The longest text by which one is told of, in characters.
+/// The longest name in messages, in characters.
 const LONGEST_NAME: usize = 80;
 
-/// What happens where a set-up command fails.
+/// What happens if a set-up command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// It is told, and the command runs all the same.
+    /// The failure is reported, and the command runs all the same.
     GoOn,
-    /// The run ends, and nothing ran.
+    /// The run ends, and the command does not run.
     EndRun,
 }
 
-/// A set-up command, compiled.
+/// A compiled set-up command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// The command and its arguments: at least one word.
+    /// The command and its arguments, never empty.
     pub command: Vec<String>,
-    /// What happens where it fails.
+    /// What happens if it fails.
     pub on_failure: OnFailure,
-    /// How long it may take.
+    /// Its timeout.
     pub timeout: Span,
 }
 
@@ -58,7 +58,7 @@ impl Setup {
         Ok(Self { command: config.command.clone(), on_failure, timeout })
     }
 
-    /// The command as a person is told of it: one line, and not a long one.
+    /// Returns the command for messages, as one short line.
     #[must_use]
     pub fn name(&self) -> String {
         let mut name: String =
@@ -71,7 +71,7 @@ impl Setup {
     }
 }
 
-/// Adds the set-up commands of a layer, after those of the layers below.
+/// Adds the set-up commands of a layer after those of the layers before.
 pub(crate) fn apply(
     origin: &Origin,
     config: &[SetupConfig],

@@ -1,4 +1,4 @@
-//! The run spec: what a run is, compiled. Every field has a value, and every value has been checked.
+//! The run spec: the compiled configuration of a run. Every field has a value, and every value has been checked.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::label::Label;
 use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
+use crate::mounts::{CopyIn, MountPoint, WorkspaceMode};
 use crate::organisation::OrganisationName;
-use crate::place::{CopyIn, MountPoint, WorkspaceMode};
 use crate::quantity::Span;
 use crate::rules::Policy;
 use crate::setup::Setup;
 
-/// The longest a run may take unless a managed policy says otherwise. S1.34.
+/// The longest timeout of a run, unless a managed policy sets another. S1.34.
 pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
 
 /// The environment of the command.
@@ -23,14 +23,14 @@ pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
 pub struct EnvSpec {
     /// Variables and their values.
     pub set: Vec<(String, String)>,
-    /// Variables the caller's environment gives.
+    /// Variables that are passed from the caller's environment.
     pub pass: Vec<String>,
 }
 
-/// Whether the command gets a terminal of its own.
+/// When the command gets a terminal of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
-    /// When standard input and output are one.
+    /// If standard input and output are a terminal.
     Auto,
     /// Always.
     Always,
@@ -38,59 +38,59 @@ pub enum Terminal {
     Never,
 }
 
-/// What a run is and what it may do.
+/// The compiled configuration of a run.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// What makes the sandbox.
+    /// The backend that makes the sandbox.
     pub backend: Backend,
-    /// How its network reaches the sidecar.
+    /// How the sandbox's network reaches the sidecar.
     pub wiring: Wiring,
-    /// The image whose files are the root, by its name in the store.
+    /// The image that provides the root file system, by its name in the store.
     pub image: Option<String>,
-    /// Where the command starts, inside; the workspace if not said.
+    /// The working directory inside; `None` is the workspace.
     pub directory: Option<PathBuf>,
-    /// The folder the command works in; the current one if not said.
+    /// The workspace folder; `None` is the current directory.
     pub workspace: Option<PathBuf>,
-    /// How that folder may be used.
+    /// How the workspace may be used.
     pub workspace_mode: WorkspaceMode,
-    /// Protected paths of it that may be written after all.
+    /// Protected paths of the workspace that may be written in this run.
     pub open: Vec<PathBuf>,
-    /// When the run is ended.
+    /// The time after which the run is ended.
     pub timeout: Span,
     /// Whether the command gets a terminal of its own.
     pub terminal: Terminal,
-    /// What it may use up.
+    /// Its resource limits.
     pub limits: Limits,
-    /// Which of them some layer asked for, so that a host that cannot hold one refuses the run.
+    /// The limits that a layer set explicitly: a host that cannot enforce one of them refuses the run.
     pub limits_asked: LimitsAsked,
-    /// Whether some layer asked for room outside the workspace, which is always held, if not always in full.
+    /// Whether a layer set the disk limit explicitly. It is always enforced, though not everywhere in full.
     pub disk_asked: bool,
-    /// Its environment.
+    /// The environment of the command.
     pub env: EnvSpec,
-    /// What of the host is visible inside.
+    /// Host paths that are visible inside.
     pub mounts: Vec<MountPoint>,
-    /// What of the host is copied in.
+    /// Host paths that are copied in.
     pub copies: Vec<CopyIn>,
-    /// Toolchains of the caller's home, by name.
+    /// Toolchains from the caller's home, by name.
     pub tools: Vec<String>,
     /// Programs whose configuration and caches enter from the caller's home, by name.
     pub builtin_tools: Vec<String>,
-    /// The organisation whose credentials it uses, and no others; those of the person if not said. S1.27
+    /// The organisation whose credentials the run uses, and no others; `None` is the user's own. S1.27
     pub organisation: Option<OrganisationName>,
-    /// Words of the person's own by which it is found again.
+    /// The user's own labels, for finding the run again.
     pub labels: Vec<Label>,
-    /// What it may spend on models.
+    /// Its budget and the prices of models.
     pub spending: Spending,
-    /// Where requests may go.
+    /// The egress policy.
     pub policy: Policy,
-    /// What is run in the sandbox before the command, in order.
+    /// The set-up commands, in order.
     pub setup: Vec<Setup>,
-    /// Services beside the command, in the order in which they are started.
+    /// The companions, in the order in which they are started.
     pub companions: Vec<Companion>,
-    /// Ports of the command's that may be reached from outside.
+    /// Ports of the command that may be reached from outside.
     pub inbound: Vec<Inbound>,
-    /// What was changed on the way from the wish to the spec, each a sentence for the person.
+    /// Sentences for the user about values that compilation changed.
     pub notices: Vec<String>,
-    /// What all of this was compiled from, for a sidecar that compiles it anew elsewhere.
+    /// The layers that this was compiled from, for a sidecar that compiles them again elsewhere.
     pub layers: Layers,
 }

@@ -1,7 +1,7 @@
-//! The one parser of request targets. Strict: it repairs nothing, and what it accepts travels on as a type, so that
-//! no second reader can find another meaning in the same octets.
+//! The one parser of request targets. It is strict and repairs nothing. An accepted target is passed on as a type, so that
+//! no second parser can read the same octets differently.
 //!
-//! The rules are R1–R4, R6 and R9 of `tests/corpora/README.md`; R5, R7, R8 and R10 belong to the decision and the guard.
+//! It enforces rules R1–R4, R6 and R9 of `tests/corpora/README.md`; the decision and the address guard enforce R5, R7, R8 and R10.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::denial::{Denial, Guard};
 use crate::hostname::Host;
 use crate::path::Path;
 
-/// The longest target that is looked at, in octets. RFC 9110 §4.1 asks for at least 8000.
+/// The longest accepted target, in octets. RFC 9110 §4.1 asks for at least 8000.
 const MAX_TARGET: usize = 64 * 1024;
 
 /// `http` or `https`.
@@ -23,7 +23,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The port when none is written. RFC 9110 §4.2.
+    /// Returns the default port. RFC 9110 §4.2.
     #[must_use]
     pub fn default_port(self) -> Port {
         match self {
@@ -32,7 +32,7 @@ impl Scheme {
         }
     }
 
-    /// The scheme in lower case.
+    /// Returns the scheme in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl fmt::Display for Scheme {
 pub struct Port(u16);
 
 impl Port {
-    /// A port from a number that the kernel or a rule gave.
+    /// Creates a port from a number of the kernel or a rule. Returns `None` for 0.
     #[must_use]
     pub fn new(number: u16) -> Option<Self> {
         (number != 0).then_some(Self(number))
@@ -69,7 +69,7 @@ impl Port {
         text.parse().ok().map(Self)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0
@@ -95,7 +95,7 @@ impl Method {
         shaped.then(|| Self(text.into()))
     }
 
-    /// The method as it was written.
+    /// Returns the method as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -118,10 +118,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Parses `host [":" [port]]`. User information is refused, even when empty.
+    /// Parses `host [":" [port]]`. User information is refused, even if it is empty.
     ///
     /// # Errors
-    /// A denial that names what is wrong with the text.
+    /// A denial with the reason if the text is malformed.
     pub fn parse(text: &str) -> Result<Self, Denial> {
         if text.contains('@') {
             return Err(Denial::new(Guard::Userinfo, "user information may not stand in front of a host"));
@@ -135,7 +135,7 @@ impl Authority {
     /// Parses the target of a `CONNECT`: a host and a port, and nothing else (RFC 9110 §9.3.6).
     ///
     /// # Errors
-    /// A denial that names what is wrong with the text.
+    /// A denial with the reason if the text is malformed or has no port.
     pub fn parse_tunnel(text: &str) -> Result<(Host, Port), Denial> {
         let Self { host, port } = Self::parse(text)?;
         let port = port.ok_or_else(|| Denial::new(Guard::Port, "CONNECT names a host and a port"))?;
@@ -161,7 +161,7 @@ fn split_port(text: &str) -> Result<(&str, Option<Port>), Denial> {
     Ok((&text[..colon], Some(port)))
 }
 
-/// An absolute request target that has passed every check that needs no policy.
+/// An absolute request target that has passed every check that does not need the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     scheme: Scheme,
@@ -175,7 +175,7 @@ impl Target {
     /// Parses `scheme "://" authority path ["?" query]`, octet for octet.
     ///
     /// # Errors
-    /// A denial that names the first rule the text breaks.
+    /// A denial for the first rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, Denial> {
         check_characters(text)?;
         let (scheme, rest) =
@@ -200,10 +200,10 @@ impl Target {
         Ok(Self { scheme, host: authority.host, port, path: Path::new(path), query })
     }
 
-    /// Puts a target together from an origin-form request (RFC 9112 §3.2.1) and where it was sent.
+    /// Creates a target from a target in origin form (RFC 9112 §3.2.1) and the destination of its connection.
     ///
     /// # Errors
-    /// When the origin form breaks the syntax of a path and query.
+    /// A denial if the text is not a valid path and query.
     pub fn from_origin_form(scheme: Scheme, host: Host, port: Port, origin: &str) -> Result<Self, Denial> {
         check_characters(origin)?;
         if !origin.starts_with('/') {
@@ -219,37 +219,37 @@ impl Target {
         Ok(Self { scheme, host, port, path: Path::new(path), query })
     }
 
-    /// The scheme.
+    /// Returns the scheme.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The host, folded to its canonical form.
+    /// Returns the host in canonical form.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port, written or default.
+    /// Returns the port, explicit or default.
     #[must_use]
     pub fn port(&self) -> Port {
         self.port
     }
 
-    /// The path as it was written; `/` if it was empty.
+    /// Returns the path as it was written; `/` if it was empty.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The query as it was written, without its `?`.
+    /// Returns the query as it was written, without its `?`.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
 
-    /// Path and query as the upstream must see them.
+    /// Returns the target in origin form, as the upstream must receive it.
     #[must_use]
     pub fn origin_form(&self) -> String {
         match &self.query {
@@ -258,7 +258,7 @@ impl Target {
         }
     }
 
-    /// The value of the `Host` header: the port only when it is not the scheme's own.
+    /// Returns the value of the `Host` header, with the port unless it is the scheme's default.
     #[must_use]
     pub fn host_header(&self) -> String {
         if self.port == self.scheme.default_port() {
@@ -280,7 +280,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// R1: only RFC 3986 characters, and `%` only before two hexadecimal digits.
+/// Enforces R1: only RFC 3986 characters, and `%` only before two hexadecimal digits.
 pub(crate) fn check_characters(text: &str) -> Result<(), Denial> {
     if text.len() > MAX_TARGET {
         return Err(syntax("it is longer than 64 KiB"));
@@ -301,7 +301,7 @@ pub(crate) fn check_characters(text: &str) -> Result<(), Denial> {
     Ok(())
 }
 
-/// RFC 3986 §2.2 and §2.3.
+/// Returns whether RFC 3986 §2.2 or §2.3 lists the character.
 fn is_uri_character(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=".contains(&byte)
 }
@@ -310,7 +310,7 @@ fn syntax(why: &str) -> Denial {
     Denial::new(Guard::Syntax, why)
 }
 
-/// A hostile text in a form that is safe to print: escaped, and at most 80 characters of it.
+/// Returns a form of a hostile text that is safe to print: escaped, and cut after 80 characters.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }

@@ -1,5 +1,5 @@
-//! The two layers that are not like the others: a project's file, which is untrusted until it is approved, and a managed
-//! policy, which nothing can widen.
+//! The two special layers: a project's file, which is untrusted until the user approves it, and a managed policy, which
+//! nothing can widen.
 
 use std::fmt::Display;
 
@@ -10,8 +10,8 @@ use crate::error::ConfigError;
 use crate::layer::Layer;
 use crate::limits::{Enforcement, Limits};
 use crate::llm::{Budget, MicroUsd, Spending};
+use crate::mounts::WorkspaceMode;
 use crate::origin::Origin;
-use crate::place::WorkspaceMode;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
 use crate::written::{
@@ -19,7 +19,7 @@ use crate::written::{
     WorkspaceTable,
 };
 
-/// Refuses a project's file that would widen anything before the person has approved it.
+/// Refuses a project's file that would widen the run and that the user has not approved.
 pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), ConfigError> {
     let Origin::Project { path, approved: false } = &layer.origin else { return Ok(()) };
     let wider = widenings(path, &layer.config, so_far)?;
@@ -34,7 +34,8 @@ pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), C
     .with_hint("read it, then run `lockgate policy approve`; or leave it out with `--no-project`"))
 }
 
-/// The fields of a project's file that give the run more than it has. Every field is named here, so that a new one has to be judged.
+/// Returns the fields of a project's file that would widen the run. The pattern names every field, so that each new one has to be
+/// considered here.
 fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'static str>, ConfigError> {
     let RunConfig {
         backend,
@@ -65,24 +66,24 @@ fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'s
     } = config;
     let rows = [
         (is_another_backend(path, backend.as_deref(), so_far)?, "backend"),
-        // Whose programs are run.
+        // It decides whose programs run.
         (image.is_some(), "image"),
         (workdir.is_some(), "workdir"),
-        // The person's own terminal would be the command's.
+        // The command would get the user's own terminal.
         (*terminal == Some(TerminalConfig::Never), "terminal"),
-        // It is made in this machine's own network.
+        // A link is made in this machine's own network.
         (wiring.as_deref().is_some_and(|word| Wiring::read(word) != Some(Wiring::Redirect)), "wiring"),
         (workspace.as_ref().is_some_and(|it| shows_more(it, so_far)), "workspace"),
         (!presets.is_empty(), "presets"),
         (!tools.is_empty(), "tools"),
         (!builtin_tools.is_empty(), "builtin_tools"),
-        // Whose keys are used, and who pays.
+        // It decides whose keys are used, and who pays.
         (org.is_some(), "org"),
-        // Whoever looks for runs by them would find this one.
+        // A search for runs by label would find this run.
         (!labels.is_empty(), "labels"),
         (!set.is_empty(), "env.set"),
         (!pass.is_empty(), "env.pass"),
-        // To keep a credential in widens nothing.
+        // `expose = false` widens nothing.
         (crate::expose::is_asked(variable), "env.variable"),
         (!mount.is_empty(), "mount"),
         (!copy.is_empty(), "copy"),
@@ -99,7 +100,8 @@ fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'s
     Ok(rows.filter_map(|(wider, name)| wider.then_some(name)).collect())
 }
 
-/// To ask for a sandbox where there is none narrows; any other shows other files, or is held by other walls.
+/// Returns whether the file asks for another backend. To replace `process` by `linux` narrows; any other change gives the command
+/// other files or other isolation.
 fn is_another_backend(path: &str, asked: Option<&str>, so_far: &RunSpec) -> Result<bool, ConfigError> {
     let asked = asked.map(|word| parse_field(path, "backend", word)).transpose()?;
     let other = asked.is_some_and(|asked| {
@@ -110,17 +112,17 @@ fn is_another_backend(path: &str, asked: Option<&str>, so_far: &RunSpec) -> Resu
 
 fn shows_more(workspace: &WorkspaceConfig, so_far: &RunSpec) -> bool {
     let WorkspaceConfig::Table(WorkspaceTable { path, mode, open }) = workspace else { return true };
-    // What is kept apart is written as well, and kept.
+    // An overlay is written as well, and its changes are kept.
     let writes = match mode.as_deref().and_then(WorkspaceMode::read) {
         Some(WorkspaceMode::ReadWrite) => true,
         Some(WorkspaceMode::Overlay) => so_far.workspace_mode == WorkspaceMode::ReadOnly,
-        // A word that is none is refused where it is read.
+        // An invalid word is refused when the layer is applied.
         Some(WorkspaceMode::ReadOnly) | None => false,
     };
     path.is_some() || writes || !open.is_empty()
 }
 
-/// What may be used up: time, and what the limits hold.
+/// Judges the timeout and the resource limits.
 fn more_use(
     path: &str,
     config: &RunConfig,
@@ -144,7 +146,7 @@ fn more_spending(config: &LlmConfig, so_far: &Spending) -> [(bool, &'static str)
 }
 
 fn more_egress(config: &EgressConfig) -> [(bool, &'static str); 6] {
-    // To deny narrows.
+    // A deny rule narrows.
     let EgressConfig { default, denied_status, scrub, proxy, no_proxy, allow, deny: _ } = config;
     [
         (*default == Some(EgressDefault::OpenInternet), "egress.default"),
@@ -156,7 +158,7 @@ fn more_egress(config: &EgressConfig) -> [(bool, &'static str); 6] {
     ]
 }
 
-/// Whether a budget would be larger than the one so far. None at all is the largest.
+/// Returns whether a budget is larger than the one so far. No budget is the largest.
 fn raises(config: &LlmConfig, so_far: &Spending) -> bool {
     let mut asked = Spending::default();
     let unreadable = asked.apply("project", config).is_err();
@@ -171,7 +173,8 @@ fn raises(config: &LlmConfig, so_far: &Spending) -> bool {
         || more(usd.map(MicroUsd::micros), held.usd.map(MicroUsd::micros))
 }
 
-/// Brings the merged spec back under the limits of a managed layer. Every field is named here, so that a new one has to be judged.
+/// Lowers the merged spec to the limits of a managed layer. The pattern names every field, so that each new one has to be
+/// considered here.
 pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin: Origin::Managed(path), config } = layer else { return Ok(()) };
     let RunConfig {
@@ -181,14 +184,14 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         llm: LlmConfig { budget: _, price: _ },
         limits: _,
         egress: EgressConfig { scrub, default: _, allow: _, deny: _, denied_status: _, proxy: _, no_proxy: _ },
-        // Each is held where it is compiled: rules as a ceiling, time as the longest there is, what is forbidden by name.
+        // Enforced elsewhere: rules as a ceiling, the timeout as the longest, forbidden features by name.
         timeout: _,
         presets: _,
         providers: _,
         provider: _,
         web_search: _,
         env: EnvConfig { variable: _, set: _, pass: _ },
-        // What a run begins with: another layer may say otherwise, or more.
+        // Defaults, which another layer may replace or extend.
         image: _,
         workdir: _,
         workspace: _,
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!(compile(&[(project(true), acme)]).unwrap(), "acme");
         assert_eq!(compile(&[(project(true), acme), (Origin::Flags, globex)]).unwrap(), "globex");
         assert_eq!(compile(&[(managed(), acme), (Origin::Flags, acme)]).unwrap(), "acme");
-        // Not even the one that would be used anyway.
+        // Not even for the organisation that would be used anyway.
         let refused = compile(&[(Origin::User("mine".into()), acme), (project(false), acme)]).unwrap_err();
         assert!(refused.starts_with("lockgate.toml: org: "), "{refused}");
         let held = compile(&[(managed(), acme), (Origin::Flags, globex)]).unwrap_err();

@@ -1,6 +1,6 @@
-//! Text as one word of a shell: what is recommended to a person may be pasted, and part of it is an agent's choice.
+//! Shell quoting. A user may paste a recommended command, and an agent chooses part of its text.
 
-/// A text in quotes, where a shell would read anything but the text itself without them.
+/// Returns a text as one shell word, in quotes if it needs them.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);

@@ -1,4 +1,4 @@
-//! What a deny rule catches: every spelling of what it names, an address under any name, and nothing beside.
+//! A deny rule catches every spelling of its path, and its address under any name, and nothing else.
 
 #![expect(clippy::unwrap_used, reason = "a test: what does not hold ends it")]
 
@@ -13,7 +13,7 @@ fn policy(egress: &str) -> Policy {
     layers.compile().unwrap().policy
 }
 
-/// What a request to an address ends with.
+/// Decides a request to a host that has these addresses.
 fn verdict(policy: &Policy, target: &str, found: &[&str]) -> Result<(), policy::Denial> {
     let asked =
         Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &Target::parse(target).unwrap());
@@ -64,7 +64,7 @@ fn a_path_is_denied_in_every_spelling() {
         for path in caught {
             let denial = ask(path).unwrap_err();
             assert_eq!(denial.guard.code(), "deny_rule", "{denied} {path}");
-            // Not the whole host is.
+            // The reason names the path, as not the whole host is denied.
             assert!(denial.reason.contains(denied), "{}", denial.reason);
         }
         for path in free {
@@ -160,7 +160,7 @@ fn under_a_managed_policy_no_hint_is_one_that_cannot_help() {
         let hint = hint(managed, own, target, &[address]);
         assert!(is_vain(&hint), "{managed}, {target}: {hint:?}");
     }
-    // The control: what helps is told.
+    // The control: a hint that helps is given.
     let told = hint("", named, "https://in.example.com/", &["10.0.0.5"]);
     assert!(matches!(&told, Hint::Edit(text) if text.contains("addresses")), "{told:?}");
     let own = "egress.default = \"deny\"\negress.allow = [{ url = \"https://api.example.com/v1\" }]";
@@ -183,6 +183,6 @@ fn what_an_address_is_denied_in_part_is_not_passed_unseen() {
     for view in [policy::View::Opaque, policy::View::Tls] {
         assert_eq!(at(view, "10.0.0.5").unwrap_err().guard.code(), "deny_rule");
     }
-    // A request is seen.
+    // A visible request passes.
     assert!(verdict(&policy, "https://db.example.com/", &["10.0.0.5"]).is_ok());
 }

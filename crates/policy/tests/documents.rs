@@ -1,7 +1,7 @@
-//! The documents and the code say the same: every row of the tables of docs/policy.md is put to the code that enforces,
+//! The documents agree with the code: every row of the tables of docs/policy.md is run against the code that enforces,
 //! every policy in a document or in examples/ compiles, and no field, preset or guard is missing from the page.
 //!
-//! It reads pages and must not repair them: a table that is gone, or empty, is a failure.
+//! A table that is missing or empty is a failure.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/policy.md");
 const DENIALS: &str = include_str!("../src/denial.rs");
 
-/// The rows of the table that follows `<!-- table: NAME -->`, as cells without backticks.
+/// Returns the rows of the table after `<!-- table: NAME -->`, as cells without backticks.
 fn table(name: &str) -> Vec<Vec<String>> {
     let mark = format!("<!-- table: {name} -->\n");
     let (_, after) = PAGE.split_once(&mark).unwrap_or_else(|| panic!("the page has no table `{name}`"));
@@ -39,7 +39,7 @@ fn cells(line: &str) -> Vec<String> {
     line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
 }
 
-/// The blocks of TOML in a page.
+/// Returns the TOML blocks of a page.
 fn blocks(page: &str) -> Vec<&str> {
     page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or(rest)).collect()
 }
@@ -51,7 +51,7 @@ fn compile(text: &str) -> Result<RunSpec, String> {
     layers.compile().map_err(|e| e.to_string())
 }
 
-/// The policy after `<!-- policy: decisions -->`.
+/// Compiles the policy after `<!-- policy: decisions -->`.
 fn policy_of_the_page() -> Policy {
     let (_, after) = PAGE.split_once("<!-- policy: decisions -->\n").expect("the page has its policy");
     compile(blocks(after)[0]).unwrap().policy
@@ -62,7 +62,7 @@ fn is(word: &str, yes: &str, no: &str) -> bool {
     word == yes
 }
 
-/// Compares all rows of a table, and names every one that is wrong.
+/// Judges all rows of a table, and fails with every wrong one.
 fn each_row(name: &str, judge: impl Fn(&[String]) -> Result<(), String>) {
     let wrong: Vec<String> = table(name)
         .iter()
@@ -84,7 +84,7 @@ fn host_patterns_are_accepted_and_rejected_as_said() {
         if by_host.is_ok() != accepted {
             return Err(format!("the code says {by_host:?}"));
         }
-        // The same through a rule, as a file would say it.
+        // Through a rule, as in a file.
         let rule = compile(&format!("[[egress.allow]]\nhost = {}", toml::Value::from(row[0].as_str())));
         if rule.is_ok() == accepted { Ok(()) } else { Err(format!("as a rule: {rule:?}")) }
     });
@@ -226,7 +226,7 @@ fn guards_are_those_of_the_code() {
     assert_eq!(listed, codes);
 }
 
-/// The fields of the schema, as the page writes them.
+/// Collects the fields of the schema, in the page's notation.
 fn fields(root: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
     if let Some(name) = node["$ref"].as_str().and_then(|at| at.rsplit('/').next()) {
         return fields(root, &root["$defs"][name], path, found);
@@ -244,7 +244,7 @@ fn fields(root: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) 
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             fields(root, inner, &path, found);
         }),
-        // The branch of an optional field that says it is not there.
+        // The `null` branch of an optional field.
         None if node["type"] == "null" => {}
         None => {
             found.insert(path.to_owned());
@@ -257,9 +257,9 @@ fn every_field_is_on_the_page() {
     let schema = serde_json::to_value(schemars::schema_for!(RunConfig)).unwrap();
     let mut known = BTreeSet::new();
     fields(&schema, &schema, "", &mut known);
-    // What may be one or many is on the page as one.
+    // A field with one or many values is on the page as one value.
     known.retain(|name| !name.contains("inject[]"));
-    // A list or table of tables is on the page by its entries.
+    // A list or table of tables is on the page as its fields.
     let inner: Vec<String> = known.iter().filter(|name| name.contains(['.', '['])).cloned().collect();
     known.retain(|name| {
         name == "workspace"
@@ -297,7 +297,7 @@ fn every_example_of_a_field_compiles_and_gives_the_field() {
     });
 }
 
-/// A set-up command of which only the command is said.
+/// Compiles a set-up command with defaults.
 fn default_setup() -> policy::Setup {
     compile("setup = [{ command = [\"true\"] }]").unwrap().setup.remove(0)
 }
@@ -377,7 +377,7 @@ fn examples_compile_and_do_what_they_say() {
     );
     assert_eq!(request(one_api, "http://api.example.com/v1/items"), Err("port_not_allowed"));
     assert!(one_api.may_open() && !open.may_open());
-    // What is said is what the nearest rule lacks, in whichever order they stand.
+    // The denial is about the nearest rule, in either order of the rules.
     let rules = ["https", "http"]
         .map(|scheme| format!("[[egress.allow]]\nurl = \"{scheme}://a.example.com/v1/*\"\n"));
     for text in [rules.concat(), format!("{}{}", rules[1], rules[0])] {

@@ -1,7 +1,7 @@
-//! What the presets that ship open, and what they do not: each of their hosts with everything below it, and no name that only
-//! looks like one. S4.18–S4.22, S4.42, S4.43, S4.61.
+//! The built-in presets open each of their hosts and everything below it, and no name that only looks like one.
+//! S4.18–S4.22, S4.42, S4.43, S4.61.
 //!
-//! The hosts are read from the data itself. It must not repair what it reads: a group that is gone or empty is a failure.
+//! The hosts are read from the data itself. A preset that is missing or empty is a failure.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test file: what panics here is a failed test")]
 
@@ -13,14 +13,14 @@ use toml::{Table, Value};
 const DATA: &str = include_str!("../../../profiles/presets.toml");
 /// The presets that name hosts.
 const GROUPS: [&str; 3] = ["github", "llm-providers", "package-registries"];
-/// The providers of web search. S4.42
+/// The web search providers. S4.42
 const SEARCHES: [&str; 3] = ["tavily", "exa", "brave"];
 
 fn data() -> Table {
     toml::from_str(DATA).unwrap()
 }
 
-/// The hosts of a preset, each of which must cover what is below it.
+/// Returns the hosts of a preset, each of which must cover everything below it.
 fn hosts(preset: &str) -> Vec<String> {
     let all = data();
     let rules = all["preset"][preset]["allow"].as_array().unwrap();
@@ -28,7 +28,7 @@ fn hosts(preset: &str) -> Vec<String> {
     rules.iter().map(|rule| rule["host"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The host of a provider, as its first address has it.
+/// Returns the host of a provider's first URI.
 fn host_of(provider: &str) -> String {
     let all = data();
     let Value::Array(addresses) = &all["provider"][provider]["authorized_uris"] else { panic!("{provider}") };
@@ -46,7 +46,7 @@ fn of_presets(presets: &[&str]) -> Policy {
     compile(&format!("presets = {presets:?}"))
 }
 
-/// Whether a name is open: to a question for it, and to a request. Both must say the same.
+/// Returns whether a name is open, to a DNS question and to a request alike.
 fn is_open(policy: &Policy, name: &str) -> bool {
     let by_name = policy.decide_name(&Hostname::parse(name).unwrap()).is_ok();
     let target = Target::parse(&format!("https://{name}/some/path")).unwrap();
@@ -117,12 +117,12 @@ fn a_name_that_looks_like_one_is_not() {
 
 #[test]
 fn every_host_is_open_where_that_is_asked_for() {
-    // S4.22: and then no list matters.
+    // S4.22: the open mode needs no list.
     let policy = of_presets(&["open-internet"]);
     for name in ["evil.example", "www.example.org"] {
         assert!(is_open(&policy, name), "{name}");
     }
-    // S4.43: but those that are asked for by name.
+    // S4.43: except web searches, which must be asked for by name.
     for search in SEARCHES {
         assert!(!is_open(&policy, &host_of(search)), "{search}");
     }

@@ -1,7 +1,7 @@
-//! AES-256-GCM over one layer of an envelope, and new keys for it.
+//! AES-256-GCM for one layer of an envelope, and key generation.
 //!
-//! A key is handed in as octets that are wiped by their owner, and expanded for one use: the library does not wipe an expanded
-//! key, so none is kept.
+//! The caller owns a key's octets and wipes them. A key is expanded for each use: the library does not wipe an expanded key, so
+//! none is kept.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use aws_lc_rs::rand;
@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 use super::EnvelopeError;
 use super::sealed::Layer;
 
-/// Octets of a key, and of the tag GCM appends.
+/// The lengths of a key, and of the tag that GCM appends.
 pub(super) const KEY: usize = 32;
 const TAG: usize = 16;
 
-/// What a layer is for. It is authenticated with the context, so a wrapped key is never taken for a payload.
+/// The purpose of a layer. It is authenticated with the context, so a wrapped key is never taken for a payload.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     WrapKey,
@@ -31,7 +31,7 @@ impl Purpose {
     }
 }
 
-/// A new key.
+/// Generates a key.
 pub(super) fn new_key() -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
     let mut key = Zeroizing::new(vec![0; KEY]);
     rand::fill(&mut key).map_err(|_| EnvelopeError::Refused)?;
@@ -46,7 +46,7 @@ pub(super) fn encrypt(
     context: &[u8],
 ) -> Result<Layer, EnvelopeError> {
     let cipher = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| EnvelopeError::Refused)?;
-    // With room for the tag, so that the plaintext is not copied by growing; and wiped if it is not encrypted.
+    // With room for the tag, so that growing leaves no copy of the plaintext; wiped if encryption fails.
     let mut data = Zeroizing::new(Vec::with_capacity(plaintext.len() + TAG));
     data.extend_from_slice(plaintext);
     let sealed = cipher.seal_in_place_append_tag(purpose.with(context), &mut *data);
@@ -54,7 +54,7 @@ pub(super) fn encrypt(
     Ok(Layer { nonce: *nonce.as_ref(), data: std::mem::take(&mut data) })
 }
 
-/// Decrypts what was encrypted with this key, for this purpose and in this context.
+/// Decrypts a layer that was encrypted with this key, for this purpose and in this context.
 pub(super) fn decrypt(
     key: &[u8],
     layer: &Layer,

@@ -1,4 +1,4 @@
-//! The keys that wrap data keys: the first encrypts, all decrypt.
+//! The keys that wrap data keys. The first encrypts, all decrypt.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ pub struct Keyring {
     others: Vec<Key>,
 }
 
-/// What became of a sealed value when it was to be wrapped by the first key.
+/// The result of [`Keyring::rewrap`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrapped {
-    /// It was already.
+    /// The first key wraps it already.
     Already,
-    /// It is now.
+    /// The first key wraps it now.
     Done(Sealed),
 }
 
@@ -32,11 +32,11 @@ struct Key {
 }
 
 impl Keyring {
-    /// Reads keys of 32 octets each, in base64 (either alphabet, padded or not) or hexadecimal, with commas or white space
+    /// Parses keys of 32 octets each, in base64 (either alphabet, padded or not) or hexadecimal, with commas or white space
     /// between them. The first encrypts.
     ///
     /// # Errors
-    /// When there is none, or one is not a key: its position is named, never its text.
+    /// If there is no key, or a word is not a key: the error names its position, never its text.
     pub fn parse(text: &str) -> Result<Self, EnvelopeError> {
         let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
         let mut keys = words
@@ -46,20 +46,20 @@ impl Keyring {
         Ok(Self { first, others: keys.collect::<Result<_, _>>()? })
     }
 
-    /// Makes a ring of one new key, and the key's text in base64, which is to be kept.
+    /// Generates a ring of one key. Also returns the key's text in base64, for the caller to keep.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// If the system gives no randomness.
     pub fn generate() -> Result<(Self, Secret), EnvelopeError> {
         let octets = new_key()?;
         let text = Secret::from_text(BASE64.encode(&octets));
         Ok((Self { first: Key::of(octets), others: Vec::new() }, text))
     }
 
-    /// Seals a plaintext with a data key of its own, wrapped by the first key. The context is to be given again to open it.
+    /// Seals a plaintext with a data key of its own, wrapped by the first key. To open it takes the same context.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// If the system gives no randomness.
     pub fn seal(&self, plaintext: &Secret, context: &[u8]) -> Result<Sealed, EnvelopeError> {
         let data_key = new_key()?;
         let payload = encrypt(&data_key, plaintext.expose(), Purpose::SealPayload, context)?;
@@ -67,21 +67,21 @@ impl Keyring {
         Ok(Sealed { key: self.first.id.clone(), wrapped, payload })
     }
 
-    /// Opens what was sealed with any key of the ring, in the same context.
+    /// Opens a value that was sealed with any key of the ring, in the same context.
     ///
     /// # Errors
-    /// When its key is not in the ring, or it is not what was sealed in this context.
+    /// If its key is not in the ring, or it was not sealed in this context.
     pub fn open(&self, sealed: &Sealed, context: &[u8]) -> Result<Secret, EnvelopeError> {
         let (_, data_key) = self.unwrap(sealed, context)?;
         decrypt(&data_key, &sealed.payload, Purpose::SealPayload, context).map(Secret::wiped)
     }
 
-    /// Wraps the data key again, by the first key, if another wrapped it. The payload stays sealed and as it was.
+    /// Wraps the data key by the first key, if another key wraps it. The payload stays sealed and unchanged.
     ///
     /// # Errors
-    /// When its key is not in the ring, its data key is not what was wrapped in this context, or the system gives no randomness.
+    /// If its key is not in the ring, its data key was not wrapped in this context, or the system gives no randomness.
     pub fn rewrap(&self, sealed: Sealed, context: &[u8]) -> Result<Rewrapped, EnvelopeError> {
-        // Also where nothing is to be done: a record that cannot be opened must not count as safe.
+        // Even if there is nothing to do: a record that cannot be opened must not count as safe.
         let (key, data_key) = self.unwrap(&sealed, context)?;
         if std::ptr::eq(key, &self.first) {
             return Ok(Rewrapped::Already);
@@ -90,7 +90,7 @@ impl Keyring {
         Ok(Rewrapped::Done(Sealed { key: self.first.id.clone(), wrapped, ..sealed }))
     }
 
-    /// The key that wrapped a data key, and the data key.
+    /// Unwraps the data key. Also returns the key that wrapped it.
     fn unwrap(&self, sealed: &Sealed, context: &[u8]) -> Result<(&Key, Zeroizing<Vec<u8>>), EnvelopeError> {
         let mut named = self.keys().filter(|key| key.id == sealed.key).peekable();
         if named.peek().is_none() {
@@ -119,7 +119,7 @@ impl Key {
     }
 }
 
-/// 64 characters can only be hexadecimal: base64 of 32 octets has 43 or 44.
+/// Decodes a key. 64 characters can only be hexadecimal: base64 of 32 octets has 43 or 44.
 fn decode(word: &str) -> Option<Zeroizing<Vec<u8>>> {
     let octets = match word.len() {
         64 => HEXLOWER_PERMISSIVE.decode(word.as_bytes()),

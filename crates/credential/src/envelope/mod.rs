@@ -1,13 +1,13 @@
-//! Envelope encryption: each record has a data key of its own, and only that key is encrypted by a key of the ring.
+//! Envelope encryption: each record has a data key of its own, and a key of the ring encrypts only that data key.
 //!
 //! ```text
 //! plaintext ── data key (fresh, AES-256-GCM) ──► payload      ┐
 //! data key  ── key of the ring (AES-256-GCM) ──► wrapped key  ┴─ Sealed, with the id of the ring's key
 //! ```
 //!
-//! So a key is rotated by wrapping 32 octets again; the payload is not decrypted. A context (whose record this is, and for what)
-//! is authenticated by both layers: what was sealed for one purpose opens for no other. Random nonces are safe for 2³² uses
-//! of a key (NIST SP 800-38D §8.3); a data key is used once, a key of the ring once a write.
+//! To rotate a key takes wrapping 32 octets again; the payload is not decrypted. Both layers authenticate a context (the owner and
+//! the id of the record): a value that was sealed in one context does not open in another. Random nonces are safe for 2³² uses
+//! of a key (NIST SP 800-38D §8.3); a data key is used once, a key of the ring once per write.
 
 mod cipher;
 mod keyring;
@@ -16,7 +16,7 @@ mod sealed;
 pub use keyring::{Keyring, Rewrapped};
 pub use sealed::Sealed;
 
-/// What can go wrong around the envelope. No variant holds a key or a plaintext.
+/// An error of the envelope encryption. No variant holds a key or a plaintext.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// No key was given.
@@ -24,27 +24,27 @@ pub enum EnvelopeError {
         "no key was given; give 32 octets in base64 or hexadecimal, such as `openssl rand -base64 32` makes"
     )]
     NoKeys,
-    /// One of the keys that were given is not one.
+    /// One of the given words is not a key.
     #[error("key {position} of those given is not 32 octets in base64 or hexadecimal")]
     BadKey {
-        /// Which, counted from 1.
+        /// Its position, counted from 1.
         position: usize,
     },
-    /// The key something was sealed with is not in the ring.
+    /// The key that sealed the value is not in the ring.
     #[error("no key {id} among those given")]
     UnknownKey {
         /// Its id: the first 8 hexadecimal digits of the SHA-256 of the key.
         id: String,
     },
-    /// It was changed, belongs to another record, or is cut short.
+    /// The sealed value was changed or cut short, or belongs to another record.
     #[error("it is not what was sealed here: changed, cut short, or moved from another record")]
     Tampered,
-    /// The text of a sealed value is not one.
+    /// The stored form of a sealed value is invalid.
     #[error("its `{field}` is not {wanted}")]
     Malformed {
         /// The field.
         field: &'static str,
-        /// What would be right.
+        /// The expected form.
         wanted: &'static str,
     },
     /// The system gave no randomness, or refused to encrypt.

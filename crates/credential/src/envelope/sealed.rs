@@ -1,22 +1,21 @@
-//! A sealed value as it is stored: JSON with base64 in it. It opens nothing; `keyring` does.
+//! The stored form of a sealed value: JSON with base64 in it. [`Keyring`](super::Keyring) opens it.
 
 use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::EnvelopeError;
 
-/// The only version there is. Another number means other algorithms, and is refused.
+/// The only version. Another number would mean other algorithms, and is refused.
 const VERSION: u32 = 1;
 
-/// What AES-256-GCM made of something: ciphertext and tag, and the nonce it was made with.
+/// The output of AES-256-GCM: ciphertext with tag, and the nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layer {
     pub(super) nonce: [u8; 12],
     pub(super) data: Vec<u8>,
 }
 
-/// The id of a key: the first 8 hexadecimal digits, lower case, of its SHA-256. It tells keys apart and gives nothing away of
-/// 32 random octets.
+/// The id of a key: the first 8 hexadecimal digits, lower case, of its SHA-256. It reveals nothing of 32 random octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyId(pub(super) String);
 

@@ -46,7 +46,7 @@ impl Heads {
     /// The heads of needles, none of them empty.
     pub(super) fn of(needles: &[Needle]) -> Self {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(0);
-        let is_spelled = needles.iter().any(|needle| needle.turns_within(LONGEST));
+        let is_spelled = needles.iter().any(|needle| needle.varies_within(LONGEST));
         let mut length = shortest.min(if is_spelled { LONGEST_SPELLED } else { LONGEST });
         let mut all = gather(needles, length);
         if all.len() > 2 * needles.len() {

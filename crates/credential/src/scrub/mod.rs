@@ -29,7 +29,7 @@ use std::{fmt, mem};
 use zeroize::{Zeroize, Zeroizing};
 
 pub use needles::Needles;
-use needles::Sighting;
+use needles::Occurrence;
 
 const MASK: u8 = b'*';
 
@@ -38,20 +38,20 @@ pub struct Scrubber {
     needles: Needles,
     held: Zeroizing<Vec<u8>>,
     /// How far into what is held (and perhaps one character beyond) an occurrence reaches that began before it.
-    carried: Reach,
+    carried: MaskEnd,
     found: u64,
-    sightings: Vec<Sighting>,
+    occurrences: Vec<Occurrence>,
 }
 
 /// The end of a mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reach {
+struct MaskEnd {
     end: usize,
     /// The text ends at `end`, and the next character belongs to the mask if it is one of base64.
     open: bool,
 }
 
-impl Reach {
+impl MaskEnd {
     /// The end in a text that has grown.
     fn close(self, text: &[u8]) -> Self {
         match text.get(self.end) {
@@ -75,9 +75,9 @@ impl Scrubber {
         Self {
             needles: needles.clone(),
             held: Zeroizing::default(),
-            carried: Reach::default(),
+            carried: MaskEnd::default(),
             found: 0,
-            sightings: Vec::new(),
+            occurrences: Vec::new(),
         }
     }
 
@@ -123,12 +123,12 @@ impl Scrubber {
 
     /// Whether nothing of a text is masked, for what is in it or before it.
     fn is_clear(&mut self, text: &[u8]) -> bool {
-        if self.carried != Reach::default() {
+        if self.carried != MaskEnd::default() {
             return false;
         }
-        self.needles.search(text, &mut self.sightings);
-        let is_clear = self.sightings.is_empty();
-        self.sightings.clear();
+        self.needles.search(text, &mut self.occurrences);
+        let is_clear = self.occurrences.is_empty();
+        self.occurrences.clear();
         is_clear
     }
 
@@ -148,16 +148,16 @@ impl Scrubber {
         out.extend_from_slice(&self.held);
         out.extend_from_slice(piece);
         let text = &mut out[begin..];
-        self.needles.search(text, &mut self.sightings);
+        self.needles.search(text, &mut self.occurrences);
         let hold = match then {
             Then::More => self.needles.hold(text),
             Then::End => text.len(),
         };
-        if !self.sightings.is_empty() || self.carried != Reach::default() {
+        if !self.occurrences.is_empty() || self.carried != MaskEnd::default() {
             self.mask(text, hold);
         }
         if then == Then::End {
-            self.carried = Reach::default();
+            self.carried = MaskEnd::default();
         }
         self.held.clear();
         self.held.extend_from_slice(&text[hold..]);
@@ -169,22 +169,22 @@ impl Scrubber {
     fn mask(&mut self, text: &mut [u8], hold: usize) {
         let mut carried = mem::take(&mut self.carried).close(text);
         // All edges are looked at before the first octet changes.
-        let mut spans: Vec<Range<usize>> = Vec::with_capacity(self.sightings.len() + 1);
+        let mut spans: Vec<Range<usize>> = Vec::with_capacity(self.occurrences.len() + 1);
         spans.push(0..carried.end);
-        for sighting in self.sightings.drain(..) {
-            let reach = Reach { end: sighting.end, open: sighting.edges.after }.close(text);
-            let before = text[..sighting.start].last().is_some_and(|last| needles::is_base64(*last));
-            spans.push(sighting.start - usize::from(sighting.edges.before && before)..reach.end);
-            if sighting.start < hold {
+        for occurrence in self.occurrences.drain(..) {
+            let reach = MaskEnd { end: occurrence.end, open: occurrence.edges.after }.close(text);
+            let before = text[..occurrence.start].last().is_some_and(|last| needles::is_base64(*last));
+            spans.push(occurrence.start - usize::from(occurrence.edges.before && before)..reach.end);
+            if occurrence.start < hold {
                 self.found += 1;
-                carried = Reach { end: carried.end.max(reach.end), open: carried.open || reach.open };
+                carried = MaskEnd { end: carried.end.max(reach.end), open: carried.open || reach.open };
             }
         }
         for span in spans {
             text[span.start.min(hold)..span.end.min(hold)].fill(MASK);
         }
         if carried.end > hold || carried.open {
-            self.carried = Reach { end: carried.end - hold, open: carried.open };
+            self.carried = MaskEnd { end: carried.end - hold, open: carried.open };
         }
     }
 }

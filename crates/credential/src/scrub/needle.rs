@@ -11,7 +11,7 @@ pub(super) struct Needle {
     /// As it is where nothing in it is escaped: no spelling of it is shorter.
     pub(super) octets: Zeroizing<Vec<u8>>,
     /// Where in it the characters are that may be written otherwise, each for itself.
-    turns: Vec<Range<usize>>,
+    variable: Vec<Range<usize>>,
     pub(super) edges: Edges,
 }
 
@@ -31,37 +31,37 @@ impl Edges {
 impl Needle {
     /// What is found only as it is.
     pub(super) const fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
-        Self { octets, turns: Vec::new(), edges: Edges { before: false, after: false } }
+        Self { octets, variable: Vec::new(), edges: Edges { before: false, after: false } }
     }
 
     /// What is found however its characters are escaped.
     pub(super) fn spelled(octets: Zeroizing<Vec<u8>>, edges: Edges) -> Self {
-        let turns = spellings::turns(&octets);
-        Self { octets, turns, edges }
+        let variable = spellings::variable_characters(&octets);
+        Self { octets, variable, edges }
     }
 
     /// Takes another's ways in, which has the same octets.
     pub(super) fn merge(&mut self, other: &mut Self) {
         self.edges = self.edges.or(other.edges);
-        if self.turns.is_empty() {
-            self.turns.append(&mut other.turns);
+        if self.variable.is_empty() {
+            self.variable.append(&mut other.variable);
         }
     }
 
     /// Whether it has but one spelling.
     pub(super) const fn is_exact(&self) -> bool {
-        self.turns.is_empty()
+        self.variable.is_empty()
     }
 
     /// Whether one of its first octets may be spelled otherwise.
-    pub(super) fn turns_within(&self, length: usize) -> bool {
-        self.turns.first().is_some_and(|turn| turn.start < length)
+    pub(super) fn varies_within(&self, length: usize) -> bool {
+        self.variable.first().is_some_and(|character| character.start < length)
     }
 
     /// Whether a text begins with a character, or ends within it.
-    fn may_be_at(&self, turn: &Range<usize>, text: &[u8]) -> bool {
+    fn may_be_at(&self, character: &Range<usize>, text: &[u8]) -> bool {
         let Some(first) = text.first() else { return true };
-        let ways = spellings::of(&self.octets[turn.clone()]);
+        let ways = spellings::of(&self.octets[character.clone()]);
         // Most do not even begin alike.
         let may = |way: &[u8]| way.first() == Some(first) && (text.starts_with(way) || way.starts_with(text));
         ways.iter().any(|way| may(way))
@@ -69,40 +69,40 @@ impl Needle {
 
     /// Whether a character begins at one of its places, and not before it.
     pub(super) fn begins_at(&self, at: usize) -> bool {
-        let turn = self.turns.partition_point(|turn| turn.end <= at);
-        self.turns.get(turn).is_none_or(|turn| turn.start >= at)
+        let character = self.variable.partition_point(|character| character.end <= at);
+        self.variable.get(character).is_none_or(|character| character.start >= at)
     }
 
     /// How many octets its longest spelling has.
     pub(super) fn longest(&self) -> usize {
-        let more = |turn: &Range<usize>| {
-            let ways = spellings::of(&self.octets[turn.clone()]);
-            ways.iter().map(|way| way.len()).max().unwrap_or(0).saturating_sub(turn.len())
+        let more = |character: &Range<usize>| {
+            let ways = spellings::of(&self.octets[character.clone()]);
+            ways.iter().map(|way| way.len()).max().unwrap_or(0).saturating_sub(character.len())
         };
-        self.octets.len() + self.turns.iter().map(more).sum::<usize>()
+        self.octets.len() + self.variable.iter().map(more).sum::<usize>()
     }
 
     /// Compares it with a text: where it ends there, by its longest spelling.
     #[inline]
     pub(super) fn read(&self, text: &[u8]) -> Option<usize> {
-        let from = self.turns.first().map_or(self.octets.len(), |turn| turn.start);
+        let from = self.variable.first().map_or(self.octets.len(), |character| character.start);
         if !text.starts_with(&self.octets[..from]) {
             return None;
         }
-        let Some(turn) = self.turns.first() else { return Some(from) };
-        if self.may_be_at(turn, &text[from..]) { self.read_on(text, from) } else { None }
+        let Some(character) = self.variable.first() else { return Some(from) };
+        if self.may_be_at(character, &text[from..]) { self.read_on(text, from) } else { None }
     }
 
-    /// The same from its first turn on.
+    /// The same from its first character on.
     fn read_on(&self, text: &[u8], from: usize) -> Option<usize> {
         // A spelling may begin with another one, as `&amp;` does with `&`. So it is read by all at once, which takes no longer than
         // their number times the text, where one after another would be as many as there are sequences of them.
         let mut places = vec![from];
-        for (index, turn) in self.turns.iter().enumerate() {
-            let until = self.turns.get(index + 1).map_or(self.octets.len(), |next| next.start);
-            let literal = &self.octets[turn.end..until];
+        for (index, character) in self.variable.iter().enumerate() {
+            let until = self.variable.get(index + 1).map_or(self.octets.len(), |next| next.start);
+            let literal = &self.octets[character.end..until];
             let mut next = Vec::with_capacity(places.len());
-            let ways = spellings::of(&self.octets[turn.clone()]);
+            let ways = spellings::of(&self.octets[character.clone()]);
             for (place, way) in places.iter().flat_map(|place| ways.iter().map(move |way| (*place, way))) {
                 let rest = &text[place..];
                 if rest.strip_prefix(&**way).is_some_and(|rest| rest.starts_with(literal)) {
@@ -128,27 +128,29 @@ impl Needle {
         earliest: usize,
         note: &mut dyn FnMut(usize),
     ) {
-        let mut turns = &self.turns[..self.turns.partition_point(|turn| turn.end <= at)];
-        let literal = |turns: &[Range<usize>], at| &self.octets[turns.last().map_or(0, |turn| turn.end)..at];
+        let mut variable = &self.variable[..self.variable.partition_point(|character| character.end <= at)];
+        let literal = |variable: &[Range<usize>], at| {
+            &self.octets[variable.last().map_or(0, |character| character.end)..at]
+        };
         // Most places end here: what escapes begin with is in all of them.
-        let here = self.turns.get(turns.len()).filter(|turn| turn.start == at);
-        if !text[..place].ends_with(literal(turns, at))
-            || here.is_some_and(|turn| !self.may_be_at(turn, &text[place..]))
+        let here = self.variable.get(variable.len()).filter(|character| character.start == at);
+        if !text[..place].ends_with(literal(variable, at))
+            || here.is_some_and(|character| !self.may_be_at(character, &text[place..]))
         {
             return;
         }
         let (mut at, mut places) = (at, vec![place]);
         loop {
-            let literal = literal(turns, at);
+            let literal = literal(variable, at);
             places.retain_mut(|place| {
                 let fits = text[..*place].ends_with(literal);
                 *place -= if fits { literal.len() } else { 0 };
                 fits && *place >= earliest
             });
-            let Some((turn, before)) = turns.split_last().filter(|_| !places.is_empty()) else {
+            let Some((character, before)) = variable.split_last().filter(|_| !places.is_empty()) else {
                 return places.into_iter().for_each(note);
             };
-            let ways = spellings::of(&self.octets[turn.clone()]);
+            let ways = spellings::of(&self.octets[character.clone()]);
             let mut next = Vec::with_capacity(places.len());
             for place in places {
                 let fit = ways.iter().filter(|way| text[..place].ends_with(way));
@@ -156,16 +158,18 @@ impl Needle {
             }
             next.sort_unstable();
             next.dedup();
-            (places, turns, at) = (next, before, turn.start);
+            (places, variable, at) = (next, before, character.start);
         }
     }
 
     /// Notes what may stand at one of its places: each spelling of what it has there, and what it has next.
     pub(super) fn ways(&self, at: usize, note: &mut dyn FnMut(&[u8], usize)) {
-        match self.turns.binary_search_by_key(&at, |turn| turn.start) {
+        match self.variable.binary_search_by_key(&at, |character| character.start) {
             Ok(index) => {
-                let turn = &self.turns[index];
-                spellings::of(&self.octets[turn.clone()]).iter().for_each(|way| note(way, turn.end));
+                let character = &self.variable[index];
+                spellings::of(&self.octets[character.clone()])
+                    .iter()
+                    .for_each(|way| note(way, character.end));
             }
             Err(_) => {
                 if let Some(octet) = self.octets.get(at..at + 1) {
@@ -177,8 +181,8 @@ impl Needle {
 
     /// Notes the first octets of all that may stand from one of its places on, some of them several times.
     pub(super) fn unfold(&self, at: usize, length: usize, note: &mut dyn FnMut(&[u8])) {
-        let turn = self.turns.partition_point(|turn| turn.start < at);
-        let until = self.turns.get(turn).map_or(self.octets.len(), |turn| turn.start);
+        let character = self.variable.partition_point(|character| character.start < at);
+        let until = self.variable.get(character).map_or(self.octets.len(), |character| character.start);
         match self.octets.get(at..at + length) {
             Some(octets) if at + length <= until => note(octets),
             _ => self.unfold_behind(&[], at, length, note),

@@ -33,14 +33,14 @@ struct Set {
     /// rounded up.
     reach: usize,
     /// Which of the octets that part a text are in none of them.
-    parts: Parts,
+    separators: Separators,
     /// The length of the shortest.
     shortest: usize,
 }
 
 /// A needle in a text, by octets.
 #[derive(Debug)]
-pub(super) struct Sighting {
+pub(super) struct Occurrence {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) edges: Edges,
@@ -64,9 +64,9 @@ impl Needles {
         let heads = Heads::of(&needles);
         let longest = needles.iter().map(Needle::longest).max().unwrap_or(0);
         let reach = if needles.is_empty() { 0 } else { (longest + 1).next_multiple_of(ROUND) };
-        let parts = Parts::of(&needles);
+        let separators = Separators::of(&needles);
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(usize::MAX);
-        Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, parts, shortest }))
+        Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, separators, shortest }))
     }
 
     /// Whether there is nothing to look for.
@@ -84,9 +84,9 @@ impl Needles {
     /// Whether any of them is in a text.
     #[must_use]
     pub fn are_in(&self, text: &[u8]) -> bool {
-        let mut sightings = Vec::new();
-        self.search(text, &mut sightings);
-        !sightings.is_empty()
+        let mut occurrences = Vec::new();
+        self.search(text, &mut occurrences);
+        !occurrences.is_empty()
     }
 
     /// A whole text, such as a header's value, masked, and the number of occurrences; nothing where there is none.
@@ -96,9 +96,9 @@ impl Needles {
         if text.len() < self.0.shortest {
             return None;
         }
-        let mut sightings = Vec::new();
-        self.search(text, &mut sightings);
-        if sightings.is_empty() {
+        let mut occurrences = Vec::new();
+        self.search(text, &mut occurrences);
+        if occurrences.is_empty() {
             return None;
         }
         let mut out = Vec::with_capacity(text.len());
@@ -109,17 +109,17 @@ impl Needles {
     }
 
     /// Notes every needle in a text.
-    pub(super) fn search(&self, text: &[u8], sightings: &mut Vec<Sighting>) {
+    pub(super) fn search(&self, text: &[u8], occurrences: &mut Vec<Occurrence>) {
         let Set { needles, .. } = &*self.0;
         self.0.visit(text, |start, needle| {
             let needle = &needles[needle];
             if let Some(end) = needle.read(&text[start..]) {
-                sightings.push(Sighting { start, end: start + end, edges: needle.edges });
+                occurrences.push(Occurrence { start, end: start + end, edges: needle.edges });
             }
         });
         // What two needles have in common is one occurrence.
-        sightings.sort_unstable_by_key(|sighting| (sighting.start, sighting.end));
-        sightings.dedup_by(|later, kept| {
+        occurrences.sort_unstable_by_key(|occurrence| (occurrence.start, occurrence.end));
+        occurrences.dedup_by(|later, kept| {
             let same = (later.start, later.end) == (kept.start, kept.end);
             if same {
                 kept.edges = kept.edges.or(later.edges);
@@ -141,9 +141,9 @@ impl Needles {
     /// Where to hold a text back from. What the needles hold does not come into it, but for which kinds of octets none has that part a text:
     /// whoever gives the text sees how much of it is let go, and would read a secret from that, octet by octet.
     pub(super) fn hold(&self, text: &[u8]) -> usize {
-        let Set { reach, parts, .. } = &*self.0;
+        let Set { reach, separators, .. } = &*self.0;
         let from = text.len().saturating_sub(*reach);
-        text[from..].iter().rposition(|octet| parts.have(*octet)).map_or(from, |at| from + at + 1)
+        text[from..].iter().rposition(|octet| separators.have(*octet)).map_or(from, |at| from + at + 1)
     }
 
     /// How much of a text is held back at most.
@@ -158,7 +158,7 @@ const ROUND: usize = 64;
 
 /// Octets across which no needle goes, by what they do.
 #[derive(Clone, Copy)]
-struct Parts {
+struct Separators {
     lines: bool,
     words: bool,
     /// Records and the like; no secret that is given by hand has any.
@@ -167,24 +167,25 @@ struct Parts {
     closing: bool,
 }
 
-impl Parts {
+impl Separators {
     fn of(needles: &[Needle]) -> Self {
-        let none =
-            |what| !needles.iter().any(|needle| needle.octets.iter().any(|octet| does(*octet) == Some(what)));
+        let none = |what| {
+            !needles.iter().any(|needle| needle.octets.iter().any(|octet| separator_of(*octet) == Some(what)))
+        };
         Self {
-            lines: none(Does::EndLine),
-            words: none(Does::PartWords),
-            controls: none(Does::Control),
-            closing: none(Does::Close),
+            lines: none(Separator::LineEnd),
+            words: none(Separator::Blank),
+            controls: none(Separator::Control),
+            closing: none(Separator::JsonEnd),
         }
     }
 
     fn have(self, octet: u8) -> bool {
-        match does(octet) {
-            Some(Does::EndLine) => self.lines,
-            Some(Does::PartWords) => self.words,
-            Some(Does::Control) => self.controls,
-            Some(Does::Close) => self.closing,
+        match separator_of(octet) {
+            Some(Separator::LineEnd) => self.lines,
+            Some(Separator::Blank) => self.words,
+            Some(Separator::Control) => self.controls,
+            Some(Separator::JsonEnd) => self.closing,
             None => false,
         }
     }
@@ -192,19 +193,19 @@ impl Parts {
 
 /// What an octet does that parts texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Does {
-    EndLine,
-    PartWords,
+pub(super) enum Separator {
+    LineEnd,
+    Blank,
     Control,
-    Close,
+    JsonEnd,
 }
 
-pub(super) const fn does(octet: u8) -> Option<Does> {
+pub(super) const fn separator_of(octet: u8) -> Option<Separator> {
     match octet {
-        b'\n' | b'\r' | 0 => Some(Does::EndLine),
-        b' ' | b'\t' => Some(Does::PartWords),
-        0x01..=0x1f | 0x7f => Some(Does::Control),
-        b'}' | b']' | b'"' => Some(Does::Close),
+        b'\n' | b'\r' | 0 => Some(Separator::LineEnd),
+        b' ' | b'\t' => Some(Separator::Blank),
+        0x01..=0x1f | 0x7f => Some(Separator::Control),
+        b'}' | b']' | b'"' => Some(Separator::JsonEnd),
         _ => None,
     }
 }

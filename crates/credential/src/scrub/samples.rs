@@ -19,7 +19,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::needle::Needle;
 
 /// The octets of a look.
-const LOOK: usize = 4;
+const SAMPLE: usize = 4;
 /// How far apart two looks are at most, for what is known grows with it, and at least, for `heads` is faster then.
 const FURTHEST: usize = 32;
 const NEAREST: usize = 8;
@@ -39,13 +39,13 @@ pub(super) struct Samples {
     /// By how much a hash is shifted to be the number of a bit.
     shift: u32,
     /// All that are known, in order, one for each place.
-    looks: Zeroizing<Vec<u32>>,
-    places: Vec<Position>,
+    values: Zeroizing<Vec<u32>>,
+    places: Vec<NeedlePlace>,
 }
 
 /// Where four octets are in a needle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Position {
+struct NeedlePlace {
     needle: usize,
     /// A character of it, which they begin in,
     at: usize,
@@ -55,21 +55,21 @@ struct Position {
 
 /// A look, and where it is met.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
-    look: u32,
-    place: Position,
+struct KnownSample {
+    sample: u32,
+    place: NeedlePlace,
 }
 
-impl Zeroize for Known {
+impl Zeroize for KnownSample {
     /// Where it is tells nothing.
     fn zeroize(&mut self) {
-        self.look.zeroize();
+        self.sample.zeroize();
     }
 }
 
-impl Position {
+impl NeedlePlace {
     /// How many octets at least are before it, for no spelling is shorter than what it spells.
-    const fn least(self) -> usize {
+    const fn min_offset(self) -> usize {
         self.at + self.into
     }
 }
@@ -78,20 +78,20 @@ impl Samples {
     /// None where the shortest needle is too short to spare many looks, or there are too many of them.
     pub(super) fn of(needles: &[Needle]) -> Option<Self> {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min()?;
-        let furthest = (shortest + 1).saturating_sub(LOOK).min(FURTHEST);
+        let furthest = (shortest + 1).saturating_sub(SAMPLE).min(FURTHEST);
         let furthest = furthest.min(MOST_KNOWN / needles.len());
         if furthest < NEAREST {
             return None;
         }
         // The room is reserved at once: what grows leaves copies behind.
         let mut room = 0;
-        know(needles, furthest, &mut |_| room += 1);
+        note_samples(needles, furthest, &mut |_| room += 1);
         let mut known = Zeroizing::new(Vec::with_capacity(room));
-        know(needles, furthest, &mut |one| known.push(one));
+        note_samples(needles, furthest, &mut |one| known.push(one));
         known.sort_unstable();
         known.dedup();
         let mut many = [0; FURTHEST];
-        known.iter().for_each(|one| many[one.place.least()] += 1);
+        known.iter().for_each(|one| many[one.place.min_offset()] += 1);
         let stride = many[..furthest]
             .iter()
             .scan(0, |sum, many| {
@@ -102,16 +102,16 @@ impl Samples {
         if stride < NEAREST {
             return None;
         }
-        known.retain(|one| one.place.least() < stride);
-        let different = known.chunk_by(|one, other| one.look == other.look).count();
+        known.retain(|one| one.place.min_offset() < stride);
+        let different = known.chunk_by(|one, other| one.sample == other.sample).count();
         let bits = (different * BITS_EACH).next_power_of_two().min(MOST_BITS);
-        let looks = Zeroizing::new(known.iter().map(|one| one.look).collect());
+        let values = Zeroizing::new(known.iter().map(|one| one.sample).collect());
         let places = known.iter().map(|one| one.place).collect();
         let filter = Zeroizing::new(vec![0; bits / 64]);
         let shift = u32::BITS - bits.ilog2();
-        let mut samples = Self { stride, filter, shift, looks, places };
-        for index in 0..samples.looks.len() {
-            let (word, bit) = samples.bit(samples.looks[index]);
+        let mut samples = Self { stride, filter, shift, values, places };
+        for index in 0..samples.values.len() {
+            let (word, bit) = samples.bit(samples.values[index]);
             samples.filter[word] |= bit;
         }
         Some(samples)
@@ -122,11 +122,11 @@ impl Samples {
     pub(super) fn visit(&self, needles: &[Needle], text: &[u8], mut visit: impl FnMut(usize, usize)) {
         let mut spelled: Vec<(usize, usize)> = Vec::new();
         let mut at = 0;
-        while let Some(look) = look_at(text, at) {
-            let (word, bit) = self.bit(look);
+        while let Some(sample) = sample_at(text, at) {
+            let (word, bit) = self.bit(sample);
             if self.filter[word] & bit != 0 {
-                let from = self.looks.partition_point(|known| *known < look);
-                let known = self.looks[from..].iter().take_while(|known| **known == look);
+                let from = self.values.partition_point(|known| *known < sample);
+                let known = self.values[from..].iter().take_while(|known| **known == sample);
                 for (place, _) in self.places[from..].iter().zip(known) {
                     let (needle, Some(place_at)) = (&needles[place.needle], at.checked_sub(place.into))
                     else {
@@ -156,26 +156,28 @@ impl Samples {
 
     /// Of how many octets at the end of a text nothing is said. No whole needle is as short.
     pub(super) const fn tail(&self) -> usize {
-        self.stride + LOOK - 2
+        self.stride + SAMPLE - 2
     }
 
     /// Which bit of the filter is that of a look: its word, and its mask there.
-    fn bit(&self, look: u32) -> (usize, u64) {
+    fn bit(&self, sample: u32) -> (usize, u64) {
         // The golden ratio's: it spreads what differs in its low bits alone.
-        let hash = look.wrapping_mul(0x9e37_79b1) >> self.shift;
+        let hash = sample.wrapping_mul(0x9e37_79b1) >> self.shift;
         (hash as usize / 64, 1 << (hash % 64))
     }
 }
 
 /// Notes the looks before which a needle may have fewer than `furthest` octets, some of them several times.
-fn know(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(Known)) {
+fn note_samples(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(KnownSample)) {
     for (index, needle) in needles.iter().enumerate() {
         for at in (0..furthest).filter(|at| needle.begins_at(*at)) {
             needle.ways(at, &mut |way, next| {
                 for into in 0..way.len().min(furthest - at) {
-                    let place = Position { needle: index, at, into };
-                    needle.unfold_behind(&way[into..], next, LOOK, &mut |octets| {
-                        look_at(octets, 0).into_iter().for_each(|look| note(Known { look, place }));
+                    let place = NeedlePlace { needle: index, at, into };
+                    needle.unfold_behind(&way[into..], next, SAMPLE, &mut |octets| {
+                        sample_at(octets, 0)
+                            .into_iter()
+                            .for_each(|sample| note(KnownSample { sample, place }));
                     });
                 }
             });
@@ -185,12 +187,12 @@ fn know(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(Known)) {
 
 /// Whether the next look would be the same as well, where both have one: an idle look at an exact needle ends here.
 fn goes_on(needle: &Needle, at: usize, text: &[u8], place: usize) -> bool {
-    let (in_needle, in_text) = (look_at(&needle.octets, at + LOOK), look_at(text, place + LOOK));
+    let (in_needle, in_text) = (sample_at(&needle.octets, at + SAMPLE), sample_at(text, place + SAMPLE));
     in_needle == in_text || in_needle.is_none() || in_text.is_none()
 }
 
 /// The four octets at a place of a text.
-fn look_at(text: &[u8], at: usize) -> Option<u32> {
+fn sample_at(text: &[u8], at: usize) -> Option<u32> {
     text.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 

@@ -24,8 +24,8 @@ const fn is_plain(octet: u8) -> bool {
 }
 
 /// Where the characters of a text are that may be written otherwise. An octet that is no text is a character.
-pub(super) fn turns(octets: &[u8]) -> Vec<Range<usize>> {
-    let mut turns = Vec::new();
+pub(super) fn variable_characters(octets: &[u8]) -> Vec<Range<usize>> {
+    let mut variable = Vec::new();
     let mut at = 0;
     while let Some(first) = octets.get(at) {
         let long = match first {
@@ -37,11 +37,11 @@ pub(super) fn turns(octets: &[u8]) -> Vec<Range<usize>> {
         let is_text = octets.get(at..at + long).is_some_and(|octets| std::str::from_utf8(octets).is_ok());
         let end = at + if is_text { long } else { 1 };
         if !is_plain(*first) {
-            turns.push(at..end);
+            variable.push(at..end);
         }
         at = end;
     }
-    turns
+    variable
 }
 
 /// The ways to write a character.
@@ -130,20 +130,23 @@ mod tests {
 
     #[test]
     fn no_way_has_what_parts_a_text_unless_the_character_does() {
-        use crate::scrub::needles::does;
+        use crate::scrub::needles::separator_of;
         for character in ('\0'..='\u{ff}').chain(['\u{2028}', '😀', '\u{10ffff}']) {
             let plain = character.to_string();
-            let own: Vec<_> = plain.bytes().filter_map(does).collect();
+            let own: Vec<_> = plain.bytes().filter_map(separator_of).collect();
             let ways = of(plain.as_bytes());
-            let others = ways.iter().flat_map(|way| way.iter()).filter_map(|octet| does(*octet));
+            let others = ways.iter().flat_map(|way| way.iter()).filter_map(|octet| separator_of(*octet));
             assert!(others.clone().all(|other| own.contains(&other)), "{character:?}");
         }
     }
 
     #[test]
     fn what_is_no_text_is_taken_octet_by_octet() {
-        assert_eq!(turns("a-é+😀".as_bytes()), [2..4, 4..5, 5..9]);
-        assert_eq!(turns(b"\xe2\x80a\xa9\xc3\xa9\xf0\x9f"), [0..1, 1..2, 3..4, 4..6, 6..7, 7..8]);
-        assert!(turns(b"sk-live_0.9").is_empty());
+        assert_eq!(variable_characters("a-é+😀".as_bytes()), [2..4, 4..5, 5..9]);
+        assert_eq!(
+            variable_characters(b"\xe2\x80a\xa9\xc3\xa9\xf0\x9f"),
+            [0..1, 1..2, 3..4, 4..6, 6..7, 7..8]
+        );
+        assert!(variable_characters(b"sk-live_0.9").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! `[[companion]]` as it is written.
+//! The raw form of `[[companion]]`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `[egress]` as it is written.
+//! The raw form of `[egress]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `[[inbound]]` as it is written.
+//! The raw form of `[[inbound]]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `[limits]` as it is written.
+//! The raw form of `[limits]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `[llm]` as it is written.
+//! The raw form of `[llm]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The policy file as it is written: raw, every field optional, unknown fields refused. [`crate::Layers`] compiles
-//! it into a [`crate::RunSpec`], which has neither property.
+//! The raw form of a policy file: every field is optional, and unknown fields are refused. [`crate::Layers`] compiles
+//! it into a [`crate::RunSpec`].
 
 mod companion;
 mod egress;
@@ -218,7 +218,7 @@ pub struct CopyConfig {
 }
 
 impl CompanionEgress {
-    /// The same as the part of a policy file that is about a run's own requests.
+    /// Returns these rules as the configuration of a run.
     pub(crate) fn as_of_a_run(&self) -> RunConfig {
         let Self { presets, default, allow, deny } = self.clone();
         let egress = EgressConfig { default, allow, deny, ..EgressConfig::default() };
@@ -267,7 +267,7 @@ mod tests {
         };
         assert_eq!(variables("\"A\""), Some(OneOrMany::One("A".into())));
         assert_eq!(variables("[\"A\", \"B\"]"), Some(OneOrMany::Many(vec!["A".into(), "B".into()])));
-        // What is written out is read again.
+        // Serialising and parsing again gives the same value.
         let whole = read(
             "workspace.mode = \"ro\"\nlimits.cpus = 0.5\n[[provider]]\nid = \"x\"\nauthorized_uris = []\nenv = [\"A\"]",
         );

@@ -1,4 +1,4 @@
-//! `[[provider]]` as it is written. [`crate::Provider`] is what it compiles into.
+//! The raw form of `[[provider]]`, which compiles into a [`crate::Provider`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `[[proxy]]` as it is written.
+//! The raw form of `[[proxy]]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `[[setup]]` as it is written.
+//! The raw form of `[[setup]]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

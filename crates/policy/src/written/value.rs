@@ -1,5 +1,5 @@
-//! Values that may be written in more than one way. Which of them is meant shows by the kind of the value, so that what is
-//! wrong within is told as for any other field.
+//! Values that may be written in several forms. The kind of the TOML value selects the form, so that errors inside a value are
+//! reported as for any other field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
-                // What no such number is, its reader refuses by what was written.
+                // The field's own parser refuses a number out of range, and quotes it as it was written.
                 Ok(u32::try_from(number).map_or_else(|_| Number::Text(number.to_string()), Number::Whole))
             }
 
@@ -80,7 +80,7 @@ pub enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// All of them.
+    /// Returns all values.
     pub fn as_slice(&self) -> &[T] {
         match self {
             Self::One(one) => std::slice::from_ref(one),

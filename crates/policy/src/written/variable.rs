@@ -1,4 +1,4 @@
-//! `[env.variable]` as it is written.
+//! The raw form of `[env.variable]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Where in a request a value is put, and how it is written there so that it stays one value.
+//! Positions in a request, and the encoding that keeps a value one value there.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use crate::secret::Secret;
 /// A position in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The value of a header: as it is, without controls (RFC 9110 §5.5).
+    /// The value of a header: unchanged, without control characters (RFC 9110 §5.5).
     Header,
-    /// A segment of the path: percent-encoded; what could change the path is refused.
+    /// A segment of the path: percent-encoded. A value that could change the path is refused.
     Path,
     /// A part of the query: percent-encoded.
     Query,
     /// The inside of a JSON string: escaped (RFC 8259 §7).
     Json,
-    /// A field of a form: percent-encoded, a space as `%20`, which every reader of forms understands.
+    /// A field of a form: percent-encoded, with a space as `%20`, which every form parser accepts.
     Form,
-    /// Any other body: as it is.
+    /// Any other body: unchanged.
     Text,
 }
 
-/// What about a value cannot stand in its place.
+/// The reason why a value cannot stand in a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// A carriage return.
@@ -51,9 +51,9 @@ pub enum Unfit {
 }
 
 impl Position {
-    /// Writes a value for this place.
+    /// Encodes a value for this position.
     ///
-    /// A path is stricter than its encoding needs: `%2F` and `%2E%2E` are decoded again by too many servers behind a proxy.
+    /// A path is stricter than its encoding needs: too many servers behind a proxy decode `%2F` and `%2E%2E` again.
     pub(crate) fn write(self, value: &Secret) -> Result<Zeroizing<Vec<u8>>, Unfit> {
         let octets = value.expose();
         match self {

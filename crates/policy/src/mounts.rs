@@ -1,4 +1,4 @@
-//! Places in and out of the sandbox: what of the host is mounted or copied where.
+//! Mounts, copies and the workspace: which host paths enter the sandbox, and where.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::choice::Choice;
 pub enum MountMode {
     /// Read only, recursively.
     ReadOnly,
-    /// Read and written.
+    /// Read and write.
     ReadWrite,
 }
 
@@ -27,11 +27,11 @@ impl Choice for MountMode {
 /// How the workspace may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkspaceMode {
-    /// The agent's writes land in the caller's folder.
+    /// Writes go to the caller's folder.
     ReadWrite,
-    /// Nothing can be written.
+    /// Read only.
     ReadOnly,
-    /// The agent's writes are kept apart, to be looked at and then taken or dropped.
+    /// Writes are kept apart, for review; the user then applies or discards them.
     Overlay,
 }
 
@@ -47,7 +47,7 @@ impl Choice for WorkspaceMode {
     }
 }
 
-/// A mount that a policy asks for. Its source has not been opened yet: that is the sandbox's work, link by link.
+/// A mount that a policy asks for. Its source is not opened yet: the sandbox does that, component by component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
     /// The path on the host, as written; `~` not yet replaced.
@@ -67,10 +67,10 @@ pub struct CopyIn {
     pub target: PathBuf,
 }
 
-/// Inside paths that belong to the sandbox itself.
+/// Paths inside that belong to the sandbox itself.
 const OWN: &[&str] = &["/proc", "/sys", "/dev"];
 
-/// A source: no `..` in it, so that what is written is what is meant.
+/// Parses a source path. It must not contain `..`.
 pub(crate) fn source(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if text.is_empty() || text.contains('\0') {
@@ -82,7 +82,7 @@ pub(crate) fn source(text: &str) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// A target: absolute, without `.` or `..`, and not in a directory that is the sandbox's own.
+/// Parses a target path: absolute, without `.` or `..`, and outside the sandbox's own directories.
 pub(crate) fn target(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if text.contains('\0') || !path.is_absolute() {

@@ -1,4 +1,4 @@
-//! Addresses that deny rules name: no name leads there either.
+//! Deny rules that name an address: no host name may lead to that address either.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::pattern::HostPattern;
 use crate::reach::Carriage;
 use crate::rule::DenyRule;
 
-/// What was asked, and the rules by which some of its addresses may be denied. Which, is looked up when they are known.
+/// A question and the deny rules, kept until the host's addresses are known.
 #[derive(Clone, Debug)]
-pub(crate) struct Barred {
+pub(crate) struct DeniedAddresses {
     asked: Asked,
     rules: Arc<Vec<DenyRule>>,
 }
 
-impl Barred {
-    /// Nothing where no rule names an address.
+impl DeniedAddresses {
+    /// Returns `None` if no rule names an address.
     pub(crate) fn of(asked: &Asked, rules: &Arc<Vec<DenyRule>>) -> Option<Box<Self>> {
         let names_one = |rule: &DenyRule| matches!(rule.reach.host, HostPattern::Address(_));
         rules.iter().any(names_one).then(|| Box::new(Self { asked: asked.clone(), rules: rules.clone() }))
     }
 
-    /// Refuses an address at which a rule would catch what was asked, had it been asked for by that address. Of a connection that is not
-    /// opened nobody sees what a rule denies in part: it catches all of it.
+    /// Refuses an address if a rule would catch the same question with that address as its host. The requests in a connection that is
+    /// not terminated are not visible, so a rule that denies some of them catches the whole connection.
     pub(crate) fn refuse(&self, address: IpAddr, carriage: Carriage) -> Result<(), Denial> {
         let there = Asked { host: Host::Address(address), ..self.asked.clone() };
         let unseen = matches!(carriage, Carriage::Any | Carriage::Tls);

@@ -1,4 +1,4 @@
-//! Where the open internet ends: at web searches that a run did not ask for. Which those are is for [`search`](crate::search) to say.
+//! The limit of the open mode: web searches that a run did not ask for. [`search`](crate::search) determines them.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::pattern::HostPattern;
 
 /// A host of a web search that a run did not ask for.
 #[derive(Clone, Debug)]
-pub(crate) struct Unasked {
+pub(crate) struct UnrequestedSearch {
     pub(crate) provider: Arc<str>,
     pub(crate) host: HostPattern,
 }
 
-impl Unasked {
-    /// What one is told who goes there without having asked.
+impl UnrequestedSearch {
+    /// Returns the denial for a request to this host.
     pub(crate) fn denial(&self, host: &Host) -> Denial {
         let reason = format!("{host} searches the web, which a run asks for by name");
         Denial::new(Guard::HostNotAllowed, reason)
