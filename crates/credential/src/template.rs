@@ -171,7 +171,7 @@ fn fill(
     if inserted > MOST_INSERTED {
         return Err(RenderError::TooLong);
     }
-    // All the room at once: a buffer that grows leaves copies behind.
+    // Allocated at full size: a buffer that grows leaves copies behind.
     let mut out = Zeroizing::new(Vec::with_capacity(literal + inserted));
     let mut at = 0;
     for range in placeholders {
@@ -183,7 +183,7 @@ fn fill(
     Ok(out)
 }
 
-/// The value of each name, written for its place, once however often it is named.
+/// Encodes the value of each name for its position, once per name.
 fn written<'a>(
     text: &'a [u8],
     placeholders: &[Range<usize>],
@@ -264,7 +264,7 @@ mod tests {
     fn values_are_put_in_once() {
         let fields = [("a", "{{b}}"), ("b", "two")];
         assert_eq!(render("<{{a}}{{b}}{{a}}>", &fields, Position::Text).unwrap(), "<{{b}}two{{b}}>");
-        // Nor does a placeholder arise where a value meets the text around it.
+        // No placeholder arises where a value meets the text around it.
         assert_eq!(render("{{{a}}}", &[("a", "{b}"), ("b", "two")], Position::Text).unwrap(), "{{b}}");
     }
 
@@ -338,7 +338,7 @@ mod tests {
         fn filling_is_replacing_from_the_left(parts in proptest::collection::vec("[{}ab ]{0,6}", 0..12)) {
             let text = parts.concat();
             let fields = [("a", "{1}"), ("b", "}}2{{"), ("aa", "3"), ("ab", "4"), ("ba", "5"), ("bb", "6")];
-            // The plain way: at each position, does one of the placeholders begin here?
+            // The reference: look for a placeholder at each position.
             let (mut expected, mut rest, mut whole) = (String::new(), text.as_str(), true);
             'next: while !rest.is_empty() {
                 for (name, value) in fields {

@@ -1,8 +1,8 @@
-//! The forms a secret takes in what a server answers: as it is and in base64, with signs escaped as anybody likes; in hexadecimal, and
-//! where every octet was escaped; and the same of what it was written as into a request, for that layer was our own.
+//! The forms of a secret in a server's response: plain and in base64, with punctuation escaped in any way; in hexadecimal; and with
+//! every octet escaped. Also the same forms of the encoding in which the sidecar wrote the secret into the request.
 //!
-//! Not here, because they cannot be listed: two layers of others, base64 broken into lines, a part of the secret, compressed
-//! text.
+//! Not covered, because they cannot be listed: two layers of a server's encodings, base64 broken into lines, a part of the secret,
+//! compressed text.
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 use zeroize::Zeroizing;
@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 use super::needle::{Edges, Needle};
 use crate::escape::{HexCase, hex, is_unreserved, json, percent};
 
-/// Up to which length a secret is looked for in two layers: what is looked for grows with the square.
+/// The longest secret that is searched for in two layers: the length of the needles grows with its square.
 const LONGEST_TWICE: usize = 4 << 10;
 
-/// All forms of a secret. Several may be equal, and some shorter than is worth looking for.
+/// Returns all forms of a secret. Several may be equal, and some too short to search for.
 pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
     let mut all = one_layer(secret);
-    // Blanks at the ends of a field's value are no part of it (RFC 9110 §5.5).
+    // Blanks at the ends are not part of a header's value (RFC 9110 §5.5).
     let bare = secret.trim_ascii();
     if bare != secret && !bare.is_empty() {
         all.extend(of(bare));
@@ -24,7 +24,7 @@ pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
     if secret.len() > LONGEST_TWICE {
         return all;
     }
-    // As templates write it into a body of JSON, and into a path or a query; for most secrets that is the secret itself.
+    // As templates encode it in a JSON body, and in a path or a query. For most secrets that is the secret itself.
     let in_json = std::str::from_utf8(secret).ok().map(|text| json(text, HexCase::Lower, |_| false));
     let in_address = percent(secret, HexCase::Upper, is_unreserved);
     for written in in_json.into_iter().chain([in_address]).filter(|written| written.as_slice() != secret) {
@@ -47,8 +47,8 @@ fn one_layer(secret: &[u8]) -> Vec<Needle> {
     forms
 }
 
-/// Both alphabets, at each of the three places in a group of three octets a secret can begin. Characters that hold bits of
-/// what stands beside it are cut off and marked as edges.
+/// Returns the secret in both base64 alphabets, at each of the three offsets in a group of three octets. Characters that also hold
+/// bits of adjacent octets are cut off and marked as edges.
 fn base64s(secret: &[u8]) -> impl Iterator<Item = Needle> {
     let alphabets = [BASE64_NOPAD, BASE64URL_NOPAD];
     alphabets
@@ -63,10 +63,10 @@ fn base64(secret: &[u8], alphabet: &Encoding, offset: usize) -> Needle {
     let mut text = Zeroizing::new(vec![0; alphabet.encode_len(shifted.len())]);
     alphabet.encode_mut(&shifted, &mut text);
     let edges = Edges { before: offset > 0, after: !shifted.len().is_multiple_of(3) };
-    // Characters 0 and 1, or 0 to 2, hold octets before the secret; of them the last holds some of its bits too.
+    // Characters 0 and 1, or 0 to 2, hold octets before the secret; the last of them also holds bits of the secret.
     let start = [0, 2, 3][offset].min(text.len());
     let end = (text.len() - usize::from(edges.after)).max(start);
-    // Its signs are escaped like any others: Basic authentication is base64 of our making.
+    // Servers escape its punctuation too: basic authentication sends the secret in base64.
     Needle::spelled(Zeroizing::new(text[start..end].to_vec()), edges)
 }
 
@@ -78,7 +78,7 @@ mod tests {
         of(secret.as_bytes()).iter().map(|n| String::from_utf8(n.octets.to_vec()).unwrap()).collect()
     }
 
-    /// Whether a text is a form of a secret as a whole.
+    /// Returns whether a whole text is a form of a secret.
     fn knows(secret: &str, form: &str) -> bool {
         of(secret.as_bytes()).iter().any(|needle| needle.read(form.as_bytes()) == Some(form.len()))
     }

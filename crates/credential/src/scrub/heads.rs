@@ -1,10 +1,10 @@
-//! Finding needles by their heads: their first octets, as many as the shortest needle has and eight at most.
+//! Searches for needles by their heads: their first octets, at most eight and at most the length of the shortest needle.
 //!
-//! A head that is found is only a reason to look: the caller compares the needle. So the search has a few short patterns of one
-//! length, which vector instructions compare many octets at a time, instead of thousands of states that are stepped through
-//! octet by octet. Two secrets of 40 octets, which make 20 needles, on a busy two-core machine: made in 27 to 47 µs, 0.23 to
-//! 0.32 µs for a KiB of JSON, 11 µs for 64 KiB. An automaton over whole needles took 140 to 240 µs and 3.3 to 6 µs a KiB
-//! (contiguous NFA), or 1.4 to 3 ms and 2.6 to 3.2 µs a KiB (DFA).
+//! A found head is only a candidate: the caller compares the needle. So the search has a few short patterns of one length, which
+//! vector instructions compare many octets at a time, instead of an automaton of thousands of states that steps octet by octet.
+//! Two secrets of 40 octets, which make 20 needles, on a busy two-core machine: built in 27 to 47 µs, 0.23 to 0.32 µs for a KiB of
+//! JSON, 11 µs for 64 KiB. An automaton over whole needles took 140 to 240 µs and 3.3 to 6 µs a KiB (contiguous NFA), or 1.4 to 3 ms
+//! and 2.6 to 3.2 µs a KiB (DFA).
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind, Span};
 
 use super::needle::Needle;
 
-/// The most octets of a head. The vector search compares four; more only spare it idle looks at needles.
+/// The most octets of a head. The vector search compares four; more only reduce false candidates.
 const LONGEST: usize = 8;
 
-/// The same where one of the first characters may be spelled otherwise: `\u002b` has as many.
+/// The most octets if one of the first characters has several spellings: the length of `\u002b`.
 const LONGEST_SPELLED: usize = 6;
 
-/// The same where that would be more than two heads a needle, because several of them may.
+/// The most octets if that would make more than two heads per needle, because several characters have several spellings.
 const LONGEST_SPELLED_OFTEN: usize = 4;
 
-/// The most heads of one search: the library's vector search takes no more.
+/// The most heads of one search: the limit of the library's vector search.
 const MOST: usize = 64;
 
 /// The heads of a set of needles.
@@ -38,12 +38,12 @@ struct Search {
 
 enum Engine {
     Vector(packed::Searcher),
-    /// For processors without SSSE3, such as some emulators show.
+    /// For processors without SSSE3, such as some emulated ones.
     Steps(AhoCorasick),
 }
 
 impl Heads {
-    /// The heads of needles, none of them empty.
+    /// Builds the searches for needles, none of which may be empty.
     pub(super) fn of(needles: &[Needle]) -> Self {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(0);
         let is_spelled = needles.iter().any(|needle| needle.varies_within(LONGEST));
@@ -59,11 +59,11 @@ impl Heads {
         Self { searches }
     }
 
-    /// Every position of every head in a text, with each needle that may begin so. The order is not that of the text.
+    /// Visits every position of every head in a text, with each needle that has it. The order is not that of the text.
     pub(super) fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, usize)) {
         for search in &self.searches {
             let mut at = 0;
-            // Heads of one search have one length and differ, so a position has one; the next may begin one octet on.
+            // Heads of one search have one length and differ, so a position has at most one; the next may begin one octet later.
             while let Some((start, head)) = search.engine.find(text, at) {
                 search.groups[head].iter().for_each(|needle| visit(start, *needle));
                 at = start + 1;
@@ -72,7 +72,7 @@ impl Heads {
     }
 }
 
-/// The different heads of one length, and the needles of each.
+/// Collects the distinct heads of one length, and the needles of each.
 fn gather(needles: &[Needle], length: usize) -> BTreeMap<Box<[u8]>, Vec<usize>> {
     let mut all: BTreeMap<Box<[u8]>, Vec<usize>> = BTreeMap::new();
     for (at, needle) in needles.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Engine {
         Self::Steps(automaton.expect("an automaton of so few states"))
     }
 
-    /// The first head at or after a position: where, and which.
+    /// Finds the first head at or after a position. Returns its position and index.
     fn find(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
         let found = match self {
             Self::Vector(searcher) => searcher.find_in(text, Span::from(at..text.len())),

@@ -1,20 +1,21 @@
-//! Masking: every occurrence of a secret in a stream becomes as many `*`, so lengths, ranges and frames stay what they were.
+//! Masking: replaces every octet of a secret in a stream by `*`, so that lengths, ranges and frames do not change.
 //!
 //! ```text
-//! piece ──► out: [ what was held back | piece ]
+//! piece ──► out: [ held back before | piece ]
 //!                        │ search, in place
 //!                [ settled: masked ][ held: an end in which some secret may begin ]
-//!                                         └──► kept raw until the next piece, or until the end
+//!                                         └──► kept unmasked until the next piece, or until the end
 //! ```
 //!
-//! A position is settled when no later octet can change what becomes of it, whatever the secrets are. What is held is what follows the
-//! last end of a line, word, record, or text or structure of JSON, or as much as the longest form of a secret may take, whichever is less:
-//! an event that ends in a line feed or in `}` is never delayed, unless a secret has such an octet. Held is not what happens to be the beginning of a secret: whoever has a text of their own sent through here in
-//! pieces would see by that how much of it is one. Any cutting of a text into pieces gives the same result.
+//! A position is settled when no later octet can change its mask, whatever the secrets are. The scrubber holds back the octets after
+//! the last separator (the end of a line, a word, a record, or a JSON string or structure), but at most as many as the longest form
+//! of a secret takes. So an event that ends in a line feed or in `}` is never delayed, unless a secret has such an octet. The amount
+//! must not depend on whether the end matches the beginning of a secret: an agent that sends its own text through in pieces could
+//! read the secret from the delay. The result does not depend on how a text is cut into pieces.
 //!
-//! It finds the encodings that `forms` lists, with every character escaped in any way that `spellings` knows, one layer deep, and
-//! nothing inside compressed text: decompress first. Redact before you truncate, or the cut leaves a beginning that nothing matches
-//! any more.
+//! The search finds the encodings that `forms` lists, with every character escaped in any way that `spellings` knows, one layer deep.
+//! It finds nothing in compressed text: decompress first. Mask before truncating: the beginning of a secret before a cut matches no
+//! needle.
 
 mod forms;
 mod heads;
@@ -37,7 +38,7 @@ const MASK: u8 = b'*';
 pub struct Scrubber {
     needles: Needles,
     held: Zeroizing<Vec<u8>>,
-    /// How far into what is held (and perhaps one character beyond) an occurrence reaches that began before it.
+    /// The end, relative to the held octets, of a mask that began before them.
     carried: MaskEnd,
     found: u64,
     occurrences: Vec<Occurrence>,
@@ -47,12 +48,12 @@ pub struct Scrubber {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct MaskEnd {
     end: usize,
-    /// The text ends at `end`, and the next character belongs to the mask if it is one of base64.
+    /// The text ends at `end`, and the next character belongs to the mask if it is a base64 character.
     open: bool,
 }
 
 impl MaskEnd {
-    /// The end in a text that has grown.
+    /// Resolves `open` in a text that has grown.
     fn close(self, text: &[u8]) -> Self {
         match text.get(self.end) {
             _ if !self.open => self,
@@ -69,7 +70,7 @@ enum Then {
 }
 
 impl Scrubber {
-    /// A scrubber at the beginning of a stream.
+    /// Creates a scrubber at the beginning of a stream.
     #[must_use]
     pub fn new(needles: &Needles) -> Self {
         Self {
@@ -81,21 +82,21 @@ impl Scrubber {
         }
     }
 
-    /// Takes the next piece of the stream in, and appends to `out` what is settled: as many octets as came in, less those
+    /// Takes the next piece of the stream, and appends the settled octets to `out`: as many octets as came in, less those
     /// held back.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         self.pass(piece, out, Then::More);
     }
 
-    /// Ends the stream: appends to `out` what was held back. Another stream may follow.
+    /// Ends the stream: appends the held octets to `out`. Another stream may follow.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.pass(&[], out, Then::End);
     }
 
-    /// Takes the next piece without copying it, if nothing is masked in it or in what was held back before it.
+    /// Takes the next piece without copying it, if nothing is masked in it or in the octets held back before it.
     ///
-    /// Returns how many octets of the piece the caller may send on unchanged. It sends `before` first: what was held back so far is
-    /// appended there. The rest of the piece is held back.
+    /// Returns how many octets of the piece the caller may send on unchanged. The octets held back so far are appended to `before`,
+    /// which the caller sends first. The rest of the piece is held back.
     ///
     /// Returns `None`, and changes nothing, if something would have to be masked, or if something is held back and the piece is
     /// shorter than [`Needles`] may hold back. The caller then passes the piece to [`Self::push`].
@@ -116,12 +117,12 @@ impl Scrubber {
         Some(hold)
     }
 
-    /// Whether the last piece of the stream goes on as it is, where nothing was held back before it and nothing of it is masked.
+    /// Returns whether the last piece of the stream may be sent unchanged: nothing was held back before it, and nothing is masked.
     pub fn settles_last(&mut self, piece: &[u8]) -> bool {
         self.held.is_empty() && self.is_clear(piece)
     }
 
-    /// Whether nothing of a text is masked, for what is in it or before it.
+    /// Returns whether nothing in a text is masked, by an occurrence in it or before it.
     fn is_clear(&mut self, text: &[u8]) -> bool {
         if self.carried != MaskEnd::default() {
             return false;
@@ -132,7 +133,7 @@ impl Scrubber {
         is_clear
     }
 
-    /// How many occurrences have been masked, those that overlap counted one by one.
+    /// Returns how many occurrences have been masked. Overlapping ones count one by one.
     #[must_use]
     pub const fn found(&self) -> u64 {
         self.found
@@ -165,10 +166,10 @@ impl Scrubber {
         out.truncate(begin + hold);
     }
 
-    /// Masks what is settled. What is held stays raw: it is searched again with what follows.
+    /// Masks the settled octets. The held octets stay unmasked: they are searched again with the next piece.
     fn mask(&mut self, text: &mut [u8], hold: usize) {
         let mut carried = mem::take(&mut self.carried).close(text);
-        // All edges are looked at before the first octet changes.
+        // All edges are read before the first octet changes.
         let mut spans: Vec<Range<usize>> = Vec::with_capacity(self.occurrences.len() + 1);
         spans.push(0..carried.end);
         for occurrence in self.occurrences.drain(..) {
@@ -190,7 +191,7 @@ impl Scrubber {
 }
 
 impl fmt::Debug for Scrubber {
-    /// What is held may be the beginning of a secret: only its length is shown.
+    /// Shows only the number of held octets, which may be the beginning of a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scrubber({:?}, {} found, {} octets held)", self.needles, self.found, self.held.len())
     }

@@ -1,4 +1,4 @@
-//! One thing to look for, and its comparison with a text at one place.
+//! A needle: one form of a secret, and its comparison with a text at one position.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use super::spellings;
 
 /// One form of one secret.
 pub(super) struct Needle {
-    /// As it is where nothing in it is escaped: no spelling of it is shorter.
+    /// Its octets without escapes. No spelling of it is shorter.
     pub(super) octets: Zeroizing<Vec<u8>>,
-    /// Where in it the characters are that may be written otherwise, each for itself.
+    /// The ranges of the characters with several spellings, each of which is independent of the others.
     variable: Vec<Range<usize>>,
     pub(super) edges: Edges,
 }
 
-/// Whether the characters beside a needle hold bits of the secret: those of base64 that straddle its ends.
+/// Whether the characters next to a needle hold bits of the secret, as base64 characters at its ends do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Edges {
     pub(super) before: bool,
@@ -29,18 +29,18 @@ impl Edges {
 }
 
 impl Needle {
-    /// What is found only as it is.
+    /// Creates a needle with one spelling.
     pub(super) const fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
         Self { octets, variable: Vec::new(), edges: Edges { before: false, after: false } }
     }
 
-    /// What is found however its characters are escaped.
+    /// Creates a needle that matches however its characters are escaped.
     pub(super) fn spelled(octets: Zeroizing<Vec<u8>>, edges: Edges) -> Self {
         let variable = spellings::variable_characters(&octets);
         Self { octets, variable, edges }
     }
 
-    /// Takes another's ways in, which has the same octets.
+    /// Merges the spellings of another needle with the same octets.
     pub(super) fn merge(&mut self, other: &mut Self) {
         self.edges = self.edges.or(other.edges);
         if self.variable.is_empty() {
@@ -48,32 +48,32 @@ impl Needle {
         }
     }
 
-    /// Whether it has but one spelling.
+    /// Returns whether it has only one spelling.
     pub(super) const fn is_exact(&self) -> bool {
         self.variable.is_empty()
     }
 
-    /// Whether one of its first octets may be spelled otherwise.
+    /// Returns whether one of its first `length` octets has several spellings.
     pub(super) fn varies_within(&self, length: usize) -> bool {
         self.variable.first().is_some_and(|character| character.start < length)
     }
 
-    /// Whether a text begins with a character, or ends within it.
+    /// Returns whether a text begins with a spelling of a character, or ends within one.
     fn may_be_at(&self, character: &Range<usize>, text: &[u8]) -> bool {
         let Some(first) = text.first() else { return true };
         let ways = spellings::of(&self.octets[character.clone()]);
-        // Most do not even begin alike.
+        // Most differ in the first octet.
         let may = |way: &[u8]| way.first() == Some(first) && (text.starts_with(way) || way.starts_with(text));
         ways.iter().any(|way| may(way))
     }
 
-    /// Whether a character begins at one of its places, and not before it.
+    /// Returns whether a character begins at an offset, instead of including it.
     pub(super) fn begins_at(&self, at: usize) -> bool {
         let character = self.variable.partition_point(|character| character.end <= at);
         self.variable.get(character).is_none_or(|character| character.start >= at)
     }
 
-    /// How many octets its longest spelling has.
+    /// Returns the length of its longest spelling.
     pub(super) fn longest(&self) -> usize {
         let more = |character: &Range<usize>| {
             let ways = spellings::of(&self.octets[character.clone()]);
@@ -82,7 +82,7 @@ impl Needle {
         self.octets.len() + self.variable.iter().map(more).sum::<usize>()
     }
 
-    /// Compares it with a text: where it ends there, by its longest spelling.
+    /// Matches the needle at the beginning of a text. Returns the end of the longest spelling that matches.
     #[inline]
     pub(super) fn read(&self, text: &[u8]) -> Option<usize> {
         let from = self.variable.first().map_or(self.octets.len(), |character| character.start);
@@ -93,10 +93,10 @@ impl Needle {
         if self.may_be_at(character, &text[from..]) { self.read_on(text, from) } else { None }
     }
 
-    /// The same from its first character on.
+    /// Continues [`Self::read`] from the first character with several spellings.
     fn read_on(&self, text: &[u8], from: usize) -> Option<usize> {
-        // A spelling may begin with another one, as `&amp;` does with `&`. So it is read by all at once, which takes no longer than
-        // their number times the text, where one after another would be as many as there are sequences of them.
+        // A spelling may begin with another one, as `&amp;` does with `&`. So all are tried in parallel, which takes at most their number
+        // times the text. Backtracking could take as many steps as there are sequences of spellings.
         let mut places = vec![from];
         for (index, character) in self.variable.iter().enumerate() {
             let until = self.variable.get(index + 1).map_or(self.octets.len(), |next| next.start);
@@ -119,7 +119,7 @@ impl Needle {
         places.last().copied()
     }
 
-    /// Notes where it may begin in a text, at `earliest` or later, if what it has at `at` is at `place`.
+    /// Notes where the needle may begin in a text, at `earliest` or later, if its octet `at` is at `place`.
     pub(super) fn begins(
         &self,
         text: &[u8],
@@ -132,7 +132,7 @@ impl Needle {
         let literal = |variable: &[Range<usize>], at| {
             &self.octets[variable.last().map_or(0, |character| character.end)..at]
         };
-        // Most places end here: what escapes begin with is in all of them.
+        // Most candidates end here: the first octets of an escape are common.
         let here = self.variable.get(variable.len()).filter(|character| character.start == at);
         if !text[..place].ends_with(literal(variable, at))
             || here.is_some_and(|character| !self.may_be_at(character, &text[place..]))
@@ -162,7 +162,7 @@ impl Needle {
         }
     }
 
-    /// Notes what may stand at one of its places: each spelling of what it has there, and what it has next.
+    /// Notes each spelling of the character at an offset, with the offset of the next character.
     pub(super) fn ways(&self, at: usize, note: &mut dyn FnMut(&[u8], usize)) {
         match self.variable.binary_search_by_key(&at, |character| character.start) {
             Ok(index) => {
@@ -179,7 +179,7 @@ impl Needle {
         }
     }
 
-    /// Notes the first octets of all that may stand from one of its places on, some of them several times.
+    /// Notes the first `length` octets of all spellings from an offset on, some of them several times.
     pub(super) fn unfold(&self, at: usize, length: usize, note: &mut dyn FnMut(&[u8])) {
         let character = self.variable.partition_point(|character| character.start < at);
         let until = self.variable.get(character).map_or(self.octets.len(), |character| character.start);
@@ -189,7 +189,7 @@ impl Needle {
         }
     }
 
-    /// The same behind some octets.
+    /// Notes them after the octets `begun`.
     pub(super) fn unfold_behind(&self, begun: &[u8], at: usize, length: usize, note: &mut dyn FnMut(&[u8])) {
         if let Some(octets) = begun.get(..length) {
             return note(octets);

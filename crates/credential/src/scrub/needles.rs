@@ -1,6 +1,4 @@
-//! What to look for in a stream: the forms of all secrets of a credential, found by their heads.
-//!
-//! It says where needles are; it changes nothing.
+//! The set of needles: all forms of all secrets of a credential, and the search for them. It changes no text.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,34 +9,34 @@ use super::samples::Samples;
 use super::{Scrubber, forms};
 use crate::secret::Secret;
 
-/// The fewest octets of a needle: shorter ones would mask ordinary text, and are no secrets.
+/// The fewest octets of a needle: shorter ones would mask ordinary text.
 const SHORTEST: usize = 4;
 
-/// From how many octets on a text is searched by samples.
+/// The shortest text that is searched by samples.
 const LONG: usize = 1 << 10;
 
 /// The secrets to mask, in all their forms. A clone shares them.
 ///
-/// The needles are wiped when the last clone is dropped. Of each the first octets, eight at most, are also in the tables of the
-/// search by heads, which cannot be wiped.
+/// The needles are wiped when the last clone is dropped. The tables of the search by heads, which cannot be wiped, also hold the
+/// first octets of each, eight at most.
 #[derive(Clone)]
 pub struct Needles(Arc<Set>);
 
 struct Set {
     needles: Vec<Needle>,
     heads: Heads,
-    /// Made for the first long text, if the needles allow of any.
+    /// Built for the first long text; `None` if the needles do not suit.
     samples: OnceLock<Option<Samples>>,
-    /// How many octets at the end of a text may be the beginning of a needle, or stand before one and be masked with it: no fewer, and
-    /// rounded up.
+    /// An upper bound of the octets at the end of a text that may be the beginning of a needle, or stand before one and be masked with
+    /// it. Rounded up.
     reach: usize,
-    /// Which of the octets that part a text are in none of them.
+    /// The kinds of separators that are in none of the needles.
     separators: Separators,
-    /// The length of the shortest.
+    /// The length of the shortest needle.
     shortest: usize,
 }
 
-/// A needle in a text, by octets.
+/// An occurrence of a needle in a text, in octets.
 #[derive(Debug)]
 pub(super) struct Occurrence {
     pub(super) start: usize,
@@ -47,7 +45,7 @@ pub(super) struct Occurrence {
 }
 
 impl Needles {
-    /// The needles of some secrets. Forms shorter than four octets are left out.
+    /// Builds the needles of secrets. Forms shorter than four octets are left out.
     #[must_use]
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let mut needles: Vec<Needle> =
@@ -69,19 +67,19 @@ impl Needles {
         Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, separators, shortest }))
     }
 
-    /// Whether there is nothing to look for.
+    /// Returns whether there is nothing to search for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.needles.is_empty()
     }
 
-    /// Whether any of them has an octet.
+    /// Returns whether any needle contains an octet.
     #[must_use]
     pub fn have(&self, octet: u8) -> bool {
         self.0.needles.iter().any(|needle| needle.octets.contains(&octet))
     }
 
-    /// Whether any of them is in a text.
+    /// Returns whether any needle is in a text.
     #[must_use]
     pub fn are_in(&self, text: &[u8]) -> bool {
         let mut occurrences = Vec::new();
@@ -89,7 +87,7 @@ impl Needles {
         !occurrences.is_empty()
     }
 
-    /// A whole text, such as a header's value, masked, and the number of occurrences; nothing where there is none.
+    /// Masks a whole text, such as a header's value. Returns it with the number of occurrences, or `None` if there is none.
     #[must_use]
     pub fn scrub_text(&self, text: &[u8]) -> Option<(Vec<u8>, u64)> {
         // Most headers are shorter than any secret.
@@ -108,7 +106,7 @@ impl Needles {
         Some((out, scrubber.found()))
     }
 
-    /// Notes every needle in a text.
+    /// Finds every occurrence in a text.
     pub(super) fn search(&self, text: &[u8], occurrences: &mut Vec<Occurrence>) {
         let Set { needles, .. } = &*self.0;
         self.0.visit(text, |start, needle| {
@@ -117,7 +115,7 @@ impl Needles {
                 occurrences.push(Occurrence { start, end: start + end, edges: needle.edges });
             }
         });
-        // What two needles have in common is one occurrence.
+        // Two needles at the same range are one occurrence.
         occurrences.sort_unstable_by_key(|occurrence| (occurrence.start, occurrence.end));
         occurrences.dedup_by(|later, kept| {
             let same = (later.start, later.end) == (kept.start, kept.end);
@@ -138,32 +136,33 @@ impl Needles {
         &self.0.needles
     }
 
-    /// Where to hold a text back from. What the needles hold does not come into it, but for which kinds of octets none has that part a text:
-    /// whoever gives the text sees how much of it is let go, and would read a secret from that, octet by octet.
+    /// Returns the position from which a text is held back. It depends on the needles only by their longest length and by the kinds of
+    /// separators that none contains: the sender of the text sees how much is let through, and could otherwise read a secret from that,
+    /// octet by octet.
     pub(super) fn hold(&self, text: &[u8]) -> usize {
         let Set { reach, separators, .. } = &*self.0;
         let from = text.len().saturating_sub(*reach);
         text[from..].iter().rposition(|octet| separators.have(*octet)).map_or(from, |at| from + at + 1)
     }
 
-    /// How much of a text is held back at most.
+    /// Returns the most octets that are held back.
     #[must_use]
     pub fn reach(&self) -> usize {
         self.0.reach
     }
 }
 
-/// To a multiple of what the reach of needles is rounded: how long a secret is, is not shown to the octet.
+/// The reach is rounded up to a multiple of this, so that it does not reveal the exact length of a secret.
 const ROUND: usize = 64;
 
-/// Octets across which no needle goes, by what they do.
+/// The kinds of separators that no needle contains.
 #[derive(Clone, Copy)]
 struct Separators {
     lines: bool,
     words: bool,
-    /// Records and the like; no secret that is given by hand has any.
+    /// Record separators and the like. No secret that a user stores has any.
     controls: bool,
-    /// Texts and structures of JSON.
+    /// Ends of JSON strings and structures.
     closing: bool,
 }
 
@@ -191,7 +190,7 @@ impl Separators {
     }
 }
 
-/// What an octet does that parts texts.
+/// The kind of a separator octet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Separator {
     LineEnd,
@@ -211,8 +210,8 @@ pub(super) const fn separator_of(octet: u8) -> Option<Separator> {
 }
 
 impl Set {
-    /// The positions where a needle may begin, with that needle: all where one does, but for those so close to the end of the text that
-    /// even a head is cut short.
+    /// Visits every position where a needle may begin, with that needle. A needle so close to the end of the text that its head is cut
+    /// short is not visited.
     fn visit(&self, text: &[u8], mut visit: impl FnMut(usize, usize)) {
         let mut from = 0;
         if text.len() >= LONG
@@ -231,7 +230,7 @@ impl fmt::Debug for Needles {
     }
 }
 
-/// A character of base64, of either alphabet: RFC 4648 §4 and §5.
+/// Returns whether an octet is a base64 character of either alphabet: RFC 4648 §4 and §5.
 pub(super) const fn is_base64(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'/' | b'-' | b'_')
 }

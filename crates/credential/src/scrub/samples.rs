@@ -1,16 +1,16 @@
-//! Finding needles in a long text by looks at a small part of it. Where the shortest needle has `n` octets, one look at every
-//! `n - 3`, at four octets each, meets every occurrence of every needle once within its first `n`.
+//! Searches for needles in a long text by samples. If the shortest needle has `n` octets, a sample of four octets at every
+//! `n - 3` meets every occurrence of every needle once within its first `n` octets.
 //!
 //! ```text
-//! text    ┊----·········┊----·········┊----·········┊----·········   what is looked at, every 14 octets
+//! text    ┊----·········┊----·········┊----·········┊----·········   the samples, every 14 octets
 //!                         sk-live-012345678   of 17 octets: met by `5678`, which it has at 13
 //! ```
 //!
-//! Where characters may be spelled otherwise, all that can then stand within the first `n - 3` is known too: what one character adds does
-//! not grow with what the others are. Such a needle is read backwards from there to where it begins.
+//! If characters have several spellings, every sample that can occur within the first `n - 3` octets is known too: the number that a
+//! character adds does not depend on the other characters. Such a needle is then read backwards to its beginning.
 //!
-//! Four octets that are a needle's are only a reason to look: the caller compares the needle. Two secrets of 40 octets, which make 20
-//! needles, on a busy two-core machine, the best of some series: 2.6 to 4.2 µs for 64 KiB, where `heads` took 4.8 to 7.1; made in 30 µs.
+//! A known sample is only a candidate: the caller compares the needle. Two secrets of 40 octets, which make 20 needles, on a busy
+//! two-core machine, the best of some series: 2.6 to 4.2 µs for 64 KiB, where `heads` took 4.8 to 7.1; built in 30 µs.
 
 use std::mem;
 
@@ -18,42 +18,42 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::needle::Needle;
 
-/// The octets of a look.
+/// The octets of a sample.
 const SAMPLE: usize = 4;
-/// How far apart two looks are at most, for what is known grows with it, and at least, for `heads` is faster then.
+/// The largest stride, as the number of known samples grows with it, and the smallest, below which `heads` is faster.
 const FURTHEST: usize = 32;
 const NEAREST: usize = 8;
-/// How many looks of exact needles are known at most, how many places where characters may be spelled otherwise, and how many bits the
-/// filter has for each look: it is to stay in the processor's first cache.
+/// The most samples of exact needles, the most places in all needles, and the filter's bits per sample: the filter must fit the
+/// processor's first cache.
 const MOST_KNOWN: usize = 2 << 10;
 const MOST_PLACES: usize = 8 << 10;
 const BITS_EACH: usize = 64;
 const MOST_BITS: usize = MOST_KNOWN * BITS_EACH;
 
-/// The looks by which a set of needles is met.
+/// The known samples of a set of needles.
 pub(super) struct Samples {
-    /// How far apart two looks at a text are.
+    /// The distance of two samples in a text.
     stride: usize,
-    /// A bit for each hash of a look: set where one that is known has it.
+    /// A bit for each hash of a sample: set if a known sample has it.
     filter: Zeroizing<Vec<u64>>,
-    /// By how much a hash is shifted to be the number of a bit.
+    /// The shift that turns a hash into the number of a bit.
     shift: u32,
-    /// All that are known, in order, one for each place.
+    /// All known samples, sorted, one for each place.
     values: Zeroizing<Vec<u32>>,
     places: Vec<NeedlePlace>,
 }
 
-/// Where four octets are in a needle.
+/// The place of a sample in a needle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct NeedlePlace {
     needle: usize,
-    /// A character of it, which they begin in,
+    /// The offset of the character in which it begins,
     at: usize,
-    /// and how far into one of its spellings.
+    /// and the offset in a spelling of that character.
     into: usize,
 }
 
-/// A look, and where it is met.
+/// A known sample and its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct KnownSample {
     sample: u32,
@@ -61,21 +61,21 @@ struct KnownSample {
 }
 
 impl Zeroize for KnownSample {
-    /// Where it is tells nothing.
+    /// The place reveals nothing.
     fn zeroize(&mut self) {
         self.sample.zeroize();
     }
 }
 
 impl NeedlePlace {
-    /// How many octets at least are before it, for no spelling is shorter than what it spells.
+    /// Returns the fewest octets before it: no spelling is shorter than its character.
     const fn min_offset(self) -> usize {
         self.at + self.into
     }
 }
 
 impl Samples {
-    /// None where the shortest needle is too short to spare many looks, or there are too many of them.
+    /// Builds the samples of needles. Returns `None` if the shortest needle is too short for a useful stride, or there are too many.
     pub(super) fn of(needles: &[Needle]) -> Option<Self> {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min()?;
         let furthest = (shortest + 1).saturating_sub(SAMPLE).min(FURTHEST);
@@ -83,7 +83,7 @@ impl Samples {
         if furthest < NEAREST {
             return None;
         }
-        // The room is reserved at once: what grows leaves copies behind.
+        // Allocated at full size: a buffer that grows leaves copies behind.
         let mut room = 0;
         note_samples(needles, furthest, &mut |_| room += 1);
         let mut known = Zeroizing::new(Vec::with_capacity(room));
@@ -117,8 +117,8 @@ impl Samples {
         Some(samples)
     }
 
-    /// Every position where a needle may begin, with that needle: each one that does once, unless the text ends within [`Self::tail`]
-    /// octets of it. The order is not that of the text.
+    /// Visits every position where a needle may begin, with that needle. Each occurrence is visited once, unless the text ends within
+    /// [`Self::tail`] octets of its beginning. The order is not that of the text.
     pub(super) fn visit(&self, needles: &[Needle], text: &[u8], mut visit: impl FnMut(usize, usize)) {
         let mut spelled: Vec<(usize, usize)> = Vec::new();
         let mut at = 0;
@@ -133,7 +133,7 @@ impl Samples {
                         continue;
                     };
                     if !needle.is_exact() {
-                        // No earlier: the look before this one has met what begins there.
+                        // No earlier: the sample before this one has met a needle that begins there.
                         let earliest = (at + 1).saturating_sub(self.stride);
                         let mut note = |start| spelled.push((start, place.needle));
                         needle.begins(text, place.at, place_at, earliest, &mut note);
@@ -144,7 +144,7 @@ impl Samples {
                     }
                 }
                 if !spelled.is_empty() {
-                    // One beginning may be read in several ways.
+                    // Several sequences of spellings may have one beginning.
                     spelled.sort_unstable();
                     spelled.dedup();
                     mem::take(&mut spelled).into_iter().for_each(|(start, needle)| visit(start, needle));
@@ -154,20 +154,20 @@ impl Samples {
         }
     }
 
-    /// Of how many octets at the end of a text nothing is said. No whole needle is as short.
+    /// Returns the number of octets at the end of a text in which beginnings are not visited. Every needle is longer.
     pub(super) const fn tail(&self) -> usize {
         self.stride + SAMPLE - 2
     }
 
-    /// Which bit of the filter is that of a look: its word, and its mask there.
+    /// Returns the filter bit of a sample: the index of its word, and its mask.
     fn bit(&self, sample: u32) -> (usize, u64) {
-        // The golden ratio's: it spreads what differs in its low bits alone.
+        // Multiplication by the golden ratio spreads samples that differ only in their low bits.
         let hash = sample.wrapping_mul(0x9e37_79b1) >> self.shift;
         (hash as usize / 64, 1 << (hash % 64))
     }
 }
 
-/// Notes the looks before which a needle may have fewer than `furthest` octets, some of them several times.
+/// Notes the samples that may begin within the first `furthest` octets of a needle, some of them several times.
 fn note_samples(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(KnownSample)) {
     for (index, needle) in needles.iter().enumerate() {
         for at in (0..furthest).filter(|at| needle.begins_at(*at)) {
@@ -185,13 +185,13 @@ fn note_samples(needles: &[Needle], furthest: usize, note: &mut dyn FnMut(KnownS
     }
 }
 
-/// Whether the next look would be the same as well, where both have one: an idle look at an exact needle ends here.
+/// Returns whether the next four octets agree too, if both have them. Most false candidates of an exact needle end here.
 fn goes_on(needle: &Needle, at: usize, text: &[u8], place: usize) -> bool {
     let (in_needle, in_text) = (sample_at(&needle.octets, at + SAMPLE), sample_at(text, place + SAMPLE));
     in_needle == in_text || in_needle.is_none() || in_text.is_none()
 }
 
-/// The four octets at a place of a text.
+/// Returns the four octets at a position of a text.
 fn sample_at(text: &[u8], at: usize) -> Option<u32> {
     text.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
@@ -214,7 +214,7 @@ mod tests {
         needle.read(rest).is_some()
     }
 
-    /// Where needles begin.
+    /// Returns where needles begin.
     fn met(needles: &[Needle], text: &[u8]) -> Vec<(usize, usize)> {
         let mut met = Vec::new();
         Samples::of(needles).unwrap().visit(needles, text, |start, needle| {
@@ -252,7 +252,7 @@ mod tests {
             let mut text = String::new();
             for (between, which, cut) in around {
                 let needle = &texts[which.index(texts.len())];
-                // More than half of them whole.
+                // More than half of them are whole.
                 let needle = &needle[..needle.len().min(cut.index(2 * needle.len() + 1))];
                 text.push_str(&needle.replace('\\', backslash).replace('+', plus));
                 text.push_str(&between);

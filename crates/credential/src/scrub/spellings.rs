@@ -1,7 +1,7 @@
-//! How encoders write one character of a secret: as it is, or by any of the escapes of JSON, JavaScript, HTML, XML and addresses.
+//! Spellings: the ways in which encoders write one character, plain or by an escape of JSON, JavaScript, HTML, XML or URLs.
 //!
-//! Which of these an encoder escapes is a matter of its taste, and there are too many of them to list. So each character may be
-//! written in each way, whatever was done with the one before. It knows characters, and no secret.
+//! Encoders differ in the characters that they escape, in too many ways to list. So each character may have each of its spellings,
+//! independently of the others. This module knows characters, not secrets.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,21 +9,22 @@ use std::sync::OnceLock;
 
 use crate::escape::{HexCase, hex, json, percent};
 
-/// All ways to write a character, sorted. None is shorter than the character itself, which is one of them.
+/// All spellings of a character, sorted. None is shorter than the character itself, which is one of them.
 pub(super) type Spellings = Cow<'static, [Box<[u8]>]>;
 
-/// Those of one character, made once.
+/// The spellings of one character, built once.
 type Made = OnceLock<Box<[Box<[u8]>]>>;
 
-/// Those of ASCII, each made when it is first asked for: a needle is compared at every place where it may be.
+/// The spellings of ASCII characters, each built on first use: needles are compared at many positions.
 static ASCII: [Made; 128] = [const { OnceLock::new() }; 128];
 
-/// Letters, digits and the signs of most keys. No usual encoder writes these otherwise, unless it writes everything so.
+/// Returns whether a character is a letter, a digit or usual punctuation of keys. Encoders escape these only if they escape
+/// everything.
 const fn is_plain(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
 }
 
-/// Where the characters of a text are that may be written otherwise. An octet that is no text is a character.
+/// Returns the ranges of the characters with several spellings. An octet that is not UTF-8 counts as a character.
 pub(super) fn variable_characters(octets: &[u8]) -> Vec<Range<usize>> {
     let mut variable = Vec::new();
     let mut at = 0;
@@ -44,7 +45,7 @@ pub(super) fn variable_characters(octets: &[u8]) -> Vec<Range<usize>> {
     variable
 }
 
-/// The ways to write a character.
+/// Returns the spellings of a character.
 pub(super) fn of(character: &[u8]) -> Spellings {
     match character {
         [octet] if octet.is_ascii() => {
@@ -63,7 +64,7 @@ fn all(octets: &[u8]) -> Vec<Box<[u8]>> {
             all.push(json(text, case, |_| false).as_slice().into());
         }
         if octets.is_ascii() {
-            // Strings of JavaScript (ECMA-262 §12.9.4), and logs.
+            // JavaScript strings (ECMA-262 §12.9.4), and logs.
             all.push([b"\\x", hex(octets, case).as_slice()].concat().into());
         }
     }
@@ -79,7 +80,7 @@ fn all(octets: &[u8]) -> Vec<Box<[u8]>> {
         ];
         all.extend(numbers.map(|number| number.into_bytes().into()));
         let others: &[&[u8]] = match character {
-            // PHP and JavaScript; XML 1.0 §4.6; forms of the URL standard.
+            // PHP and JavaScript; XML 1.0 §4.6; URL-encoded forms.
             '/' => &[b"\\/"],
             '\'' => &[b"\\'", b"&apos;"],
             '"' => &[b"&quot;"],

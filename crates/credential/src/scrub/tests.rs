@@ -1,4 +1,4 @@
-//! The scrubber as a whole: what is masked, what is held back, and that the cutting of a stream does not matter.
+//! The scrubber as a whole: what it masks, what it holds back, and that the cutting of a stream into pieces does not matter.
 
 use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 use proptest::collection::vec;
@@ -22,7 +22,7 @@ fn scrubbed(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
     (out, scrubber.found())
 }
 
-/// The same where pieces go on uncopied if they can.
+/// Scrubs the pieces by [`Scrubber::settle`] where it can.
 fn scrubbed_in_place(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
     let (mut scrubber, mut out) = (Scrubber::new(needles), Vec::new());
     let (last, pieces) = pieces.split_last().unwrap();
@@ -42,7 +42,7 @@ fn scrubbed_in_place(needles: &Needles, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
     (out, scrubber.found())
 }
 
-/// Where the longest spelling of the rest of a needle ends: one way after the other.
+/// Returns the end of the longest spelling of the rest of a needle, by backtracking.
 fn plain_end(needle: &Needle, at: usize, text: &[u8], from: usize) -> Option<usize> {
     if at == needle.octets.len() {
         return Some(from);
@@ -56,7 +56,7 @@ fn plain_end(needle: &Needle, at: usize, text: &[u8], from: usize) -> Option<usi
     ends.into_iter().max()
 }
 
-/// A needle, its characters spelled as some numbers say.
+/// Spells the characters of a needle by indices.
 fn spelled(needle: &Needle, numbers: &[prop::sample::Index]) -> Vec<u8> {
     let (mut out, mut at, mut numbers) = (Vec::new(), 0, numbers.iter().cycle());
     while at < needle.octets.len() {
@@ -69,7 +69,7 @@ fn spelled(needle: &Needle, numbers: &[prop::sample::Index]) -> Vec<u8> {
     out
 }
 
-/// The same by the plainest means: every needle at every position.
+/// Scrubs a text by the simplest means: every needle at every position.
 fn plainly(needles: &Needles, text: &[u8]) -> (Vec<u8>, u64) {
     let (mut out, mut found) = (text.to_vec(), 0);
     let firsts = |needle: &Needle| {
@@ -118,7 +118,7 @@ fn the_base64_of_a_basic_login_is_masked_with_its_edges() {
         let encoded = BASE64.encode(&[user.as_bytes(), b":", KEY, b"!"].concat());
         let (out, _) = needles.scrubbed(encoded.as_bytes());
         let clear: Vec<usize> = (0..out.len()).filter(|at| out[*at] != MASK && out[*at] != b'=').collect();
-        // What stays visible holds bits of the name before and the octet after the secret only.
+        // The visible characters hold only bits of the name before and the octet after the secret.
         let (first, last) = ((user.len() + 1) * 8 / 6, ((user.len() + 1 + KEY.len()) * 8).div_ceil(6));
         assert!(clear.iter().all(|at| *at < first || *at >= last), "{}", String::from_utf8_lossy(&out));
     }
@@ -152,7 +152,7 @@ fn a_message_is_not_delayed_that_ends_in_what_no_secret_has() {
         scrubber.push(message.as_bytes(), &mut out);
         assert_eq!(String::from_utf8_lossy(&out), message);
     }
-    // Of a kind of which a secret has one, none parts a text, and of the others all do.
+    // If a secret has a separator of some kind, that kind does not count; all others do.
     for (odd, held, not) in [("}", "a\"", "a b "), ("\u{1e}", "a\u{1f}", "a}"), ("\n", "a\r", "a\u{1f}")] {
         let needles = needles(&[KEY.to_vec(), format!("0123456789{odd}abcdef").into_bytes()]);
         let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
@@ -204,7 +204,7 @@ fn a_secret_with_blanks_is_not_let_go_word_by_word() {
 #[test]
 fn a_second_stream_begins_anew() {
     let needles = needles(&[KEY.to_vec()]);
-    // Ends in a form with an edge, whose mask would reach into what follows.
+    // It ends in a form with an edge, whose mask would reach into the next octets.
     let edged = needles.all().iter().find(|needle| needle.edges.after).unwrap();
     let (mut scrubber, mut out) = (Scrubber::new(&needles), Vec::new());
     scrubber.push(&edged.octets, &mut out);
@@ -247,10 +247,10 @@ fn a_long_secret_is_found() {
     assert_eq!(scrubbed(&needles, &pieces), ([b"<".as_slice(), &vec![MASK; secret.len()], b">"].concat(), 1));
 }
 
-/// How an encoder writes some characters, in place of themselves.
+/// An encoder's escapes of some characters.
 type Style = (&'static str, &'static [(char, &'static str)]);
 
-/// Encoders and what they escape, by their own documents and sources.
+/// Encoders and their escapes, from their documentation and sources.
 const STYLES: [Style; 17] = [
     (
         "Gson, safe for HTML",
@@ -293,7 +293,7 @@ const STYLES: [Style; 17] = [
         ],
     ),
     (
-        // Its flags have upper-case digits, and what is no ASCII has lower-case ones.
+        // Its flags have upper-case digits; characters outside ASCII have lower-case ones.
         "PHP, JSON_HEX_TAG|AMP|APOS|QUOT",
         &[
             ('"', "\\u0022"),
@@ -415,14 +415,14 @@ fn written((_, escapes): &Style, text: &str) -> String {
 
 #[test]
 fn what_encoders_escape_is_masked_whichever_they_are() {
-    // In the second no character that is escaped stands far from another.
+    // In the second, escaped characters stand close together.
     for secret in
         ["Zm9v+YmFy/cXV4&x<y9==", "é\"'\\/`+=<>&;😀", "0123456789abcdefghijklmnopqrstuvwxyz+/=", "/+<>"]
     {
         let needles = needles(&[secret.as_bytes().to_vec()]);
         for style in &STYLES {
             let form = written(style, secret);
-            // Short ones are searched by heads, long ones by samples.
+            // Short texts are searched by heads, long ones by samples.
             for around in ["-".repeat(3), "-".repeat(2000)] {
                 let text = [around.as_bytes(), form.as_bytes(), around.as_bytes()].concat();
                 let expected = [around.as_bytes(), &vec![MASK; form.len()], around.as_bytes()].concat();
@@ -457,7 +457,7 @@ fn the_signs_of_a_basic_login_are_masked_however_they_are_escaped() {
 }
 
 proptest! {
-    /// Against encoders that are not ours.
+    /// Against encoders of other crates.
     #[test]
     fn what_others_encode_is_masked(
         secret in "[!-)+-~é]{6,40}",
@@ -489,7 +489,7 @@ proptest! {
     }
 }
 
-/// Texts in which needles are likely: whole, cut, and glued together, in every form.
+/// Generates texts in which needles are likely: whole, cut, and concatenated, in every form.
 fn bodies(secrets: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
     let needles = needles(secrets);
     let which = (any::<prop::sample::Index>(), vec(any::<prop::sample::Index>(), 1..9));
@@ -516,12 +516,12 @@ fn bodies(secrets: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
     vec(piece, 0..8).prop_map(|pieces| pieces.concat())
 }
 
-/// Secrets (short alphabets overlap most), a body and where to cut it. No `*`: a secret made of the mask cannot be masked.
+/// Generates secrets (short alphabets overlap most), a body and the cuts. No `*`: a secret made of the mask cannot be masked.
 fn cases() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<u8>, Vec<usize>)> {
     let octets = any::<u8>().prop_filter("the mask", |octet| *octet != MASK);
     let secret = prop_oneof![
         "[ab]{4,9}".prop_map(String::into_bytes),
-        // Whose spellings are each other's beginnings.
+        // Characters whose spellings are prefixes of each other.
         "[&a+%\\\\]{4,9}|a?&{3,5}(amp;){1,2}&?".prop_map(String::into_bytes),
         "[ -)+-~]{4,30}".prop_map(String::into_bytes),
         vec(octets, 4..20),
@@ -555,7 +555,7 @@ proptest! {
         }
     }
 
-    /// Where it is searched by samples.
+    /// With texts that are searched by samples.
     #[test]
     fn no_cutting_changes_a_long_text(
         (secrets, before, after) in vec("[ -)+-~]{15,40}".prop_map(String::into_bytes), 1..4)
@@ -584,11 +584,11 @@ proptest! {
         }
     }
 
-    /// An agent that gives its own text back to itself sees how much of each piece has come.
+    /// An agent that sends its own text back to itself sees how much of each piece has come.
     #[test]
     fn how_much_is_let_go_says_nothing_of_the_secret(
         (one, other) in (8_usize..60, any::<bool>()).prop_flat_map(|(long, closes)| {
-            // Whether a secret has what closes texts of JSON is to be seen.
+            // It may be visible whether a secret has an octet that ends JSON strings or structures.
             let alike = move |mut secret: Vec<u8>| {
                 secret.iter_mut().filter(|octet| b"}]\"".contains(octet)).for_each(|octet| *octet = b'c');
                 secret.extend(closes.then_some(b'}'));
@@ -601,7 +601,7 @@ proptest! {
         around in vec("[ -~\n]{0,90}", 0..4),
         cuts in vec(any::<prop::sample::Index>(), 0..6),
     ) {
-        // What the agent says begins with one of them, and is whole in none: what is masked it may see.
+        // The agent's text begins like a secret but holds no whole one: masks are visible.
         let guess = &one[..guess.index(one.len().min(3))];
         let text = around.join(str::from_utf8(guess).unwrap()).into_bytes();
         let longest = |secret: &Vec<u8>| needles(std::slice::from_ref(secret)).reach();

@@ -1,7 +1,8 @@
-//! The directory of a vault: files by descriptor, never through a link; replaced whole; written by one process at a time.
+//! The directory of a vault. It opens files by descriptor and never through a link, replaces them atomically, and lets one process
+//! write at a time.
 //!
-//! Whoever reads needs no lock, because a file is always the old one or the new one. What writes is on [`Writer`], which only
-//! the lock makes. Nothing here knows what a record is.
+//! Readers need no lock, because a file is always the old one or the new one. All writes are methods of [`Writer`], which only
+//! [`Directory::lock`] makes. This module does not know the content of records.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -17,7 +18,7 @@ use super::error::VaultError;
 const LOCK: &str = "vault.lock";
 const GENERATION: &str = "generation";
 
-/// What a file is called while it is written. One that is left over is an interrupted write, and never read.
+/// The suffix of a file while it is written. A leftover one is an interrupted write, and is never read.
 const UNFINISHED: &str = ".new";
 
 /// An open directory.
@@ -33,7 +34,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl Directory {
-    /// Opens a directory that is there.
+    /// Opens a directory, if it exists.
     pub(super) fn find(path: &Path) -> Result<Option<Self>, VaultError> {
         match open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(handle) => Ok(Some(Self { path: path.into(), handle })),
@@ -42,19 +43,19 @@ impl Directory {
         }
     }
 
-    /// Opens a directory; made with its parents if it is not there, for its owner only.
+    /// Opens a directory. Creates it and its parents if necessary, for the owner only.
     pub(super) fn make(path: &Path) -> Result<Self, VaultError> {
         let failed = |source| VaultError::OpenDirectory { path: path.into(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         Self::find(path)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
     }
 
-    /// Where a file is, for people.
+    /// Returns the path of a file, for messages.
     pub(super) fn path_of(&self, file: &str) -> PathBuf {
         self.path.join(file)
     }
 
-    /// The names of all files, sorted.
+    /// Returns the names of all files, sorted.
     pub(super) fn files(&self) -> Result<Vec<String>, VaultError> {
         let failed = |error: Errno| VaultError::List { path: self.path.clone(), source: error.into() };
         let mut names = Vec::new();
@@ -65,7 +66,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// What a file holds.
+    /// Reads a file.
     pub(super) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, VaultError> {
         let failed = |source| VaultError::Read { path: self.path_of(file), source };
         let Some(mut opened) = self.open(file, OFlags::RDONLY, failed)? else { return Ok(None) };
@@ -74,7 +75,7 @@ impl Directory {
         Ok(Some(content))
     }
 
-    /// Waits until nobody else writes.
+    /// Takes the writers' lock; waits for it.
     pub(super) fn lock(&self) -> Result<Writer<'_>, VaultError> {
         let failed = |source| VaultError::Lock { path: self.path_of(LOCK), source };
         let lock = self.make_file(LOCK, failed)?;
@@ -87,7 +88,7 @@ impl Directory {
         }
     }
 
-    /// The generation's file, to read from.
+    /// Opens the generation's file for reading.
     pub(super) fn generation(&self) -> Result<File, VaultError> {
         self.lock()?.begin_generation()?;
         let failed = |source| VaultError::Read { path: self.path_of(GENERATION), source };
@@ -105,7 +106,7 @@ impl Directory {
         flags: OFlags,
         failed: impl Fn(io::Error) -> VaultError,
     ) -> Result<Option<File>, VaultError> {
-        // Without `NONBLOCK` a named pipe in the place of a record would hold us up for ever.
+        // Without `NONBLOCK`, opening a named pipe in the place of a record would block for ever.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match openat(&self.handle, file, flags, Mode::RUSR | Mode::WUSR) {
             Ok(handle) => {
@@ -126,7 +127,7 @@ impl Directory {
 }
 
 impl Writer<'_> {
-    /// Replaces a file as a whole, on the disk too: after a crash it is the old one or the new one.
+    /// Replaces a file atomically and durably: after a crash it is the old one or the new one.
     pub(super) fn replace(&self, file: &str, content: &[u8]) -> Result<(), VaultError> {
         let handle = &self.directory.handle;
         let beside = format!("{file}{UNFINISHED}");
@@ -140,7 +141,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file. Returns whether it existed.
     pub(super) fn remove(&self, file: &str) -> Result<bool, VaultError> {
         let handle = &self.directory.handle;
         let removed = match unlinkat(handle, file, AtFlags::empty()) {
@@ -152,7 +153,7 @@ impl Writer<'_> {
             .map_err(|error| VaultError::Remove { path: self.directory.path_of(file), source: error.into() })
     }
 
-    /// Removes what interrupted writes left. It may be sealed with a key that is to be forgotten.
+    /// Removes the leftovers of interrupted writes. They may be sealed with a key that the user wants to retire.
     pub(super) fn tidy(&self) -> Result<(), VaultError> {
         for file in self.directory.files()?.iter().filter(|file| file.ends_with(UNFINISHED)) {
             self.remove(file)?;
@@ -160,13 +161,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Changes the generation, in place: whoever has the file open sees it.
+    /// Advances the generation in place, so that processes with the file open see it.
     pub(super) fn advance_generation(&self) -> Result<(), VaultError> {
         let (file, generation) = self.begin_generation()?;
         file.write_all_at(&generation.wrapping_add(1).to_be_bytes(), 0).map_err(|e| self.generation_failed(e))
     }
 
-    /// The generation's file and value, with its eight octets there.
+    /// Opens the generation's file and reads its value. Initialises its eight octets if necessary.
     fn begin_generation(&self) -> Result<(File, u64), VaultError> {
         let failed = |source| self.generation_failed(source);
         let file = self.directory.make_file(GENERATION, failed)?;
@@ -241,7 +242,7 @@ mod tests {
         fs::remove_file(root.path().join(LOCK)).unwrap();
         symlink("real", root.path().join(GENERATION)).unwrap();
         assert!(matches!(directory.generation(), Err(VaultError::NotAFile { .. })));
-        // A write does not go through a link, nor does what is written beside.
+        // Neither a write nor its temporary file goes through a link.
         symlink("real", root.path().join("link.new")).unwrap();
         directory.lock().unwrap().replace("link", b"y").unwrap();
         assert_eq!(fs::read(root.path().join("real")).unwrap(), b"x");

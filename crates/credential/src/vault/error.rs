@@ -1,4 +1,4 @@
-//! What can go wrong around the vault, a variant an operation. Paths and ids are in it, never a secret.
+//! Errors of the vault, one variant per operation. They hold paths and ids, never a secret.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use crate::value::ValueError;
 /// An error of the vault. Each text reads on after "failed to" and includes its cause; `source()` is for programs.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// The name of a provider is not one.
+    /// The text is not the id of a provider.
     #[error(
         "use `{id}`: not the id of a provider, which is `name` or `@scope/name` in lower case, digits and hyphens"
     )]
     Id {
-        /// What was given, cut.
+        /// The beginning of the text.
         id: String,
     },
     /// The directory cannot be made or opened.
@@ -23,7 +23,7 @@ pub enum VaultError {
     OpenDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The directory cannot be listed.
@@ -31,15 +31,15 @@ pub enum VaultError {
     List {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The lock of the writers cannot be taken.
+    /// The writers' lock cannot be taken.
     #[error("lock {path}: {source}")]
     Lock {
         /// The lock's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file of the vault cannot be read.
@@ -47,7 +47,7 @@ pub enum VaultError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file of the vault cannot be written.
@@ -55,7 +55,7 @@ pub enum VaultError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A record cannot be removed.
@@ -63,67 +63,67 @@ pub enum VaultError {
     Remove {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Something stands where a file of the vault should be.
+    /// Something other than a file stands in the place of a file of the vault.
     #[error("use {path}: a link or a device, where only a file is taken; move it away")]
     NotAFile {
-        /// What is there.
+        /// Its path.
         path: PathBuf,
     },
-    /// A record was read that is not one.
+    /// A record is damaged.
     #[error(
         "understand {path}: it is damaged; restore it from a backup, or remove it and set the credential again: {source}"
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         source: Damage,
     },
-    /// A record cannot be opened with the keys that were given.
+    /// A record cannot be decrypted with the given keys.
     #[error("decrypt {path}: {source}")]
     Decrypt {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: EnvelopeError,
     },
-    /// A record cannot be sealed.
+    /// A record cannot be encrypted.
     #[error("encrypt {path}: {source}")]
     Encrypt {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: EnvelopeError,
     },
 }
 
-/// What is wrong with a record.
+/// The damage of a record.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// It is not JSON of the right shape.
     #[error("it is not a record: {0}")]
     Shape(#[from] serde_json::Error),
-    /// It is of a format this program does not know.
+    /// Its format is unknown to this program.
     #[error("it has format {0}, and this program knows 1 only")]
     Format(u32),
-    /// It names a field wrongly.
+    /// It holds an invalid field name.
     #[error("it names a field wrongly: {0}")]
     Name(#[from] FieldNameError),
-    /// What is sealed in it holds a value that is refused.
+    /// A sealed value is invalid.
     #[error("its field `{field}` is refused: {source}")]
     Value {
         /// The field.
         field: String,
-        /// Why.
+        /// The cause.
         source: ValueError,
     },
-    /// What is sealed in it is not a list of fields.
+    /// The sealed payload is not a list of fields.
     #[error("what is sealed in it is not a list of fields")]
     Payload,
-    /// The fields it names are not those that are sealed in it.
+    /// The names beside the sealed payload are not those in it.
     #[error("the fields it names are not those that are sealed in it")]
     Fields,
 }

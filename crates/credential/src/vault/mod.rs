@@ -1,12 +1,12 @@
-//! Where credentials are kept: a directory with a sealed record each.
+//! The vault: a directory with one sealed record per credential.
 //!
 //! ```text
 //! <id>.json     0600  the names of the fields, and their values sealed; `@` and `/` of the id as `%40` and `%2F`
-//! vault.lock          held by whoever writes; reading needs none
-//! generation          8 octets that change with every change, for processes that watch
+//! vault.lock          held by a writer; reading needs no lock
+//! generation          8 octets that differ after every change, for processes that watch
 //! ```
 //!
-//! This is the only room of the crate with files in it. It keeps no plaintext between two calls, and never writes one.
+//! This is the only module of the crate that touches files. It keeps no plaintext between two calls, and never writes one.
 
 mod directory;
 mod error;
@@ -26,57 +26,58 @@ pub use error::{Damage, VaultError};
 use name::RecordId;
 use record::{Record, pack};
 
-/// A vault and the keys to it.
+/// A vault and its keys.
 #[derive(Debug)]
 pub struct Vault {
     directory: PathBuf,
     keyring: Keyring,
-    /// Whose it is, where there are several that the same keys open.
+    /// The owner, if the same keys open the vaults of several owners.
     owner: Option<String>,
 }
 
-/// What a list says of a credential. No key is needed for it, and nothing vouches for it.
+/// A credential in a listing. Reading it needs no key, and it is not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The provider's id.
     pub id: String,
     /// The names of its fields, in order.
     pub fields: Vec<FieldName>,
-    /// When one of them was last set: UTC to the second, RFC 3339.
+    /// The time when one of them was last set: UTC to the second, RFC 3339.
     pub updated: String,
 }
 
-/// What is in a vault.
+/// The content of a vault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// What can be told of, sorted by id.
+    /// The readable records, sorted by id.
     pub entries: Vec<Entry>,
-    /// The ids of the records that cannot be read, each with why.
+    /// The ids of the records that cannot be read, each with the error.
     pub failed: Vec<(String, String)>,
 }
 
-/// What a rotation did.
+/// The result of a rotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// How many records the first key wraps now and did not before.
+    /// How many records were wrapped again.
     pub rewrapped: usize,
-    /// How many it wrapped already.
+    /// How many records the first key wrapped already.
     pub already: usize,
-    /// The ids of the records that stay as they were, each with why. As long as there is one, no old key may be forgotten.
+    /// The ids of the records that stay unchanged, each with the error. While there is one, no old key may be discarded.
     pub failed: Vec<(String, String)>,
 }
 
 impl Vault {
-    /// A vault in a directory. The directory need not be there: it is made by the first write.
+    /// Opens a vault in a directory. The directory need not exist: the first write creates it.
     ///
     /// # Errors
-    /// When something is there that is no directory, or may not be opened.
+    /// If the path is not a directory, or it cannot be opened.
     pub fn open(directory: PathBuf, keyring: Keyring) -> Result<Self, VaultError> {
         Directory::find(&directory)?;
         Ok(Self { directory, keyring, owner: None })
     }
 
-    /// The same of an owner whose name its records are bound to: one that is moved to another owner's vault cannot be decrypted.
+    /// Opens the vault of an owner. Its records are bound to the owner's name: one that is moved to another owner's vault cannot be
+    /// decrypted.
     ///
     /// # Errors
     /// As [`Vault::open`].
@@ -84,39 +85,39 @@ impl Vault {
         Ok(Self { owner: Some(owner.into()), ..Self::open(directory, keyring)? })
     }
 
-    /// The ids of all records in a directory, sorted. No key is needed; a directory that is not there has none.
+    /// Returns the ids of all records in a directory, sorted. Needs no key. A directory that does not exist has no records.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
+    /// If the directory cannot be listed.
     pub fn ids(directory: &Path) -> Result<Vec<String>, VaultError> {
         let Some(directory) = Directory::find(directory)? else { return Ok(Vec::new()) };
         Ok(records(&directory)?.into_iter().map(RecordId::into_string).collect())
     }
 
-    /// The credential of a provider.
+    /// Returns the credential of a provider.
     ///
     /// # Errors
-    /// When the id is not one, or the record cannot be read, decrypted or understood.
+    /// If the id is invalid, or the record cannot be read, decrypted or parsed.
     pub fn get(&self, id: &str) -> Result<Option<Credential>, VaultError> {
         let id = id.parse()?;
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(None) };
         self.read(&directory, &id)
     }
 
-    /// Whether there is a record for a provider; it is not decrypted.
+    /// Returns whether there is a record for a provider, without decrypting it.
     ///
     /// # Errors
-    /// When the id is not one, or the record cannot be read.
+    /// If the id is invalid, or the record cannot be read.
     pub fn contains(&self, id: &str) -> Result<bool, VaultError> {
         let id: RecordId = id.parse()?;
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(false) };
         Ok(directory.read(&id.file())?.is_some())
     }
 
-    /// Sets one field of a provider's credential and keeps the others. The record is sealed anew, by the first key.
+    /// Sets one field of a provider's credential and keeps the others. Seals the record again, with the first key.
     ///
     /// # Errors
-    /// When the id is not one, a record that is there cannot be decrypted, or the new one cannot be written.
+    /// If the id is invalid, an existing record cannot be decrypted, or the new one cannot be written.
     pub fn set_field(&self, id: &str, name: FieldName, value: Value) -> Result<(), VaultError> {
         let id: RecordId = id.parse()?;
         let directory = Directory::make(&self.directory)?;
@@ -129,31 +130,31 @@ impl Vault {
             .map_err(|source| VaultError::Encrypt { path: directory.path_of(&id.file()), source })?;
         let updated = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let record = Record { fields: credential.names().cloned().collect(), updated, sealed };
-        // Before as well: whoever is killed in between must not leave those who watch with the old value for ever.
+        // Before the write as well: if this process is killed in between, watchers must not keep the old value for ever.
         writer.advance_generation()?;
         write(&directory, &writer, &id, record)?;
         writer.advance_generation()
     }
 
-    /// Removes a provider's credential: whether there was one. It needs no key, so that a damaged record can be removed too.
+    /// Removes a provider's credential. Returns whether there was one. Needs no key, so that a damaged record can be removed too.
     ///
     /// # Errors
-    /// When the id is not one, or the record cannot be removed.
+    /// If the id is invalid, or the record cannot be removed.
     pub fn remove(&self, id: &str) -> Result<bool, VaultError> {
         let id: RecordId = id.parse()?;
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(false) };
         let writer = directory.lock()?;
-        // Also where there is none any more: whoever took it away may have been killed before it said so.
+        // Even if there is no record: the process that removed it may have been killed before it advanced the generation.
         writer.advance_generation()?;
         let removed = writer.remove(&id.file())?;
         writer.advance_generation()?;
         Ok(removed)
     }
 
-    /// All credentials, without their values.
+    /// Lists all credentials, without their values.
     ///
     /// # Errors
-    /// When the directory cannot be listed. What fails for a single record is in the result.
+    /// If the directory cannot be listed. Errors of single records are in the result.
     pub fn list(&self) -> Result<Listing, VaultError> {
         let mut listing = Listing::default();
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(listing) };
@@ -162,7 +163,7 @@ impl Vault {
                 Ok(Some(Record { fields, updated, .. })) => {
                     listing.entries.push(Entry { id: id.into_string(), fields, updated });
                 }
-                // It was removed since.
+                // It was removed meanwhile.
                 Ok(None) => {}
                 Err(error) => listing.failed.push((id.into_string(), error.to_string())),
             }
@@ -170,11 +171,11 @@ impl Vault {
         Ok(listing)
     }
 
-    /// Wraps the data key of every record by the first key, one record after the other, while others may read and write. Killed
-    /// half-way, each record is as before or done; another call does the rest.
+    /// Wraps the data key of every record by the first key, one record after the other; other processes may read and write meanwhile.
+    /// If it is killed half-way, each record is unchanged or done, and another call does the rest.
     ///
     /// # Errors
-    /// When the directory cannot be listed or locked. What fails for a single record is in the result.
+    /// If the directory cannot be listed or locked. Errors of single records are in the result.
     pub fn rotate(&self) -> Result<Rotation, VaultError> {
         let mut rotation = Rotation::default();
         let Some(directory) = Directory::find(&self.directory)? else { return Ok(rotation) };
@@ -190,11 +191,11 @@ impl Vault {
         Ok(rotation)
     }
 
-    /// The file of a vault's generation, to read from: eight octets at offset 0 that differ after every change. It is made if it is
-    /// not there and never replaced, so it stays good for as long as it is open, also in another process.
+    /// Opens the file of a vault's generation for reading: eight octets at offset 0 that differ after every change. Creates it if
+    /// necessary. The file is never replaced, so an open descriptor stays valid, also in another process.
     ///
     /// # Errors
-    /// When it, or the directory, cannot be made or opened.
+    /// If the file or the directory cannot be created or opened.
     pub fn generation_file(directory: &Path) -> Result<File, VaultError> {
         Directory::make(directory)?.generation()
     }
@@ -221,7 +222,7 @@ impl Vault {
         Ok(Some(done))
     }
 
-    /// What a record's seal is bound to: another record's, or another owner's, cannot be put in its place.
+    /// Returns the context of a record's seal. It prevents that a record of another id or owner is put in its place.
     fn context(&self, id: &RecordId) -> Vec<u8> {
         match &self.owner {
             None => [b"lockgate vault record\0", id.as_str().as_bytes()].concat(),

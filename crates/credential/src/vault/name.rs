@@ -1,13 +1,13 @@
-//! The ids of records and the names of their files.
+//! The ids of records and their file names.
 
 use std::str::FromStr;
 
 use super::error::VaultError;
 
-/// The most characters of an id. Escaped and with its endings it stays far below the 255 of a file's name.
+/// The most characters of an id. Escaped and with its suffixes it stays far below the 255 of a file name.
 const MOST: usize = 128;
 
-/// The most characters of what is no id that an error repeats: it may be something else in the wrong place.
+/// The most characters of an invalid id that an error repeats: it may be a secret in the wrong place.
 const MOST_SHOWN: usize = 24;
 
 const ENDING: &str = ".json";
@@ -17,7 +17,7 @@ const ENDING: &str = ".json";
 pub(super) struct RecordId(String);
 
 impl RecordId {
-    /// The id whose record a file holds, if it holds one.
+    /// Returns the id of the record in a file, if the file name is that of a record.
     pub(super) fn of_file(file: &str) -> Option<Self> {
         let escaped = file.strip_suffix(ENDING)?;
         let id = match escaped.strip_prefix("%40").and_then(|rest| rest.split_once("%2F")) {
@@ -27,7 +27,7 @@ impl RecordId {
         id.parse().ok().filter(|id: &Self| id.file() == file)
     }
 
-    /// The name of its file: `@` and `/`, the only characters of an id that a path or a shell may read otherwise, as `%40`
+    /// Returns the name of its file. `@` and `/`, the only characters of an id that are special in a path or a shell, become `%40`
     /// and `%2F`.
     pub(super) fn file(&self) -> String {
         format!("{}{ENDING}", self.0.replace('@', "%40").replace('/', "%2F"))

@@ -1,7 +1,7 @@
-//! A record of the vault: what its file holds, and the plaintext that is sealed inside.
+//! A record of the vault: the content of its file, and the plaintext that is sealed inside.
 //!
-//! The names of the fields stand beside the sealed part, so a list needs no key; what counts are those inside. Pure: no file
-//! is touched here.
+//! The names of the fields are also beside the sealed payload, so that listing needs no key; those in the payload are authoritative.
+//! This module touches no file.
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -12,14 +12,14 @@ use crate::fields::{Credential, FieldName};
 use crate::secret::Secret;
 use crate::value::Value;
 
-/// The only format there is.
+/// The only format.
 const FORMAT: u32 = 1;
 
-/// A record as its file holds it.
+/// The content of a record's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) fields: Vec<FieldName>,
-    /// When a field was last set, RFC 3339. For people: nothing authenticates it.
+    /// The time when a field was last set, RFC 3339. For people only: it is not authenticated.
     pub(super) updated: String,
     pub(super) sealed: Sealed,
 }
@@ -51,20 +51,20 @@ impl Record {
         Ok(text)
     }
 
-    /// The credential in an opened payload, if it has the fields this record names.
+    /// Parses the credential in a decrypted payload, if it has the fields that the record names.
     pub(super) fn credential(&self, payload: &Secret) -> Result<Credential, Damage> {
         let credential = unpack(payload)?;
         if credential.names().eq(&self.fields) { Ok(credential) } else { Err(Damage::Fields) }
     }
 }
 
-/// The plaintext of a record: for each field its name's length (1 octet), its name, its value's length (4 octets, big-endian) and
-/// its value. Not JSON, whose writers leave copies of what they escape.
+/// Returns the plaintext of a record: for each field the length of its name (1 octet), its name, the length of its value (4 octets,
+/// big-endian) and its value. Not JSON: its serialisers leave copies of escaped values.
 pub(super) fn pack(credential: &Credential) -> Secret {
     let length = credential.iter().map(|(name, value)| 5 + name.as_str().len() + value.expose().len()).sum();
     let mut out = Zeroizing::new(Vec::with_capacity(length));
     for (name, value) in credential.iter() {
-        // Names have at most 64 octets and values 64 KiB: their types say so.
+        // By their types, names have at most 64 octets and values 64 KiB.
         out.push(name.as_str().len() as u8);
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(&(value.expose().len() as u32).to_be_bytes());

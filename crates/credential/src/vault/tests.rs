@@ -33,7 +33,7 @@ fn generation(file: &File) -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Every file but the lock, with what it holds.
+/// Returns every file but the lock, with its content.
 fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let mut content: Vec<_> = entries
@@ -117,7 +117,7 @@ fn every_change_is_a_generation() {
     seen.push(generation(&file));
     vault.remove("a").unwrap();
     seen.push(generation(&file));
-    // C16: whoever took it away may have been killed before it was said, and is repeated.
+    // C16: a removal may have been killed before it advanced the generation, and is repeated.
     assert!(!vault.remove("a").unwrap());
     seen.push(generation(&file));
     assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
@@ -156,7 +156,7 @@ fn a_record_of_another_owner_is_refused() {
         let refused = matches!(&error, VaultError::Decrypt { source: EnvelopeError::Tampered, .. });
         assert!(refused, "{from} in the place of {to}: {error:?}");
     }
-    // What is bound to an owner is rotated as it is bound.
+    // A record that is bound to an owner stays bound after a rotation.
     let both = Keyring::parse(&format!("{NEW},{OLD}")).unwrap();
     let rotation = Vault::open_of("acme", path("acme"), both).unwrap().rotate().unwrap();
     assert_eq!(rotation, Rotation { rewrapped: 1, ..Rotation::default() });
@@ -180,12 +180,12 @@ fn damage_names_the_file_and_what_to_do() {
         assert!(!shown.contains("s3cret"), "{shown}");
     }
     fs::write(&path, "{}").unwrap();
-    // It takes no other with it.
+    // Other records are not affected.
     set(&vault, "b", "access_token", "whole");
     let Listing { entries, failed } = vault.list().unwrap();
     assert!(entries.len() == 1 && entries[0].id == "b", "{entries:?}");
     assert!(failed.len() == 1 && failed[0].0 == "a" && failed[0].1.contains("a.json"), "{failed:?}");
-    // Nothing is overwritten by setting a field beside what cannot be read.
+    // Setting a field does not overwrite a record that cannot be read.
     let other = Value::new(Secret::new(b"x".to_vec())).unwrap();
     assert!(vault.set_field("a", "user".parse().unwrap(), other).is_err());
     assert!(vault.remove("a").unwrap());
@@ -237,7 +237,7 @@ fn a_rotation_killed_half_way_goes_on() {
     let ids = ["a", "b", "c", "d"];
     ids.iter().for_each(|id| set(&old, id, "access_token", id));
     let both = vault(root.path(), &format!("{NEW},{OLD}"));
-    // Two are done; the third died while it was written beside.
+    // Two are done; the process died while it wrote the temporary file of the third.
     let directory = Directory::find(root.path()).unwrap().unwrap();
     for id in &ids[..2] {
         assert!(matches!(both.rewrap(&directory, &id.parse().unwrap()).unwrap(), Some(Rewrapped::Done(_))));
@@ -297,7 +297,7 @@ fn no_write_is_lost_between_two_writers() {
         scope.spawn(|| (0..200).for_each(|_| assert!(opened[0].get("a").is_ok())));
     });
     assert_eq!(opened[0].get("a").unwrap().unwrap().names().count(), 40);
-    // One before and one after each change.
+    // Each change advances it once before and once after.
     assert_eq!(generation(&watched), 80);
 }
 
