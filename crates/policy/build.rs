@@ -1,5 +1,5 @@
-//! Turns profiles/presets.toml into `$OUT_DIR/presets.json`. It is written as a person reads it, and read at every start that names a
-//! preset or a provider: as JSON that takes a tenth of the time.
+//! Converts profiles/presets.toml into `$OUT_DIR/presets.json`. People edit TOML; the program parses the file at every start that names
+//! a preset or a provider, which takes a tenth of the time as JSON.
 
 use std::error::Error;
 use std::path::Path;

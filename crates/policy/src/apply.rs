@@ -58,7 +58,7 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
         spec.organisation = Some(parse(origin, "org", organisation)?);
     }
     label::apply(&named, &config.labels, &mut spec.labels)?;
-    apply_places(&named, config, spec)?;
+    apply_mounts(&named, config, spec)?;
     spec.spending.apply(&named, &config.llm)?;
     apply_egress(origin, config, spec)?;
     setup::apply(origin, &config.setup, &mut spec.setup)?;
@@ -144,7 +144,7 @@ fn apply_env(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(),
     Ok(())
 }
 
-fn apply_places(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+fn apply_mounts(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
     for (index, mount) in config.mount.iter().enumerate() {
         let at = |field: &str, e: String| ConfigError::new(origin, format!("mount[{index}].{field}"), e);
         let mode =

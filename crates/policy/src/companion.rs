@@ -1,5 +1,7 @@
 //! Companions: service containers beside the command, each with its own sandbox and reached by name.
 
+use std::collections::BTreeMap;
+
 use crate::error::ConfigError;
 use crate::hostname::Hostname;
 use crate::inbound::refuse_unservable;
@@ -75,25 +77,10 @@ impl Companion {
         let ports = compile_ports(&at, &config.ports)?;
         ports.iter().try_for_each(|port| refuse_unservable(&at, "ports", *port))?;
         let health = config.health.clone().unwrap_or_default();
-        for (field, command) in [("command", &config.command), ("health.command", &health.command)] {
-            let wrong =
-                |c: &Vec<String>| c.is_empty() || c[0].is_empty() || c.iter().any(|p| p.contains('\0'));
-            if command.as_ref().is_some_and(wrong) {
-                return Err(at.error(field, "write it as [\"PROGRAM\", \"ARGUMENT\", …]"));
-            }
-        }
-        let patience = match &health.within {
-            None => PATIENCE,
-            Some(text) => parse(origin, &format!("{field}.health.within"), text)?,
-        };
-        if patience > MOST_PATIENCE {
-            return Err(at.error("health.within", format!("{patience} is longer than {MOST_PATIENCE}")));
-        }
-        for (name, value) in &config.env {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(at.error("env", format!("`{}` is not a variable", name.escape_default())));
-            }
-        }
+        refuse_bad_command(&at, "command", config.command.as_deref())?;
+        refuse_bad_command(&at, "health.command", health.command.as_deref())?;
+        let patience = compile_patience(origin, &at, health.within.as_deref())?;
+        refuse_bad_variables(&at, &config.env)?;
         let resources = config.resources.as_limits();
         let mut limits_asked = LimitsAsked::default();
         limits_asked.add(&resources);
@@ -111,6 +98,34 @@ impl Companion {
             policy: rules.unwrap_or_default(),
         })
     }
+}
+
+fn refuse_bad_command(at: &Location<'_>, field: &str, command: Option<&[String]>) -> Result<(), ConfigError> {
+    let is_bad = |words: &[String]| {
+        words.first().is_none_or(String::is_empty) || words.iter().any(|word| word.contains('\0'))
+    };
+    if command.is_some_and(is_bad) {
+        return Err(at.error(field, "write it as [\"PROGRAM\", \"ARGUMENT\", …]"));
+    }
+    Ok(())
+}
+
+fn compile_patience(origin: &Origin, at: &Location<'_>, within: Option<&str>) -> Result<Span, ConfigError> {
+    let Some(text) = within else { return Ok(PATIENCE) };
+    let patience: Span = parse(origin, &format!("{}.health.within", at.field), text)?;
+    if patience > MOST_PATIENCE {
+        return Err(at.error("health.within", format!("{patience} is longer than {MOST_PATIENCE}")));
+    }
+    Ok(patience)
+}
+
+fn refuse_bad_variables(at: &Location<'_>, variables: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+    for (name, value) in variables {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(at.error("env", format!("`{}` is not a variable", name.escape_default())));
+        }
+    }
+    Ok(())
 }
 
 /// Parses a companion's name: one DNS label that is not reserved.

@@ -17,7 +17,7 @@ pub struct CompanionConfig {
     pub name: String,
     /// The image, by its name in the store.
     pub image: String,
-    /// Its command; the image's own if not said.
+    /// Its command; the image's own by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Variables of its environment.
@@ -25,18 +25,18 @@ pub struct CompanionConfig {
     pub env: BTreeMap<String, String>,
     /// The TCP ports that may be reached. Others are refused.
     pub ports: Vec<u16>,
-    /// When it counts as healthy; when every port accepts a connection if not said.
+    /// When it counts as healthy; by default, when every port accepts a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthConfig>,
-    /// What it may use up, beside what the command may.
+    /// Its resource limits, in addition to those of the command.
     #[serde(default, skip_serializing_if = "ResourcesConfig::is_empty")]
     pub resources: ResourcesConfig,
-    /// Where its own requests may go; where the command's may, without credentials, if not said.
+    /// Where its own requests may go; by default where the command's may, without credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<CompanionEgress>,
 }
 
-/// `resources`: what a companion may use up.
+/// `resources`: the resource limits of a companion.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ResourcesConfig {
@@ -75,10 +75,10 @@ pub struct CompanionEgress {
     /// What happens to a host that no rule names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<EgressDefault>,
-    /// What is allowed. An empty list allows nothing.
+    /// The allow rules. An empty list allows nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<AllowConfig>,
-    /// What is denied whatever is allowed.
+    /// The deny rules, which take precedence over allow rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<DenyConfig>,
 }
@@ -87,7 +87,7 @@ pub struct CompanionEgress {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct HealthConfig {
-    /// A command that is run in the companion until it exits with 0; every port must accept a connection if not said.
+    /// A command that is run in the companion until it exits with 0; by default, every port must accept a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// How long it may take, as in `60s`, which is the default; `10m` at most.

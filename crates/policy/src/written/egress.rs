@@ -12,7 +12,7 @@ pub struct EgressConfig {
     /// What happens to a host that no rule names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<EgressDefault>,
-    /// The status of a denial on the explicit plane; 403 if not said.
+    /// The HTTP status of a denial on the explicit plane; 403 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied_status: Option<u16>,
     /// What happens to an answer that cannot be searched for a credential: `strict` (the default) refuses it,
@@ -25,10 +25,10 @@ pub struct EgressConfig {
     /// Hosts that are reached without the proxy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub no_proxy: Vec<String>,
-    /// What is allowed. An empty list allows nothing.
+    /// The allow rules. An empty list allows nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<AllowConfig>,
-    /// What is denied whatever is allowed.
+    /// The deny rules, which take precedence over allow rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<DenyConfig>,
 }
@@ -70,13 +70,13 @@ pub struct AllowConfig {
     /// A host pattern; any TCP protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The ports of `host`; 80 and 443 if not said.
+    /// The ports of `host`; 80 and 443 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<u16>>,
     /// With an exact `host`: everything below it as well.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subdomains: bool,
-    /// The methods; all if not said.
+    /// The methods; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub methods: Option<Vec<String>>,
     /// With a `url`: lets `%2F` stand inside a segment.
@@ -97,16 +97,16 @@ pub struct DenyConfig {
     /// A host pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The ports of `host`; all if not said.
+    /// The ports of `host`; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<u16>>,
     /// With an exact `host`: everything below it as well.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subdomains: bool,
-    /// The methods; all if not said.
+    /// The methods; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub methods: Option<Vec<String>>,
-    /// Told to the agent and to the person who hits it.
+    /// The reason, which the agent and the user are told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

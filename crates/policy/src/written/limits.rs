@@ -15,7 +15,7 @@ pub struct LimitsConfig {
     /// Processors, as in `2` or `0.5`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Number>,
-    /// Processes and threads at once.
+    /// Concurrent processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
     /// What may be written to the private directories, as in `4GiB`.

@@ -9,10 +9,10 @@ use super::value::Number;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct LlmConfig {
-    /// Checked before a request is sent; what is over ends in 429.
+    /// Checked before a request is sent; a request beyond it ends in 429.
     #[serde(default, skip_serializing_if = "BudgetConfig::is_empty")]
     pub budget: BudgetConfig,
-    /// What models cost, before the prices that ship with the program.
+    /// Prices of models, which take precedence over those that ship with the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub price: Vec<PriceConfig>,
 }
@@ -44,17 +44,17 @@ impl BudgetConfig {
     }
 }
 
-/// `[[llm.price]]`: US dollars a million tokens.
+/// `[[llm.price]]`: US dollars per million tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
     /// The model's name, or its beginning and `*`.
     pub model: String,
-    /// A million tokens in.
+    /// A million input tokens.
     pub input: f64,
-    /// A million tokens in that were cached; as `input` if not said.
+    /// A million cached input tokens; as `input` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<f64>,
-    /// A million tokens out.
+    /// A million output tokens.
     pub output: f64,
 }

@@ -44,13 +44,13 @@ pub struct RunConfig {
     /// The image whose files are the root, by its name in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Where the command starts, an absolute path inside; the workspace if not said.
+    /// Where the command starts, an absolute path inside; the workspace by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// The folder the command works in, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceConfig>,
-    /// How long the run may take, as in `30m`; 30 minutes at most unless a managed policy says otherwise.
+    /// How long the run may take, as in `30m`; 30 minutes at most unless a managed policy sets another bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// Whether the command gets a terminal of its own.
@@ -71,10 +71,10 @@ pub struct RunConfig {
     /// The organisation whose keys the run uses, in place of the person's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
-    /// Words of one's own by which the run is found again.
+    /// Labels of your own, by which the run is found again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What the run may use up.
+    /// The resource limits of the run.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
     pub limits: LimitsConfig,
     /// The environment of the command.
@@ -92,7 +92,7 @@ pub struct RunConfig {
     /// Whether the command may search the web: by the first of the built-in providers for it whose credential is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web_search: Option<bool>,
-    /// Outside services of one's own.
+    /// Outside services of your own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider: Vec<ProviderConfig>,
     /// Proxies on the way out.
@@ -110,7 +110,7 @@ pub struct RunConfig {
     /// Services beside the command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companion: Vec<CompanionConfig>,
-    /// Ports of the command's that may be reached from outside.
+    /// Ports of the command that may be reached from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inbound: Vec<InboundConfig>,
 }
@@ -153,11 +153,11 @@ impl<'de> Deserialize<'de> for WorkspaceConfig {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceTable {
-    /// The folder; the current one if not said.
+    /// The folder; the current one by default.
     pub path: Option<String>,
     /// `rw` (the default), `ro`, or `overlay`: writes are kept apart, for `lockgate diff`, `apply` and `discard`.
     pub mode: Option<String>,
-    /// Protected paths that may be written in this run after all, by their names in the list.
+    /// Protected paths that may be written in this run, by their names in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<String>,
 }
@@ -201,7 +201,7 @@ impl EnvConfig {
 pub struct MountConfig {
     /// A path of the host; `~` is the caller's home. No symbolic link and no `..` may stand in it.
     pub source: String,
-    /// An absolute path inside; the source's own if not said.
+    /// An absolute path inside; the source's own by default.
     pub target: Option<String>,
     /// `ro` (the default) or `rw`.
     pub mode: Option<String>,

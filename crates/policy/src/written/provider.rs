@@ -15,9 +15,9 @@ pub struct ProviderConfig {
     /// What it is, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Where its credential is good: exact URLs, or prefixes that end in `*`.
+    /// Where its credential is authorized: exact URLs, or prefixes that end in `*`.
     pub authorized_uris: Vec<String>,
-    /// The methods it may be used with; all if not said.
+    /// The methods that it may be used with; all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub methods: Option<Vec<String>>,
     /// Lets `%2F` stand inside a segment of the path.
@@ -32,10 +32,10 @@ pub struct ProviderConfig {
     /// How the credential is put into a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inject: Option<OneOrMany<InjectConfig>>,
-    /// How often it may be asked; as often as there are requests if not said.
+    /// How often it may be asked; without limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateConfig>,
-    /// The headers of the agent's that may pass; others are left out. All may if not said.
+    /// The headers of the agent that may pass; others are left out. All may pass by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<Vec<String>>,
     /// Where its placeholder may stand: `in-place`, where the provider and programs put keys, or `anywhere` in target, headers
@@ -66,7 +66,7 @@ pub struct InjectConfig {
     /// The content, as in `Bearer {{access_token}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The part of the authorized URIs that this is for; all of them if not said.
+    /// The part of the authorized URIs that this is for; all of them by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -75,9 +75,9 @@ pub struct InjectConfig {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// Requests a minute, over time.
+    /// Requests per minute, on average.
     pub requests_per_minute: u32,
-    /// Requests at once; as many as a minute's if not said.
+    /// Requests at once; as many as per minute by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
@@ -88,7 +88,7 @@ pub struct RateConfig {
 pub enum Placeholders {
     /// Where the provider and programs put keys.
     InPlace,
-    /// Where the agent says. A service keeps and shows what it is told, so the agent may have the credential told to others.
+    /// Wherever the agent puts it. A service stores and shows what it receives, so the agent may reveal the credential to others.
     Anywhere,
 }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct ProxyConfig {
     /// Its name, as in `egress.proxy`.
     pub id: String,
-    /// Where it is: `http://`, `https://` or `socks5://`, a host and a port, and nothing else.
+    /// Its URL: `http://`, `https://` or `socks5://`, a host and a port, and nothing else.
     pub url: String,
-    /// The credential by which it knows us, as in `creds set NAME`: its fields `username` and `password`.
+    /// The credential for authentication to it, as in `creds set NAME`: its fields `username` and `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
 }

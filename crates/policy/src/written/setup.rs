@@ -11,7 +11,7 @@ use super::value::is_false;
 pub struct SetupConfig {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Whether the run ends where it fails; else that is told, and the command runs all the same.
+    /// Whether the run ends if it fails; otherwise the failure is reported, and the command runs all the same.
     #[serde(default, skip_serializing_if = "is_false")]
     pub required: bool,
     /// How long it may take, as in `5m`, which is the default.

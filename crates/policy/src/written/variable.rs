@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[env.variable.NAME]`: what is special about a variable of a provider's.
+/// `[env.variable.NAME]`: settings of a provider's variable.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, expecting = "a table, as in { expose = true }")]
 pub struct VariableConfig {
