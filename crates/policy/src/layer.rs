@@ -1,4 +1,4 @@
-//! Layers of configuration, merged in order and compiled into one [`RunSpec`].
+//! Layers of configuration, merged in order and compiled into one [`RunSpec`](crate::RunSpec).
 //!
 //! ```text
 //! managed ─► user ─► project ─► environment ─► flags      a later layer overrides a value, and adds to a list

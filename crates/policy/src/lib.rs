@@ -31,6 +31,7 @@ mod nearest;
 mod organisation;
 mod origin;
 mod path;
+mod path_reach;
 mod pattern;
 mod preset;
 mod provider;

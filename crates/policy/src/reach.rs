@@ -9,6 +9,7 @@ use crate::hostname::Host;
 use crate::location::Location;
 use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
+use crate::path_reach::PathReach;
 use crate::pattern::{HostPattern, PatternError};
 use crate::target::{Method, Port, Scheme, Target, check_characters};
 use crate::word::shell_word;
@@ -36,22 +37,6 @@ pub(crate) struct Reach {
     path: PathReach,
     methods: Option<Vec<Method>>,
     encoded_slash: EncodedSlash,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PathReach {
-    Any,
-    Exact(Literal),
-    Prefix(Literal),
-}
-
-/// The path of a rule, without the `*` of a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Literal {
-    /// The path as it was written.
-    written: String,
-    /// The path decoded, in lower case, with repeated slashes collapsed.
-    folded: String,
 }
 
 /// How far a question matches a rule.
@@ -144,9 +129,9 @@ impl Reach {
 
     /// Refuses a path that no request can have, and returns the reason.
     pub(crate) fn refuse_unaskable(&self) -> Result<(), String> {
-        let (PathReach::Exact(path) | PathReach::Prefix(path)) = &self.path else { return Ok(()) };
-        let asked = check_characters(&path.written);
-        let asked = asked.and_then(|()| Path::new(&path.written).check_cannot_climb(self.encoded_slash));
+        let Some(written) = self.path.written() else { return Ok(()) };
+        let asked = check_characters(written);
+        let asked = asked.and_then(|()| Path::new(written).check_cannot_climb(self.encoded_slash));
         asked.map_err(|denial| denial.reason)
     }
 
@@ -243,70 +228,6 @@ impl Reach {
     /// Returns whether the scope is every request to the host, on every port.
     pub(crate) fn is_whole_host(&self) -> bool {
         self.ports.is_none() && self.path.is_whole() && self.methods.is_none()
-    }
-}
-
-impl PathReach {
-    fn parse(path: &str) -> Result<Self, String> {
-        let (literal, prefix) = match path.strip_suffix('*') {
-            Some(literal) => (literal, true),
-            None => (path, false),
-        };
-        if literal.contains('*') {
-            return Err("`*` may stand only at the end of the path".into());
-        }
-        if prefix && literal.is_empty() {
-            return Err("write `/*` for every path of the host".into());
-        }
-        let parsed = Path::new(literal);
-        parsed.check_cannot_climb(EncodedSlash::Allow).map_err(|denial| denial.reason)?;
-        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.plain() };
-        Ok(if prefix { Self::Prefix(literal) } else { Self::Exact(literal) })
-    }
-
-    fn is_whole(&self) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(_) => false,
-            Self::Prefix(prefix) => prefix.written == "/",
-        }
-    }
-
-    fn covers(&self, path: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => path == exact.written,
-            Self::Prefix(prefix) => path.starts_with(prefix.written.as_str()),
-        }
-    }
-
-    /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
-    fn may_reach(&self, path: &Path) -> bool {
-        path.check_cannot_climb(EncodedSlash::Allow).is_err()
-            || self.covers(path.as_str())
-            || path.readings().iter().any(|reading| self.covers_folded(reading))
-    }
-
-    /// Compares one reading of a path, for deny rules. Servers also differ in a slash at the end: some take `/admin` for `/admin/`.
-    fn covers_folded(&self, reading: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => reading.trim_end_matches('/') == exact.folded.trim_end_matches('/'),
-            Self::Prefix(prefix) => {
-                reading.starts_with(prefix.folded.as_str())
-                    || prefix.folded.strip_suffix('/').is_some_and(|directory| reading == directory)
-            }
-        }
-    }
-}
-
-impl fmt::Display for PathReach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("every path"),
-            Self::Exact(path) => f.write_str(&path.written),
-            Self::Prefix(prefix) => write!(f, "{}*", prefix.written),
-        }
     }
 }
 

@@ -1,0 +1,97 @@
+//! The path of a rule. An allow rule compares it octet for octet, a deny rule in every spelling that some server takes for it.
+
+use std::fmt;
+
+use crate::path::{EncodedSlash, Path};
+
+/// The paths that a rule covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PathReach {
+    Any,
+    Exact(Literal),
+    Prefix(Literal),
+}
+
+/// The path of a rule, without the `*` of a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Literal {
+    /// The path as it was written.
+    written: String,
+    /// The path decoded, in lower case, with repeated slashes collapsed.
+    folded: String,
+}
+
+impl PathReach {
+    /// Parses the path of a URL: exact, or a prefix that ends in `*`.
+    pub(crate) fn parse(path: &str) -> Result<Self, String> {
+        let (literal, prefix) = match path.strip_suffix('*') {
+            Some(literal) => (literal, true),
+            None => (path, false),
+        };
+        if literal.contains('*') {
+            return Err("`*` may stand only at the end of the path".into());
+        }
+        if prefix && literal.is_empty() {
+            return Err("write `/*` for every path of the host".into());
+        }
+        let parsed = Path::new(literal);
+        parsed.check_cannot_climb(EncodedSlash::Allow).map_err(|denial| denial.reason)?;
+        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.plain() };
+        Ok(if prefix { Self::Prefix(literal) } else { Self::Exact(literal) })
+    }
+
+    /// Returns the path as it was written, without the `*` of a prefix.
+    pub(crate) fn written(&self) -> Option<&str> {
+        match self {
+            Self::Any => None,
+            Self::Exact(path) | Self::Prefix(path) => Some(&path.written),
+        }
+    }
+
+    /// Returns whether every path is covered.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(_) => false,
+            Self::Prefix(prefix) => prefix.written == "/",
+        }
+    }
+
+    /// Returns whether a path is covered, octet for octet.
+    pub(crate) fn covers(&self, path: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => path == exact.written,
+            Self::Prefix(prefix) => path.starts_with(prefix.written.as_str()),
+        }
+    }
+
+    /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
+    pub(crate) fn may_reach(&self, path: &Path) -> bool {
+        path.check_cannot_climb(EncodedSlash::Allow).is_err()
+            || self.covers(path.as_str())
+            || path.readings().iter().any(|reading| self.covers_folded(reading))
+    }
+
+    /// Compares one reading of a path, for deny rules. Servers also differ in a slash at the end: some take `/admin` for `/admin/`.
+    fn covers_folded(&self, reading: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => reading.trim_end_matches('/') == exact.folded.trim_end_matches('/'),
+            Self::Prefix(prefix) => {
+                reading.starts_with(prefix.folded.as_str())
+                    || prefix.folded.strip_suffix('/').is_some_and(|directory| reading == directory)
+            }
+        }
+    }
+}
+
+impl fmt::Display for PathReach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("every path"),
+            Self::Exact(path) => f.write_str(&path.written),
+            Self::Prefix(prefix) => write!(f, "{}*", prefix.written),
+        }
+    }
+}
