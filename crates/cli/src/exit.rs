@@ -50,6 +50,7 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
         let code = match error {
             runtime::Error::ReadSettings { .. }
+            | runtime::Error::NotAPolicy { .. }
             | runtime::Error::ParseSettings { .. }
             | runtime::Error::Settings(_)
             | runtime::Error::NoRun { .. }

@@ -36,7 +36,7 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
 pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
     let record = RunRecord::read(directory, run)?;
     let path = kept(directory, run)?;
-    Changes::read(&path, &record.workspace).map_err(|source| state(&path, source))
+    Changes::read(&path, &record.workspace).map_err(|source| Error::Changes { path, source })
 }
 
 /// The same, once the run is over: to be decided on.
@@ -147,4 +147,29 @@ pub fn all_with_changes(directory: &StateDirectory) -> Vec<(RunId, PathBuf)> {
     let records = RunRecord::list(directory).unwrap_or_default().into_iter();
     let runs = records.filter_map(|record| Some((record.id.parse().ok()?, record.workspace)));
     runs.filter(|(run, _)| directory.changes(run).exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+
+    #[test]
+    fn changes_of_a_workspace_that_is_gone_are_no_matter_of_the_state_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, environment) = (None, vec![("XDG_STATE_HOME".into(), folder.path().into())]);
+        let directory = folder.path().into();
+        let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory, environment };
+        let state = StateDirectory::of(&caller).unwrap();
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let workspace = folder.path().join("gone");
+        let record = RunRecord { workspace, ..RunRecord::for_test(run.as_str()) };
+        record.write(&state, &run).unwrap();
+        prepare(&state, &run).unwrap();
+        let error = changes_of(&state, &run).unwrap_err();
+        assert!(matches!(error, Error::Changes { .. }), "{error}");
+        let remedy = error.remedy().unwrap();
+        assert!(remedy.contains("workspace") && !remedy.contains("XDG_STATE_HOME"), "{remedy}");
+    }
 }

@@ -18,6 +18,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// What lies in the place of a policy file is none: no regular file, too large, or no text.
+    #[error("read {path}: {why}")]
+    NotAPolicy {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A configuration file is not what it should be.
     #[error("understand {path}: {why}")]
     ParseSettings {
@@ -29,6 +37,12 @@ pub enum Error {
     /// A value of the configuration is wrong.
     #[error(transparent)]
     Settings(#[from] policy::ConfigError),
+    /// No environment variable names a place for the state directory.
+    #[error("use $XDG_STATE_HOME/lockgate: neither XDG_STATE_HOME nor HOME names an absolute path")]
+    NoStateDirectory,
+    /// No environment variable names a place for images.
+    #[error("use $XDG_DATA_HOME/lockgate: neither XDG_DATA_HOME nor HOME is set")]
+    NoDataDirectory,
     /// The state directory cannot be used.
     #[error("use {path}: {source}")]
     State {
@@ -84,6 +98,14 @@ pub enum Error {
         run: String,
         /// Why.
         why: &'static str,
+    },
+    /// The changes of a run cannot be found out.
+    #[error("use {path}: {source}")]
+    Changes {
+        /// The directory that keeps them.
+        path: PathBuf,
+        /// Why: the workspace or what is kept cannot be read.
+        source: io::Error,
     },
     /// What a run wrote cannot be taken over.
     #[error("take over {path}: {source}")]
@@ -284,15 +306,9 @@ impl Error {
     pub fn sentence(&self) -> String {
         match self {
             Self::Settings(error) => error.to_string(),
-            Self::Vault(error) => format!("failed to {error}{}", causes(error)),
             error => format!("failed to {error}"),
         }
     }
-}
-
-/// What is behind an error, and not in its own words.
-fn causes(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |cause| cause.source()).map(|cause| format!(": {cause}")).collect()
 }
 
 fn of(organisation: Option<&OrganisationName>) -> String {

@@ -50,10 +50,7 @@ impl Images {
         let named =
             caller.variable("XDG_DATA_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/share")));
-        let base = base.ok_or_else(|| Error::State {
-            path: "$XDG_DATA_HOME/lockgate".into(),
-            source: std::io::Error::other("neither XDG_DATA_HOME nor HOME is set"),
-        })?;
+        let base = base.ok_or(Error::NoDataDirectory)?;
         let owners = if caller.superuser { Owners::Anybody } else { Owners::Caller };
         Ok(Self { directory: base.join("lockgate"), owners })
     }

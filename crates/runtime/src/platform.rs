@@ -111,6 +111,11 @@ impl Sources {
     }
 }
 
+/// Says why a credential cannot be used, and what helps.
+fn unusable(error: &Error) -> String {
+    format!("{}; `lockgate creds set` sets it anew", error.sentence())
+}
+
 /// What an answer holds.
 enum Answer {
     Status(u16),
@@ -238,15 +243,7 @@ impl Platform {
                 Answer::Fields(body)
             }
             Ok(None) => Answer::Status(404),
-            Err(error) => {
-                let mut why = format!("failed to {error}");
-                let mut cause = std::error::Error::source(&error);
-                while let Some(inner) = cause {
-                    why = format!("{why}: {inner}");
-                    cause = inner.source();
-                }
-                self.fault(id, &format!("{why}; `lockgate creds set` sets it anew"))
-            }
+            Err(error) => self.fault(id, &unusable(&error)),
         }
     }
 
@@ -294,5 +291,20 @@ impl Platform {
             rest = &rest[sent..];
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_its_cause_once() {
+        let error = Error::KeyFile { path: "/keys/vault.key".into(), source: io::Error::other("no key") };
+        let told = unusable(&error);
+        assert_eq!(
+            told,
+            "failed to read the key in /keys/vault.key: no key; `lockgate creds set` sets it anew"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Reading a policy file: a regular file, or a link to one, of a bounded length. A repository says what lies at the name of
 //! its file, so neither a device without an end nor a pipe that nobody writes to may be waited for. It never writes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -27,7 +27,7 @@ enum Named {
 /// # Errors
 /// When it is not there, is neither a regular file nor a pipe, is larger than a policy may be, is not UTF-8, or may not be read.
 pub(crate) fn read_policy(path: &Path) -> Result<String, Error> {
-    read(path, Named::ByThePerson).map_err(|source| Error::ReadSettings { path: path.into(), source })
+    read(path, Named::ByThePerson)
 }
 
 /// Reads one that nobody named and that may be absent; a directory of its name is a placeholder that a run holds.
@@ -40,35 +40,34 @@ pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
-        _ => read(path, Named::ByItsPlace)
-            .map(Some)
-            .map_err(|source| Error::ReadSettings { path: path.into(), source }),
+        _ => read(path, Named::ByItsPlace).map(Some),
     }
 }
 
-fn read(path: &Path, named: Named) -> io::Result<String> {
-    // Opening some devices does something already, so it is looked at before; what takes its place meanwhile is seen after.
-    refuse_irregular(&std::fs::metadata(path)?, named)?;
+fn read(path: &Path, named: Named) -> Result<String, Error> {
+    let unreadable = |source| Error::ReadSettings { path: path.into(), source };
+    let not_a_policy = |why| Error::NotAPolicy { path: path.into(), why };
+    let refuse_irregular = |meta: Metadata| match named {
+        _ if meta.is_file() => Ok(()),
+        Named::ByThePerson if meta.file_type().is_fifo() => Ok(()),
+        _ => Err(not_a_policy("it is no regular file")),
+    };
+    // Opening some devices has an effect already, so the file is looked at before; a file that replaces it meanwhile is seen after.
+    refuse_irregular(std::fs::metadata(path).map_err(unreadable)?)?;
     let flags = match named {
         Named::ByThePerson => OFlags::NOCTTY,
         Named::ByItsPlace => OFlags::NONBLOCK | OFlags::NOCTTY,
     };
-    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    refuse_irregular(&file.metadata()?, named)?;
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(unreadable)?;
+    refuse_irregular(file.metadata().map_err(unreadable)?)?;
     let mut octets = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut octets)?;
+    file.take(LARGEST + 1).read_to_end(&mut octets).map_err(unreadable)?;
     if octets.len() as u64 > LARGEST {
-        return Err(io::Error::other("it is larger than 1 MiB, which no policy is"));
+        return Err(not_a_policy("it is larger than 1 MiB, which no policy is"));
     }
-    String::from_utf8(octets).map_err(|_| io::Error::other("it is not UTF-8"))
-}
-
-fn refuse_irregular(meta: &std::fs::Metadata, named: Named) -> io::Result<()> {
-    match named {
-        _ if meta.is_file() => Ok(()),
-        Named::ByThePerson if meta.file_type().is_fifo() => Ok(()),
-        _ => Err(io::Error::other("it is no regular file")),
-    }
+    String::from_utf8(octets).map_err(|_| not_a_policy("it is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -231,14 +231,11 @@ pub(crate) fn refuse_running(
 }
 
 #[cfg(test)]
-mod tests {
-    use sandbox::Caller;
-
-    use super::*;
-
-    fn record() -> RunRecord {
-        RunRecord {
-            id: "abcdefghjkmn".into(),
+impl RunRecord {
+    /// Returns the record of a run that has just begun.
+    pub(crate) fn for_test(id: &str) -> Self {
+        Self {
+            id: id.into(),
             state: RunState::Running,
             process: None,
             started: now(),
@@ -257,6 +254,17 @@ mod tests {
             outcome: None,
             failure: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+
+    fn record() -> RunRecord {
+        RunRecord::for_test("abcdefghjkmn")
     }
 
     fn directory(folder: &std::path::Path) -> StateDirectory {

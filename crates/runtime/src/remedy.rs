@@ -13,8 +13,7 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Settings(error) => error.hint.clone(),
-            // Our own refusals of what lies there; what the kernel says has a kind.
-            Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::Other => Some(
+            Self::NotAPolicy { .. } => Some(
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
             ),
             Self::Authorities(_) => Some(
@@ -74,10 +73,15 @@ impl Error {
                 Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
             }
             Self::Expose { remedy, .. } | Self::StateOfOthers { remedy, .. } => Some(remedy.clone()),
-            // Not a word of the kernel's: there is no place at all.
-            Self::State { source, .. } if source.kind() == std::io::ErrorKind::Other => {
+            Self::NoStateDirectory => {
                 Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
             }
+            Self::NoDataDirectory => {
+                Some("set HOME, or name a place with XDG_DATA_HOME; images are kept there".into())
+            }
+            Self::Changes { .. } => Some(
+                "see that the workspace is still there and may be read; lockgate discard drops what is kept, unread".into(),
+            ),
             Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),
@@ -102,4 +106,27 @@ impl Error {
 fn is_about_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+    use crate::images::Images;
+    use crate::state::StateDirectory;
+
+    #[test]
+    fn a_place_that_no_variable_names_is_asked_for_by_its_own() {
+        let (home, directory, environment) = (None, "/".into(), Vec::new());
+        let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory, environment };
+        for (error, place, other) in [
+            (StateDirectory::of(&caller).map(drop).unwrap_err(), "XDG_STATE_HOME", "XDG_DATA_HOME"),
+            (Images::of(&caller).map(drop).unwrap_err(), "XDG_DATA_HOME", "XDG_STATE_HOME"),
+        ] {
+            let remedy = error.remedy().unwrap();
+            assert!(error.to_string().contains(place) && remedy.contains(place), "{error}: {remedy}");
+            assert!(!remedy.contains(other), "{error}: {remedy}");
+        }
+    }
 }

@@ -46,10 +46,7 @@ impl StateDirectory {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
-        let base = base.ok_or_else(|| Error::State {
-            path: "$XDG_STATE_HOME/lockgate".into(),
-            source: io::Error::other("neither XDG_STATE_HOME nor HOME names an absolute path"),
-        })?;
+        let base = base.ok_or(Error::NoStateDirectory)?;
         let directory = Self(base.join("lockgate"));
         directory.refuse_others(rustix::process::geteuid().as_raw())?;
         Ok(directory)
