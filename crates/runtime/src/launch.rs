@@ -1,29 +1,32 @@
-//! The sidecar of a run, from what it is given to its process.
+//! Starts the sidecar of a run or of a companion while the backend makes its sandbox.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use egress::{CompanionChain, Entrance, InboundPorts, NameRange};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
-use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart};
+use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
 use crate::engine::{self, Carried, PortsHere};
 use crate::error::Error;
 use crate::key::audit_key;
 use crate::last_word::first_word;
 use crate::platform::{History, Platform, Sources};
-use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
+use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
 use crate::state::{StateDirectory, append};
 
 /// What the sidecar's questions are answered from.
 pub(crate) struct PlatformData {
-    /// Nothing where no credential is declared.
+    /// `None` where no credential is declared.
     pub(crate) sources: Option<Sources>,
     pub(crate) history: History,
 }
 
-/// Where the command shares loopback with everybody on this machine, only its own user may use the proxy and the gateway.
-pub(crate) fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
+/// Returns the one user who may use the proxy and the gateway, where the command shares loopback with everybody on this machine.
+///
+/// # Errors
+/// When this kernel does not tell who owns a connection.
+pub(crate) fn allowed_peer(plan: &Plan) -> Result<Option<AllowedPeer>, Error> {
     match plan.backend {
         Backend::Linux | Backend::Container | Backend::Docker => Ok(None),
         Backend::Process => {
@@ -31,69 +34,101 @@ pub(crate) fn peers(plan: &Plan) -> Result<Option<(u32, Peers)>, Error> {
                 what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),
                 remedy: Some("have its module `tcp_diag` loaded, or use the backend `linux`".into()),
             })?;
-            Ok(Some((rustix::process::getuid().as_raw(), peers)))
+            Ok(Some(AllowedPeer { uid: rustix::process::getuid().as_raw(), peers }))
         }
     }
 }
 
-/// The sidecar of a run, from what it is given to its process. What it alone is to know (the key of the audit, the token for
-/// questions) is read when it is started, so that init has never had it.
+/// A sidecar that the backend starts at the moment that suits it. What the sidecar alone may know (the key of the audit, the token
+/// for questions) is read at that moment, so that init never has it.
 pub(crate) struct SidecarLaunch<'a> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) plan: &'a Plan,
-    /// The run it is for.
+    /// The run that the records name.
     pub(crate) run: &'a RunId,
-    /// The companion it is for, where it is not for the command.
+    /// The companion it serves, where it does not serve the command.
     pub(crate) companion: Option<&'a Hostname>,
-    /// Where its records go.
+    /// The file of its records.
     pub(crate) audit: PathBuf,
     pub(crate) caller: &'a Caller,
-    pub(crate) state: &'a StateDirectory,
-    /// The proxy of the caller's environment, for a sidecar that has not this one.
+    pub(crate) directory: &'a StateDirectory,
+    /// The proxy of the caller's environment, for a sidecar in a container, which does not have that environment.
     pub(crate) proxy: Option<(String, String)>,
-    pub(crate) endpoints: Option<SidecarEndpoints>,
     pub(crate) notices: BorrowedFd<'a>,
-    pub(crate) sidecar: Option<Sidecar>,
-    pub(crate) platform: Option<Platform>,
-    /// Why it could not be started, where that is not for the sandbox to say.
-    pub(crate) failed: Option<Error>,
+    pub(crate) state: LaunchState,
 }
 
-/// What is made before the sandbox, and closed here once the sidecar has it.
+/// How far the launch of a sidecar is.
+pub(crate) enum LaunchState {
+    /// The backend has not asked for it yet.
+    Waiting(Box<SidecarEndpoints>),
+    /// It runs. `platform` answers its questions, where it may ask any.
+    Running { sidecar: Sidecar, platform: Option<Box<Platform>> },
+    /// It could not be started; the backend returns why, as [`sandbox::Error::Sidecar`].
+    Failed,
+}
+
+/// A sandbox and the sidecar beside it.
+pub(crate) struct StartedPair {
+    pub(crate) sandbox: Started,
+    pub(crate) sidecar: Sidecar,
+    pub(crate) platform: Option<Box<Platform>>,
+}
+
+/// The descriptors and data that a sidecar takes over. This process closes its copies once the sidecar has them.
 pub(crate) struct SidecarEndpoints {
     pub(crate) credentials: SidecarCredentials,
     pub(crate) platform_data: Option<PlatformData>,
     pub(crate) link: OwnedFd,
     pub(crate) notices: OwnedFd,
-    pub(crate) peers: Option<(u32, Peers)>,
+    pub(crate) allowed_peer: Option<AllowedPeer>,
     /// The ways to companions.
     pub(crate) entrances: Vec<(Hostname, Entrance)>,
-    /// What may be reached from outside.
+    /// The ports that may be reached from outside.
     pub(crate) inbound: Option<InboundPorts>,
-    /// The companions that its audit names: those of the run, where it is the command's.
+    /// The companions that its audit names: those of the run, for the command's sidecar.
     pub(crate) chains: Vec<CompanionChain>,
-    /// The same at an engine that would hide who connects: the ports are this machine's.
+    /// The ports that this machine opens, at an engine that would hide who connects.
     pub(crate) ports_here: Option<PortsHere>,
 }
 
 impl SidecarLaunch<'_> {
-    fn begin(&mut self) -> Result<(), Error> {
-        let Some(given) = self.endpoints.take() else { return Ok(()) };
+    /// Returns the sandbox and its sidecar once the backend is done, or ends the sidecar of a sandbox that could not be made.
+    ///
+    /// # Errors
+    /// When the sandbox or the sidecar could not be started.
+    pub(crate) fn finish(self, started: Result<Started, sandbox::Error>) -> Result<StartedPair, Error> {
+        match (started, self.state) {
+            (Ok(sandbox), LaunchState::Running { sidecar, platform }) => {
+                Ok(StartedPair { sandbox, sidecar, platform })
+            }
+            (Ok(_), _) => Err(Error::SidecarLost),
+            (Err(error), state) => {
+                if let LaunchState::Running { sidecar, .. } = state {
+                    sidecar.end();
+                }
+                Err(own(error))
+            }
+        }
+    }
+
+    fn begin(&mut self, given: SidecarEndpoints) -> Result<LaunchState, Error> {
         let SidecarEndpoints {
             mut credentials,
             platform_data,
             link,
             notices,
-            peers,
+            allowed_peer,
             entrances,
             inbound,
             chains,
             ports_here,
         } = given;
+        let mut platform = None;
         if let Some(PlatformData { sources, history }) = platform_data {
-            let (platform, theirs) = Platform::pair(sources, &self.spec.policy, Some(history))?;
+            let (answering, theirs) = Platform::pair(sources, &self.spec.policy, Some(history))?;
             credentials.platform = Some(theirs);
-            self.platform = Some(platform);
+            platform = Some(Box::new(answering));
         }
         let is_engine = self.plan.engine.is_some();
         let config = SidecarConfig {
@@ -109,36 +144,49 @@ impl SidecarLaunch<'_> {
             },
             audit: append(&self.audit)?,
             audit_path: Some(self.audit.clone()),
-            key: audit_key(self.state)?,
+            key: audit_key(self.directory)?,
             link,
             notices,
             credentials,
-            peers,
+            allowed_peer,
             companions: entrances,
             inbound,
             chains,
             machine: Vec::new(),
         };
-        self.sidecar = Some(if is_engine {
+        let sidecar = if is_engine {
             let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
             engine::carry(&Carried { config, layers, proxy, companion: self.companion.cloned(), ports_here })?
         } else {
             sidecar::start(&config)?
-        });
-        Ok(())
+        };
+        Ok(LaunchState::Running { sidecar, platform })
     }
 }
 
 impl SidecarStart for SidecarLaunch<'_> {
     fn start(&mut self) -> Result<(), sandbox::Error> {
-        self.begin().map_err(|error| {
-            let source = std::io::Error::other(error.to_string());
-            self.failed = Some(error);
-            sandbox::Error::Start { what: "the sidecar", source }
-        })
+        match std::mem::replace(&mut self.state, LaunchState::Failed) {
+            LaunchState::Waiting(given) => {
+                self.state = self.begin(*given).map_err(|error| sandbox::Error::Sidecar(error.into()))?;
+            }
+            state => self.state = state,
+        }
+        Ok(())
     }
 
     fn authority(&mut self) -> std::io::Result<Vec<u8>> {
         first_word(self.notices)
+    }
+}
+
+/// Takes an error of this crate's own out of one of the sandbox's, which a backend only passed on.
+fn own(error: sandbox::Error) -> Error {
+    match error {
+        sandbox::Error::Sidecar(source) => match source.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => sandbox::Error::Sidecar(other).into(),
+        },
+        error => error.into(),
     }
 }

@@ -23,6 +23,14 @@ use crate::{proxy_url, system_proxies};
 /// The largest question.
 const LARGEST: usize = 8 * 1024;
 
+/// The sidecar's end of a platform that this process answers for.
+#[derive(Debug)]
+pub(crate) struct PlatformLink {
+    pub(crate) socket: OwnedFd,
+    /// Proves that a question is the sidecar's.
+    pub(crate) token: Secret,
+}
+
 /// The answering side.
 pub(crate) struct Platform {
     socket: OwnedFd,
@@ -128,7 +136,7 @@ impl Platform {
         sources: Option<Sources>,
         policy: &Policy,
         history: Option<History>,
-    ) -> Result<(Self, (OwnedFd, Secret)), Error> {
+    ) -> Result<(Self, PlatformLink), Error> {
         let plumbing =
             |errno: rustix::io::Errno| Error::Plumbing { what: "make a socket", source: errno.into() };
         let flags = SocketFlags::CLOEXEC;
@@ -151,7 +159,7 @@ impl Platform {
             read: Vec::new(),
             faults: Vec::new(),
         };
-        Ok((platform, (theirs, token)))
+        Ok((platform, PlatformLink { socket: theirs, token }))
     }
 
     /// Where questions come in.

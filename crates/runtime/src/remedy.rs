@@ -112,7 +112,6 @@ fn is_about_room(error: &io::Error) -> bool {
 mod tests {
     use sandbox::Caller;
 
-    use super::*;
     use crate::images::Images;
     use crate::state::StateDirectory;
 

@@ -18,7 +18,7 @@ use crate::expose::Exposed;
 use crate::homes::refuse_home;
 use crate::images::{self, CommandOrigin, Images};
 use crate::last_word::last_word;
-use crate::launch::{PlatformData, SidecarEndpoints, SidecarLaunch, peers};
+use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
 use crate::platform::{History, Sources};
 use crate::random_ids::{new_run_id, placeholders};
 use crate::report::{End, Finished, Lived, Report};
@@ -270,26 +270,23 @@ fn live(
         platform_data: Some(platform_data),
         link: link_inside,
         notices: notices_inside,
-        peers: peers(plan)?,
+        allowed_peer: allowed_peer(plan)?,
         entrances: companions.entrances()?,
         inbound,
         chains: companions.chains(&state, &plan.run)?,
         ports_here: PortsHere::of(ports_here)?,
     };
-    let mut beside = SidecarLaunch {
+    let mut launch = SidecarLaunch {
         spec,
         plan,
         run: &plan.run,
         companion: None,
         audit: state.audit(&plan.run),
         caller,
-        state: &state,
+        directory: &state,
         proxy,
-        endpoints: Some(given),
         notices: notices.as_fd(),
-        sidecar: None,
-        platform: None,
-        failed: None,
+        state: LaunchState::Waiting(Box::new(given)),
     };
     let (stdio, carrier) =
         stdio(spec.terminal, plan.engine.is_some()).map_err(plumbing("use the standard streams"))?;
@@ -303,17 +300,9 @@ fn live(
     };
     let lines = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
     let filled = exposed.put_into(plan)?;
-    let started = start(&filled, host, command, lines, &mut beside, &mut book.undo);
+    let started = start(&filled, host, command, lines, &mut launch, &mut book.undo);
     drop(filled);
-    let SidecarLaunch { sidecar, platform, failed, .. } = beside;
-    let (sandbox, sidecar) = match (started, sidecar) {
-        (Ok(sandbox), Some(sidecar)) => (sandbox, sidecar),
-        (Ok(_), None) => return Err(Error::SidecarLost),
-        (Err(error), sidecar) => {
-            sidecar.as_ref().map(Sidecar::end);
-            return Err(failed.unwrap_or_else(|| error.into()));
-        }
-    };
+    let StartedPair { sandbox, sidecar, platform } = launch.finish(started)?;
     let mut streams = match carrier.start() {
         Ok(streams) => streams,
         Err(source) => {

@@ -15,6 +15,7 @@ use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
+use crate::platform::PlatformLink;
 use crate::state::state;
 
 /// What a run's sidecar is given.
@@ -38,8 +39,8 @@ pub(crate) struct SidecarConfig {
     pub(crate) notices: OwnedFd,
     /// What it needs to ask for credentials.
     pub(crate) credentials: SidecarCredentials,
-    /// Where others of this machine could connect: whose connections it takes, and how it knows them.
-    pub(crate) peers: Option<(u32, Peers)>,
+    /// Whose connections alone are taken, where others of this machine could connect.
+    pub(crate) allowed_peer: Option<AllowedPeer>,
     /// The ways to the services beside the command.
     pub(crate) companions: Vec<(Hostname, Entrance)>,
     /// What may be reached from outside, and the way there.
@@ -50,23 +51,29 @@ pub(crate) struct SidecarConfig {
     pub(crate) machine: Vec<IpAddr>,
 }
 
-impl SidecarConfig {
-    /// Lets in the connections of one user. Whose a connection is, the kernel says; where it does not, nobody's.
-    fn peer_filter(&self) -> std::io::Result<Option<PeerFilter>> {
-        let Some((user, peers)) = &self.peers else { return Ok(None) };
-        let (user, peers) = (*user, peers.try_clone()?);
-        let admits =
-            move |theirs, ours| matches!(peers.owner(theirs, ours), Ok(Some(owner)) if owner == user);
-        Ok(Some(PeerFilter::new(admits)))
+/// The one user of this machine whose connections a sidecar takes.
+pub(crate) struct AllowedPeer {
+    pub(crate) uid: u32,
+    /// Asks the kernel who owns a connection.
+    pub(crate) peers: Peers,
+}
+
+impl AllowedPeer {
+    /// Returns a filter that lets in the connections of this user, and none whose owner the kernel does not tell.
+    fn filter(&self) -> std::io::Result<PeerFilter> {
+        let (uid, peers) = (self.uid, self.peers.try_clone()?);
+        Ok(PeerFilter::new(
+            move |theirs, ours| matches!(peers.owner(theirs, ours), Ok(Some(owner)) if owner == uid),
+        ))
     }
 }
 
 /// What a sidecar needs to ask for credentials.
 #[derive(Debug, Default)]
 pub(crate) struct SidecarCredentials {
-    pub(crate) platform: Option<(OwnedFd, Secret)>,
-    /// The same for what is this program's own, where the platform is elsewhere.
-    pub(crate) own: Option<(OwnedFd, Secret)>,
+    pub(crate) platform: Option<PlatformLink>,
+    /// Answers for the credentials that are this program's own, where the platform is elsewhere.
+    pub(crate) own: Option<PlatformLink>,
     pub(crate) generation: Option<File>,
     /// The folder of that file, for whoever waits for it to change.
     pub(crate) vault: Option<PathBuf>,
@@ -80,19 +87,17 @@ pub(crate) struct SidecarCredentials {
 impl SidecarCredentials {
     /// What must stay open in the sidecar.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let sockets = self.platform.iter().chain(&self.own).map(|(socket, _)| socket.as_fd());
+        let sockets = self.platform.iter().chain(&self.own).map(|link| link.socket.as_fd());
         sockets.chain(self.generation.as_ref().map(AsFd::as_fd))
     }
 
     /// What the gate takes; descriptors are shared with this process's copies, which end with it.
     pub(crate) fn credential_config(&self) -> std::io::Result<CredentialConfig> {
-        let held = |held: &Option<(OwnedFd, Secret)>| match held {
-            Some((socket, token)) => {
-                Ok::<_, std::io::Error>(Some((UnixStream::from(socket.try_clone()?), token.clone())))
-            }
-            None => Ok(None),
+        let inherited = |link: &PlatformLink| {
+            Ok::<_, std::io::Error>((UnixStream::from(link.socket.try_clone()?), link.token.clone()))
         };
-        let platform = held(&self.platform)?.map(|(socket, token)| PlatformPlace::Inherited(socket, token));
+        let platform = self.platform.as_ref().map(inherited).transpose()?;
+        let platform = platform.map(|(socket, token)| PlatformPlace::Inherited(socket, token));
         let generation = match &self.generation {
             Some(file) => {
                 let watched = Watched::over(file.try_clone()?)?;
@@ -103,7 +108,7 @@ impl SidecarCredentials {
         let Self { placeholders, exposed, organisation, .. } = self;
         Ok(CredentialConfig {
             platform,
-            own: held(&self.own)?,
+            own: self.own.as_ref().map(inherited).transpose()?,
             generation,
             placeholders: placeholders.clone(),
             exposed: exposed.clone(),
@@ -120,7 +125,7 @@ pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
     keep.extend(config.other_bundle.as_ref().map(AsFd::as_fd));
     keep.extend(config.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
     keep.extend(config.inbound.iter().flat_map(InboundPorts::descriptors));
-    keep.extend(config.peers.as_ref().map(|(_, peers)| peers.as_fd()));
+    keep.extend(config.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
     sandbox::start_sidecar(&keep, || ended(serve(config), config.notices.as_fd()))
 }
 
@@ -184,6 +189,7 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         let _ = gate.close();
         return Ok(());
     };
+    let peer_filter = config.allowed_peer.as_ref().map(AllowedPeer::filter).transpose();
     // They are taken apart as this process ends, after its last word. It could not enter them: it has neither the right nor the call.
     let _mounts = set.mounts;
     let listeners = Listeners {
@@ -194,7 +200,7 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
-        peer_filter: config.peer_filter().map_err(plumbing("know who connects"))?,
+        peer_filter: peer_filter.map_err(plumbing("know who connects"))?,
     };
     let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
     let ready = || sandbox::report_ready(config.link.as_fd());

@@ -44,7 +44,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) notices: BorrowedFd<'a>,
     pub(crate) signals: &'a Signals,
     /// Who answers the sidecar's questions for credentials.
-    pub(crate) platform: Option<Platform>,
+    pub(crate) platform: Option<Box<Platform>>,
     /// The services beside the command.
     pub(crate) companions: &'a mut Companions,
     /// What is carried between the caller's streams and the command's.

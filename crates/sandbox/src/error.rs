@@ -54,6 +54,9 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The sidecar could not be started, for a reason that only whoever starts it knows.
+    #[error("start the sidecar: {0}")]
+    Sidecar(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A process of ours could not be started.
     #[error("start {what}: {source}")]
     Start {

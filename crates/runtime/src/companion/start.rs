@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 
 use egress::Entrance;
 use policy::{Hostname, RunId};
-use sandbox::{Caller, Host, InitChannels, Sidecar, Signals, SocketBroker, Stdio, UndoLog, Visit};
+use sandbox::{Caller, Host, InitChannels, Signals, SocketBroker, Stdio, UndoLog, Visit};
 
 use super::output::Output;
 use super::prepare::{Prepared, Ready};
 use super::running::{Companions, Running, Stage};
 use crate::error::{Error, plumbing};
-use crate::launch::{SidecarEndpoints, SidecarLaunch};
+use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch, StartedPair};
 use crate::report::Report;
 use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
@@ -58,8 +58,6 @@ fn begin(
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
     let Ready { companion, spec, plan, command, image, digest, image_health, stop } = ready;
-    let name = companion.name.to_string();
-    let failed = |why: String| Error::Companion { name: name.clone(), why, remedy: None };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
@@ -69,26 +67,23 @@ fn begin(
         platform_data: None,
         link: link_inside,
         notices: notices_inside,
-        peers: None,
+        allowed_peer: None,
         entrances,
         inbound: None,
         chains: Vec::new(),
         ports_here: None,
     };
-    let mut beside = SidecarLaunch {
+    let mut launch = SidecarLaunch {
         spec: &spec,
         plan: &plan,
         run: common.run,
         companion: Some(&companion.name),
         audit: common.state.audit_of(common.run, &companion.name),
         caller: common.caller,
-        state: common.state,
+        directory: common.state,
         proxy: None,
-        endpoints: Some(given),
         notices: notices.as_fd(),
-        sidecar: None,
-        platform: None,
-        failed: None,
+        state: LaunchState::Waiting(Box::new(given)),
     };
     let lines = InitChannels {
         stdio: Stdio::Descriptors(streams),
@@ -101,34 +96,27 @@ fn begin(
         Some(_) => sandbox::start_docker,
         None => sandbox::start_linux,
     };
-    let started = start(&plan, common.host, &command, lines, &mut beside, undo);
+    let started = start(&plan, common.host, &command, lines, &mut launch, undo);
     let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
-    let SidecarLaunch { sidecar, failed: cause, .. } = beside;
-    match (started, sidecar) {
-        (Ok(sandbox), Some(sidecar)) => {
-            let (place, ended) = (None, false);
-            let stage = Stage::making(name_at_engine.is_some());
-            Ok(Running {
-                companion,
-                sandbox,
-                sidecar,
-                notices,
-                broker,
-                stage,
-                name_at_engine,
-                place,
-                output,
-                ended,
-                _image: image,
-                digest,
-                image_health,
-                stop,
-            })
-        }
-        (Ok(_), None) => Err(failed("it has no sidecar".into())),
-        (Err(error), sidecar) => {
-            sidecar.as_ref().map(Sidecar::end);
-            Err(failed(cause.map_or_else(|| error.to_string(), |cause| cause.to_string())))
-        }
-    }
+    let StartedPair { sandbox, sidecar, .. } = launch.finish(started).map_err(|error| Error::Companion {
+        name: companion.name.to_string(),
+        why: error.to_string(),
+        remedy: None,
+    })?;
+    Ok(Running {
+        stage: Stage::making(name_at_engine.is_some()),
+        companion,
+        sandbox,
+        sidecar,
+        notices,
+        broker,
+        name_at_engine,
+        place: None,
+        output,
+        ended: false,
+        _image: image,
+        digest,
+        image_health,
+        stop,
+    })
 }

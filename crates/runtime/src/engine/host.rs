@@ -21,6 +21,7 @@ use super::carrier::send_all;
 use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
 use crate::error::{Error, plumbing};
 use crate::inbound;
+use crate::platform::PlatformLink;
 use crate::proxy_url;
 use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
 
@@ -172,7 +173,8 @@ fn unpack(letter: Letter) -> Result<(SidecarConfig, Ends), Error> {
     let trusted = memory()?;
     trusted.write_all_at(bundle.as_bytes(), 0).map_err(plumbing("keep a file in memory"))?;
     let credentials = SidecarCredentials {
-        platform: token.map(|token| (platform_inside, Secret::new(token.to_vec()))),
+        platform: token
+            .map(|token| PlatformLink { socket: platform_inside, token: Secret::new(token.to_vec()) }),
         own: None,
         generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
         vault: None,
@@ -194,7 +196,7 @@ fn unpack(letter: Letter) -> Result<(SidecarConfig, Ends), Error> {
         link: link_inside,
         notices: notices_inside,
         credentials,
-        peers: None,
+        allowed_peer: None,
         companions: companions.ok_or_else(|| bad("a companion has no name"))?,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
         chains,
