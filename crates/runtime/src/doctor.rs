@@ -6,7 +6,7 @@ use sandbox::{Caller, Check, Verdict};
 
 use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
-use crate::run::refuse_unfit;
+use crate::plan_run::refuse_unfit;
 use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory};
 

@@ -9,7 +9,7 @@ use image::{
     Owners, PullProgress, PullRequest, Reference, Removed, Store,
 };
 use policy::{ProviderId, RunSpec};
-use sandbox::{Accounts, Caller, EngineImage, EngineRun, Exit, RootImage, SubordinateIds};
+use sandbox::{Accounts, Additions, Caller, EngineImage, EngineRun, Exit, RootImage, SubordinateIds};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, plumbing};
@@ -136,38 +136,63 @@ impl Images {
     }
 }
 
+/// The image of a run or of a companion.
+#[derive(Debug)]
+pub(crate) enum TakenImage {
+    /// One of this program's own store.
+    Stored(Box<KeptImage>),
+    /// One that an engine has.
+    AtEngine(Box<EngineRun>),
+}
+
+impl TakenImage {
+    /// Adds what the sandbox needs of the image.
+    pub(crate) fn add_to(&self, additions: &mut Additions) {
+        match self {
+            Self::Stored(kept) => {
+                additions.image = Some(root_of(&kept.image));
+                additions.ids = kept.ids.as_ref().map(|ids| ids.range);
+                additions.subordinate = kept.subordinate;
+            }
+            Self::AtEngine(engine) => {
+                additions.image = Some(root_at(&engine.config));
+                additions.engine = Some(EngineRun::clone(engine));
+            }
+        }
+    }
+
+    /// Returns the signal by which the image's command wants to be ended, where the image names one.
+    pub(crate) fn stop_signal(&self) -> Option<i32> {
+        match self {
+            Self::Stored(kept) => kept.image.record.command.service.stop_signal,
+            Self::AtEngine(engine) => image::signal(engine.config.stop_signal.as_deref()?),
+        }
+    }
+
+    /// Returns what the audit knows the image by.
+    pub(crate) fn digest(&self) -> String {
+        match self {
+            Self::Stored(kept) => kept.image.record.digest.to_string(),
+            Self::AtEngine(engine) => engine.config.id.clone(),
+        }
+    }
+
+    /// Returns the image's own health check; that of an engine's image is not taken.
+    pub(crate) fn health(&self) -> Option<&HealthCheck> {
+        match self {
+            Self::Stored(kept) => kept.image.record.command.service.health.as_ref(),
+            Self::AtEngine(_) => None,
+        }
+    }
+}
+
 /// What a run keeps of its image for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct KeptImage {
-    pub(crate) image: Held,
-    pub(crate) ids: Option<ClaimedIds>,
+    image: Held,
+    ids: Option<ClaimedIds>,
     /// Those that are lent to a caller who is not root.
-    pub(crate) subordinate: Option<SubordinateIds>,
-}
-
-impl KeptImage {
-    /// The signal by which its command wants to be ended, where it says one.
-    pub(crate) fn stop_signal(&self) -> Option<i32> {
-        self.image.record.command.service.stop_signal
-    }
-
-    /// What it is known by.
-    pub(crate) fn digest(&self) -> String {
-        self.image.record.digest.to_string()
-    }
-
-    /// How it tells whether it is well.
-    pub(crate) fn health(&self) -> Option<&HealthCheck> {
-        self.image.record.command.service.health.as_ref()
-    }
-}
-
-/// The signal by which an image wants to be ended: one of ours, or one of an engine's.
-pub(crate) fn stop_signal(ours: Option<&KeptImage>, engine: Option<&EngineRun>) -> Option<i32> {
-    match ours {
-        Some(image) => image.stop_signal(),
-        None => image::signal(engine?.config.stop_signal.as_deref()?),
-    }
+    subordinate: Option<SubordinateIds>,
 }
 
 /// Where a command is said.
@@ -196,7 +221,7 @@ pub(crate) fn take(
     caller: &Caller,
     command: Vec<OsString>,
     origin: CommandOrigin,
-) -> Result<(Option<KeptImage>, Vec<OsString>), Error> {
+) -> Result<(Option<TakenImage>, Vec<OsString>), Error> {
     let Some(name) = &spec.image else { return Ok((None, command)) };
     let image = Images::of(caller)?.hold(name)?;
     let own = image.record.command.clone();
@@ -208,7 +233,8 @@ pub(crate) fn take(
         None
     };
     let subordinate = lent_for(&image, caller)?;
-    Ok((Some(KeptImage { image, ids, subordinate }), whole))
+    let kept = KeptImage { image, ids, subordinate };
+    Ok((Some(TakenImage::Stored(Box::new(kept))), whole))
 }
 
 /// The ids that are lent to the caller. Where the image's files belong to such, it must be those.
@@ -321,12 +347,12 @@ fn whole_command(
 }
 
 /// What a sandbox needs of an engine's image.
-pub(crate) fn root_at(config: &EngineImage) -> RootImage {
+fn root_at(config: &EngineImage) -> RootImage {
     RootImage { environment: config.environment.clone(), ..RootImage::default() }
 }
 
 /// What the sandbox is told of an image.
-pub(crate) fn root_of(held: &Held) -> RootImage {
+fn root_of(held: &Held) -> RootImage {
     let record = &held.record;
     RootImage {
         layers: held.layers.clone(),
@@ -340,7 +366,6 @@ pub(crate) fn root_of(held: &Held) -> RootImage {
     }
 }
 
-/// The one way to the outside, as a registry's client wants it.
 /// The way to a registry, with the proxies on it.
 struct Way {
     outside: Outside,

@@ -7,7 +7,6 @@
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
 mod alternate_screen;
-mod book;
 mod builtin;
 mod changes;
 mod companion;
@@ -16,6 +15,7 @@ mod end_signals;
 mod ending;
 mod engine;
 mod error;
+mod execute;
 mod expose;
 mod homes;
 mod ids;
@@ -25,10 +25,10 @@ mod key;
 mod last_word;
 mod launch;
 mod line_start;
-mod live;
 mod missing;
 mod own_secrets;
 mod permission;
+mod plan_run;
 mod platform;
 mod policy_file;
 mod proxy_url;
@@ -38,6 +38,9 @@ mod remedy;
 mod removal;
 mod report;
 mod run;
+mod run_journal;
+mod run_lock;
+mod set_up_log;
 mod settings;
 mod sidecar;
 mod standalone;
@@ -64,14 +67,15 @@ pub use error::Error;
 pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use line_start::ends_a_line_begun;
-pub use live::{Reaped, reap_dead};
 pub use permission::{Permission, permissions};
+pub use plan_run::RunRequest;
 pub use policy_file::read_policy_if_there;
 pub use proxy_url::unheeded_no_proxy;
 pub use random_ids::new_run_id;
 pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
-pub use run::{RunRequest, run};
+pub use run::run;
+pub use run_lock::{Reaped, reap_dead};
 pub use settings::{
     Settings, SettingsRequest, approve, is_approved, project_above, project_file, turn_to_approve,
 };

@@ -18,7 +18,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::pipe::PipeFlags;
 use sandbox::Stdio;
 
-pub(crate) use self::copier::{Carried, Carrier};
+pub(crate) use self::copier::{Copiers, RunningCopiers};
 use self::input::Input;
 use self::output::Output;
 pub(crate) use self::output::Unwritten;
@@ -27,7 +27,7 @@ pub(crate) use self::output::Unwritten;
 const NULL: (u32, u32) = (1, 3);
 
 /// The streams of a run, and who carries them once it has begun.
-pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, Carrier)> {
+pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, Copiers)> {
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
         Terminal::Always => true,
@@ -35,9 +35,9 @@ pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, 
         Terminal::Auto => both && !is_behind(io::stdin().as_fd()),
         Terminal::Never => false,
     };
-    let mut carrier = Carrier::default();
+    let mut copiers = Copiers::default();
     if own {
-        return Ok((Stdio::Terminal, carrier));
+        return Ok((Stdio::Terminal, copiers));
     }
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let all = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
@@ -49,36 +49,36 @@ pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, 
     // What is at an engine has pipes or a terminal of the engine's, and a process of ours reads ahead for it.
     let input = match is_at_engine {
         true => all[0].try_clone_to_owned()?,
-        false => given_in(all[0], &mut carrier)?,
+        false => given_in(all[0], &mut copiers)?,
     };
-    let [output, errors] = given_outs([all[1], all[2]], &mut carrier)?;
-    Ok((Stdio::Descriptors([input, output, errors]), carrier))
+    let [output, errors] = given_outs([all[1], all[2]], &mut copiers)?;
+    Ok((Stdio::Descriptors([input, output, errors]), copiers))
 }
 
-fn given_in(stdin: BorrowedFd<'_>, carrier: &mut Carrier) -> io::Result<OwnedFd> {
+fn given_in(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd> {
     if let Some(input) = handed_in(stdin)? {
         return Ok(input);
     }
     let (input, theirs) = Input::from(stdin)?;
-    carrier.input = Some(input);
+    copiers.input = Some(input);
     Ok(theirs)
 }
 
-fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], carrier: &mut Carrier) -> io::Result<[OwnedFd; 2]> {
-    let output = given_out(stdout, "standard output", carrier)?;
+fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], copiers: &mut Copiers) -> io::Result<[OwnedFd; 2]> {
+    let output = given_out(stdout, "standard output", copiers)?;
     // Where both lead to one place they stay in the order in which they were written.
-    let is_carried = !carrier.outputs.is_empty();
+    let is_carried = !copiers.outputs.is_empty();
     let errors = match is_carried && is_same(stdout, stderr)? {
         true => output.try_clone()?,
-        false => given_out(stderr, "standard error", carrier)?,
+        false => given_out(stderr, "standard error", copiers)?,
     };
-    if let Some(carried) = carrier.outputs.last_mut().filter(|output| output.leads_to(stderr)) {
+    if let Some(carried) = copiers.outputs.last_mut().filter(|output| output.leads_to(stderr)) {
         carried.is_told_to = true;
     }
     Ok([output, errors])
 }
 
-fn given_out(fd: BorrowedFd<'_>, name: &'static str, carrier: &mut Carrier) -> io::Result<OwnedFd> {
+fn given_out(fd: BorrowedFd<'_>, name: &'static str, copiers: &mut Copiers) -> io::Result<OwnedFd> {
     if fd.is_terminal() {
         return one_way(fd, OFlags::WRONLY);
     }
@@ -86,7 +86,7 @@ fn given_out(fd: BorrowedFd<'_>, name: &'static str, carrier: &mut Carrier) -> i
         return null(OFlags::WRONLY);
     }
     let (output, theirs) = Output::to(fd, name)?;
-    carrier.outputs.push(output);
+    copiers.outputs.push(output);
     Ok(theirs)
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
         let terminal =
             rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let written = given_out(terminal.as_fd(), "", &mut Carrier::default()).unwrap();
+        let written = given_out(terminal.as_fd(), "", &mut Copiers::default()).unwrap();
         assert!(written.is_terminal());
         rustix::io::write(&written, b"x").unwrap();
         rustix::io::write(&master, b"secret\n").unwrap();

@@ -4,17 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Notice, SidecarMessage, Summary};
-use policy::{OnFailure, Setup};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Event, Failure, SetUpEnd, Sidecar, Signals, Started, Usage};
+use sandbox::{Event, Failure, Sidecar, Signals, Started, Usage, wait_for};
 
 use crate::companion::Companions;
 use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use crate::error::Error;
+use crate::error::{Error, plumbing};
 use crate::platform::Platform;
-use crate::record::SetUpRecord;
 use crate::report::{End, Report};
-use crate::streams::Carried;
+use crate::set_up_log::SetUpLog;
+use crate::streams::RunningCopiers;
 use crate::terminal_relay::Relay;
 
 /// How long a command that was asked to end may take before it is made to.
@@ -48,14 +47,13 @@ pub(crate) struct Watch<'a> {
     /// The services beside the command.
     pub(crate) companions: &'a mut Companions,
     /// What is carried between the caller's streams and the command's.
-    pub(crate) streams: &'a mut Carried,
+    pub(crate) streams: &'a mut RunningCopiers,
     pub(crate) deadline: Instant,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
     /// By which signal the command is asked to end.
     pub(crate) stop: i32,
-    /// What is run before the command, and what became of it so far.
-    pub(crate) setup: (&'a [Setup], &'a mut Vec<SetUpRecord>),
+    pub(crate) set_up: SetUpLog<'a>,
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
 
@@ -234,19 +232,11 @@ impl Watch<'_> {
                 sources.push((Source::Input, input.as_fd(), PollFlags::IN));
             }
         }
-        let mut fds: Vec<PollFd<'_>> =
-            sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
         let until = shut.map_or(until, |shut| shut.min(until));
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let left = Timespec::try_from(left).ok();
-        match rustix::event::poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::Plumbing { what: "wait for the run", source: errno.into() }),
-        }
-        let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-        Ok(ready.map(|((source, _, _), _)| *source).collect())
+        wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }
 
     fn take_event(&mut self, state: &mut State) -> Result<Option<End>, Error> {
@@ -272,7 +262,9 @@ impl Watch<'_> {
                 Ok(None)
             }
             Some(Event::SetUp { number, end, took }) => {
-                self.note_set_up(number, end, took);
+                if let Some(notice) = self.set_up.note(number, end, took) {
+                    (self.report)(Report::Notice(&notice));
+                }
                 Ok(None)
             }
             Some(Event::Failed(failure)) => Err(sandbox::Error::Step(failure).into()),
@@ -312,20 +304,6 @@ impl Watch<'_> {
         let is_gone = rustix::event::poll(&mut gone, Some(&LAST_WORD)).is_ok_and(|ready| ready > 0);
         self.take_notices(state);
         state.summary.is_none() && is_gone
-    }
-
-    /// Writes down how a set-up command ended. One that failed and is not required is told of, and the run goes on.
-    fn note_set_up(&mut self, number: u32, end: SetUpEnd, took: Duration) {
-        let (setup, records) = &mut self.setup;
-        let Some(one) = usize::try_from(number).ok().and_then(|number| setup.get(number)) else { return };
-        let (command, status) = (one.name(), end.to_string());
-        if !end.succeeded() && one.on_failure == OnFailure::GoOn {
-            let text =
-                format!("set-up command `{command}` {status}; the run goes on without what it was for");
-            (self.report)(Report::Notice(&text));
-        }
-        let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        records.push(SetUpRecord { command, status, succeeded: end.succeeded(), milliseconds });
     }
 
     fn tell_held(&mut self, state: &mut State) {

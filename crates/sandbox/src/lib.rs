@@ -89,6 +89,7 @@ pub use sys::environment::wipe as wipe_variable;
 pub use sys::memory::{Watched, give_back as trim_heap};
 pub use sys::notify::Writes;
 pub use sys::peer::Peers;
+pub use sys::poll::wait as wait_for;
 pub use sys::privilege::undumpable;
 pub use sys::process::Exit;
 pub use sys::signal::{Signals, ignore_sigxfsz, reset_sigchld};

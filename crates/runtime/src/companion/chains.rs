@@ -39,6 +39,6 @@ impl Running {
         };
         let first: Result<_, io::Error> = first;
         let first = first.map_err(|error| self.lost(&format!("its audit has no first record: {error}")))?;
-        Ok(CompanionChain { name: self.companion.name.to_string(), image: self.digest.clone(), first })
+        Ok(CompanionChain { name: self.companion.name.to_string(), image: self.image.digest(), first })
     }
 }

@@ -16,12 +16,12 @@ impl Companions {
     /// not waited for.
     fn ask_to_end(&mut self) {
         for it in self.0.iter().filter(|it| !it.ended) {
-            if let Some(signal) = it.stop {
+            if let Some(signal) = it.image.stop_signal() {
                 it.sandbox.signal(signal);
             }
         }
         let deadline = Instant::now() + GRACE;
-        let ends = |it: &Running| !it.ended && it.stop.is_some();
+        let ends = |it: &Running| !it.ended && it.image.stop_signal().is_some();
         while Instant::now() < deadline && self.0.iter().any(ends) {
             let said = self.0.iter().filter(|it| ends(it));
             let lines = said.flat_map(|it| [Some(it.sandbox.events()), it.output.descriptor()]).flatten();

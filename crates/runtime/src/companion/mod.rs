@@ -19,6 +19,5 @@ mod running;
 mod start;
 mod wait;
 
-pub(crate) use self::prepare::{Prepared, prepare};
+pub(crate) use self::prepare::{PreparedCompanions, RunContext, prepare};
 pub(crate) use self::running::Companions;
-pub(crate) use self::start::Common;

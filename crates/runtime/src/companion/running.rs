@@ -12,7 +12,7 @@ use super::health::Health;
 use super::output::Output;
 use super::wait::readable;
 use crate::error::Error;
-use crate::images::KeptImage;
+use crate::images::TakenImage;
 use crate::report::Report;
 
 /// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
@@ -53,13 +53,9 @@ pub(super) struct Running {
     pub(super) output: Output,
     /// Whether it has ended.
     pub(super) ended: bool,
-    /// Its files must be there as long as it is.
-    pub(super) _image: Option<KeptImage>,
-    /// The digest of its image.
-    pub(super) digest: String,
+    /// Keeps the image's files for as long as the companion runs.
+    pub(super) image: TakenImage,
     pub(super) image_health: Option<HealthCheck>,
-    /// The signal by which its image wants to be asked to end.
-    pub(super) stop: Option<i32>,
 }
 
 impl Companions {

@@ -3,26 +3,16 @@
 use std::os::fd::AsFd;
 
 use egress::Entrance;
-use policy::{Hostname, RunId};
-use sandbox::{Caller, Host, InitChannels, Signals, SocketBroker, Stdio, UndoLog, Visit};
+use policy::Hostname;
+use sandbox::{InitChannels, Signals, SocketBroker, Stdio, UndoLog, Visit};
 
 use super::output::Output;
-use super::prepare::{Prepared, Ready};
+use super::prepare::{PreparedCompanion, PreparedCompanions, RunContext};
 use super::running::{Companions, Running, Stage};
 use crate::error::{Error, plumbing};
 use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch, StartedPair};
 use crate::report::Report;
 use crate::sidecar::SidecarCredentials;
-use crate::state::StateDirectory;
-
-/// What the companions of a run are started with.
-pub(crate) struct Common<'a> {
-    pub(crate) run: &'a RunId,
-    pub(crate) caller: &'a Caller,
-    pub(crate) state: &'a StateDirectory,
-    pub(crate) host: &'a Host,
-    pub(crate) signals: &'a Signals,
-}
 
 impl Companions {
     /// Starts them, each as soon as those before it can be reached, and waits until all are healthy.
@@ -30,34 +20,35 @@ impl Companions {
     /// # Errors
     /// When one does not begin, ends, or is not healthy in time; or the person has enough of waiting. None is left then.
     pub(crate) fn start(
-        prepared: Prepared,
-        common: &Common<'_>,
+        prepared: PreparedCompanions,
+        context: &RunContext<'_>,
+        signals: &Signals,
         undo: &mut UndoLog,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<Self, Error> {
         let mut companions = Self::default();
-        for ready in prepared.0 {
-            for notice in &ready.plan.notices {
-                report(Report::Notice(&format!("companion `{}`: {notice}", ready.companion.name)));
+        for prepared in prepared.0 {
+            for notice in &prepared.plan.notices {
+                report(Report::Notice(&format!("companion `{}`: {notice}", prepared.companion.name)));
             }
-            companions.await_way(common.signals, report)?;
+            companions.await_way(signals, report)?;
             let ways = (companions.entrances()?, companions.visits(companions.0.len() + 1));
-            let began = begin(ready, common, ways, undo)?;
+            let began = begin(prepared, context, ways, undo)?;
             companions.0.push(began);
         }
-        companions.await_health(common.signals, report)?;
+        companions.await_health(signals, report)?;
         Ok(companions)
     }
 }
 
 /// Makes the sandbox of one, and starts its sidecar.
 fn begin(
-    ready: Ready,
-    common: &Common<'_>,
+    prepared: PreparedCompanion,
+    context: &RunContext<'_>,
     (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
-    let Ready { companion, spec, plan, command, image, digest, image_health, stop } = ready;
+    let PreparedCompanion { companion, spec, plan, command, image, image_health } = prepared;
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
@@ -76,11 +67,11 @@ fn begin(
     let mut launch = SidecarLaunch {
         spec: &spec,
         plan: &plan,
-        run: common.run,
+        run: context.run,
         companion: Some(&companion.name),
-        audit: common.state.audit_of(common.run, &companion.name),
-        caller: common.caller,
-        directory: common.state,
+        audit: context.state.audit_of(context.run, &companion.name),
+        caller: context.caller,
+        directory: context.state,
         proxy: None,
         notices: notices.as_fd(),
         state: LaunchState::Waiting(Box::new(given)),
@@ -96,7 +87,7 @@ fn begin(
         Some(_) => sandbox::start_docker,
         None => sandbox::start_linux,
     };
-    let started = start(&plan, common.host, &command, lines, &mut launch, undo);
+    let started = start(&plan, context.host, &command, lines, &mut launch, undo);
     let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
     let StartedPair { sandbox, sidecar, .. } = launch.finish(started).map_err(|error| Error::Companion {
         name: companion.name.to_string(),
@@ -114,9 +105,7 @@ fn begin(
         place: None,
         output,
         ended: false,
-        _image: image,
-        digest,
+        image,
         image_health,
-        stop,
     })
 }

@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The streams that are to be carried.
 #[derive(Default)]
-pub(crate) struct Carrier {
+pub(crate) struct Copiers {
     pub(super) input: Option<Input>,
     pub(super) outputs: Vec<Output>,
 }
 
 /// Streams that are being carried.
-pub(crate) struct Carried {
+pub(crate) struct RunningCopiers {
     /// Held for as long as something may still come, where anything is carried: its other end is hung up with it. And what is hung up
     /// itself once no thread is left.
     going_on: Option<(OwnedFd, OwnedFd)>,
@@ -34,12 +34,12 @@ pub(crate) struct Carried {
     unwritten: Receiver<Unwritten>,
 }
 
-impl Carrier {
+impl Copiers {
     /// Begins. Not before the run has: its processes are copies of this one, and a copy has one thread.
-    pub(crate) fn start(self) -> io::Result<Carried> {
+    pub(crate) fn start(self) -> io::Result<RunningCopiers> {
         let (tell, unwritten) = mpsc::channel();
         if self.input.is_none() && self.outputs.is_empty() {
-            return Ok(Carried { going_on: None, threads: Vec::new(), unwritten });
+            return Ok(RunningCopiers { going_on: None, threads: Vec::new(), unwritten });
         }
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -60,11 +60,11 @@ impl Carrier {
                 drop(busy);
             })?);
         }
-        Ok(Carried { going_on: Some((going_on, done)), threads, unwritten })
+        Ok(RunningCopiers { going_on: Some((going_on, done)), threads, unwritten })
     }
 }
 
-impl Carried {
+impl RunningCopiers {
     /// Has the last of it carried, now that nobody inside writes any more. That takes as long as it takes, unless `signals` tell that
     /// somebody would have an end; without them it takes a moment at most.
     pub(crate) fn finish(&mut self, signals: Option<&Signals>) {

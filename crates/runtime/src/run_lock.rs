@@ -1,5 +1,5 @@
-//! Which runs are alive: each holds a lock on a file of its own. A file without its lock is a run whose process was
-//! killed, and what it left is taken away.
+//! The run lock: the process of a run holds `live/RUN` locked with flock(2) for as long as it lives, and the file is its undo log.
+//! A file whose lock nobody holds is of a run whose process was killed: whoever finds it takes away what that run left.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -17,21 +17,21 @@ use crate::state::{StateDirectory, in_directory, state};
 /// How many runs are looked at, at most: each start does a little of the work.
 const MOST: usize = 256;
 
-/// How often a mark is tried again that others took for a dead run's.
+/// How often a lock file is made again that others took for a dead run's.
 const TRIES: usize = 64;
 
-/// The lock of a living run.
+/// The lock that the process of a run holds for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Alive {
+pub(crate) struct RunLock {
     path: PathBuf,
     lock: File,
 }
 
-impl Alive {
-    /// Marks a run as alive.
-    pub(crate) fn mark(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
+impl RunLock {
+    /// Makes the lock file of a run, and takes its lock.
+    pub(crate) fn take(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let path = directory.live().join(run.as_str());
-        // Locked before it has its name: one that looks for dead runs never sees it without its lock.
+        // Locked before it has its name, so that nobody who looks for dead runs sees it without its lock.
         let named = |attempt: usize| {
             let beside = directory.live().join(format!(".{run}.{attempt}"));
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -41,11 +41,13 @@ impl Alive {
         };
         let lock = in_directory(&path, || {
             let mut made = named(0);
-            // Whoever looks for dead runs may have come between a file and its lock. That one is left to them, however long they
-            // take over it: if they are killed, the next who looks removes it.
+            // A process that looks for dead runs may have locked the file before this one did. That file is left to it, however long
+            // it takes; if it is killed, the next process that looks removes the file.
             for attempt in 1..TRIES {
                 match &made {
-                    Err(error) if came_between(error) && directory.live().is_dir() => made = named(attempt),
+                    Err(error) if is_taken_for_dead(error) && directory.live().is_dir() => {
+                        made = named(attempt)
+                    }
                     _ => break,
                 }
             }
@@ -54,73 +56,75 @@ impl Alive {
         Ok(Self { path, lock })
     }
 
-    /// The undo log, kept in the same file.
+    /// Returns the undo log, which is kept in the same file.
     pub(crate) fn undo_log(&self, directory: &StateDirectory) -> Result<UndoLog, Error> {
         let file = self.lock.try_clone().map_err(|source| state(&self.path, source))?;
         Ok(UndoLog::in_file(file).with_stock(directory.stock()))
     }
 
-    /// Leaves the mark to whoever takes away behind the run. Where nobody does any more, it is a dead run's, and found as such.
+    /// Hands the lock to the process that takes away behind the run. If that process is gone, the next run finds a dead run's file.
     pub(crate) fn hand_over(self, sandbox: &Started) {
         let _ = sandbox.hand_mark(self.lock.as_fd(), &self.path);
     }
 
-    /// Marks it as over.
-    pub(crate) fn over(self) {
+    /// Removes the lock file: the run is over.
+    pub(crate) fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn came_between(error: &std::io::Error) -> bool {
+/// Whether making a lock file failed because another process took it for a dead run's.
+fn is_taken_for_dead(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{AlreadyExists, NotFound, WouldBlock};
     matches!(error.kind(), NotFound | WouldBlock | AlreadyExists)
 }
 
-/// A dead run that was cleaned up after.
+/// A dead run whose leftovers were taken away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// The run.
     pub run: RunId,
     /// What could not be taken away.
     pub problems: Vec<String>,
-    /// What the person should know of what was.
+    /// What the person should know of what was taken away.
     pub told: Vec<String>,
 }
 
 impl Reaped {
-    /// What the person should know of what was taken away behind it, each with the run it is of.
+    /// Returns what the person should know, each sentence with the run it is about.
     pub fn sentences(&self) -> impl Iterator<Item = String> {
         self.told.iter().map(|told| format!("of run {}, whose process was killed: {told}", self.run))
     }
 }
 
 /// Finds runs whose process was killed, takes away what they left, and says so in their records. One process looks at a time:
-/// of many that start at once, each would open the mark of every other.
+/// of many that start at once, each would open the lock file of every other.
 #[must_use]
 pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
     let Some((_looking, entries)) = look(directory) else { return Vec::new() };
     entries.flatten().filter_map(|entry| reap(directory, &entry.path())).take(MOST).collect()
 }
 
-/// Whether there are runs whose process was killed. Where another process looks, it looks after them as well.
+/// Whether there are runs whose process was killed. `false` while another process looks, which reaps them as well.
 pub(crate) fn are_dead(directory: &StateDirectory) -> bool {
-    let is_unlocked = |mark: PathBuf| {
-        open_mark(&mark)
+    let is_unlocked = |path: PathBuf| {
+        open_lock(&path)
             .is_some_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
     };
     let Some((_looking, entries)) = look(directory) else { return false };
     entries.flatten().take(MOST).any(|entry| is_unlocked(entry.path()))
 }
 
-/// The marks there are, and the lock of the one process that may look.
+/// Returns the lock files, and the lock of the one process that may look at them; `None` while another process looks.
 fn look(directory: &StateDirectory) -> Option<(File, std::fs::ReadDir)> {
     let looking = File::open(directory.live()).ok()?;
     rustix::fs::flock(&looking, FlockOperation::NonBlockingLockExclusive).ok()?;
     Some((looking, std::fs::read_dir(directory.live()).ok()?))
 }
 
-/// Opens a mark. What it says is obeyed, so it is this user's own file, which nobody else may write to; what is none is not waited for.
-fn open_mark(path: &Path) -> Option<File> {
+/// Opens a lock file. Its undo log is obeyed, so it must be a regular file of this user's that nobody else may write to; a pipe in its
+/// place is not waited for.
+fn open_lock(path: &Path) -> Option<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
     let about = file.metadata().ok()?;
@@ -128,17 +132,17 @@ fn open_mark(path: &Path) -> Option<File> {
     (about.is_file() && is_own).then_some(file)
 }
 
-fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
-    let file = open_mark(marker)?;
+fn reap(directory: &StateDirectory, path: &Path) -> Option<Reaped> {
+    let file = open_lock(path)?;
     // A run that is alive keeps its lock; of two that reap, one wins.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let name = marker.file_name()?.to_str()?;
+    let name = path.file_name()?.to_str()?;
     if name.starts_with('.') {
-        // Killed before its mark had its name: nothing had been acquired.
-        let _ = std::fs::remove_file(marker);
+        // Killed before the file had its name: nothing had been acquired.
+        let _ = std::fs::remove_file(path);
     }
     let run: RunId = name.parse().ok()?;
-    // A log that cannot be read now says nothing of what is to be taken back: another looks again.
+    // An undo log that cannot be read now says nothing of what is to be taken back: the next process tries again.
     let Unwound { problems, told, why_left } = match sandbox::reap(&file) {
         Ok(unwound) => unwound,
         Err(error) => return Some(Reaped { run, problems: vec![error.to_string()], told: Vec::new() }),
@@ -154,7 +158,7 @@ fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
             tell_left(&mut record.notices, &why, &problems);
         }
         if record != was && record.write(directory, &run).is_err() {
-            // The disk is full, say: another looks again.
+            // The disk is full, say: the next process tries again.
             return Some(Reaped { run, problems, told });
         }
     } else if std::fs::metadata(directory.record(&run)).is_ok_and(|record| record.len() == 0) {
@@ -163,29 +167,29 @@ fn reap(directory: &StateDirectory, marker: &Path) -> Option<Reaped> {
     }
     crate::changes::settle(directory, &run);
     if problems.is_empty() {
-        let _ = std::fs::remove_file(marker);
+        let _ = std::fs::remove_file(path);
     }
     Some(Reaped { run, problems, told })
 }
 
-/// How it is told that something was still there after the run, and how that ends.
+/// How a notice begins that something was still there after the run, and how it ends.
 const LEFT: &str = "after its end something of it could not be taken away: ";
 const GONE: &str = "; it is gone now";
 const STAYS: &str = "; the next run tries again";
 
-/// Tells of what was still there after the run, once: how it stands now.
+/// Replaces the notice of what was still there after the run by one that says how it stands now.
 pub(crate) fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
     notices.retain(|notice| !notice.starts_with(LEFT));
     let now = if problems.is_empty() { GONE } else { STAYS };
     notices.push(format!("{LEFT}{why}{now}"));
 }
 
-/// What was told before of what is there still.
+/// Returns the reason that an earlier notice gave for what is still there.
 fn left_before(notices: &[String]) -> Option<String> {
     notices.iter().find_map(|notice| notice.strip_prefix(LEFT)?.strip_suffix(STAYS)).map(str::to_owned)
 }
 
-/// All problems in one, where there are any.
+/// Joins all problems into one text; `None` where there are none.
 pub(crate) fn all(problems: &[String]) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
@@ -241,7 +245,7 @@ mod tests {
         assert!(!own.exists() && !victim.exists());
     }
 
-    /// Somebody has taken a mark without its name for a dead run's, and takes its time.
+    /// Takes a lock while somebody takes its unnamed file for a dead run's, and is slow about it.
     fn beside_one_that_looks(removes: bool) {
         let folder = tempfile::tempdir().unwrap();
         let directory = directory(folder.path());
@@ -258,9 +262,9 @@ mod tests {
                 }
                 drop(looking);
             });
-            let alive = Alive::mark(&directory, &run).unwrap();
+            let lock = RunLock::take(&directory, &run).unwrap();
             assert!(!are_dead(&directory) && reap_dead(&directory).is_empty());
-            alive.over();
+            lock.remove();
         });
         assert!(reap_dead(&directory).is_empty());
         assert!(std::fs::read_dir(directory.live()).unwrap().next().is_none());

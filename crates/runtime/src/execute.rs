@@ -1,0 +1,206 @@
+//! Executes a planned run: starts its companions, its sandbox and its sidecar, waits for the command's end, and lets all of them go.
+//! Whatever outlives this process is in the undo log before it is made.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use policy::{Backend, Inbound};
+use sandbox::{InitChannels, Sidecar, Signals, Started, UndoLog};
+
+use crate::companion::{Companions, RunContext};
+use crate::end_signals::SIGTERM;
+use crate::engine::PortsHere;
+use crate::error::{Error, plumbing};
+use crate::expose::Exposed;
+use crate::images::TakenImage;
+use crate::inbound;
+use crate::last_word::last_word;
+use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
+use crate::plan_run::{PlannedRun, RunInputs};
+use crate::report::{End, Lived, Report};
+use crate::run_journal::RunJournal;
+use crate::sidecar::SidecarCredentials;
+use crate::streams::{Copiers, RunningCopiers, stdio};
+use crate::watch::{Seen, Watch};
+
+/// How long an engine may take over the containers of a run, beyond the command's own time: its wait for a slot, and the making.
+const MAKING: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
+
+/// Executes a run until its command has ended.
+///
+/// # Errors
+/// When the sandbox or its sidecar could not be started or kept.
+pub(crate) fn execute(
+    planned: &PlannedRun,
+    inputs: RunInputs,
+    journal: &mut RunJournal,
+    report: &mut dyn FnMut(Report<'_>),
+) -> Result<Lived, Error> {
+    let PlannedRun { spec, caller, state, host, plan, .. } = planned;
+    let RunInputs { mut credentials, platform_data, exposed, proxy, companions, ports, ahead } = inputs;
+    let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
+    let context = RunContext { run: &plan.run, caller, state, host };
+    // Dropped, and so ended, when this function returns: before anything that held them is taken away.
+    let mut companions = Companions::start(companions, &context, &signals, &mut journal.undo, report)?;
+    // Not before: a companion is a copy of this process.
+    credentials.exposed = exposed.values()?;
+    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, &companions)?;
+    let RunEnds { link, broker, notices } = ends;
+    let launch = SidecarLaunch {
+        spec,
+        plan,
+        run: &plan.run,
+        companion: None,
+        audit: state.audit(&plan.run),
+        caller,
+        directory: state,
+        proxy,
+        notices: notices.as_fd(),
+        state: LaunchState::Waiting(Box::new(endpoints)),
+    };
+    let (stdio, copiers) =
+        stdio(spec.terminal, plan.engine.is_some()).map_err(plumbing("use the standard streams"))?;
+    // The command's time begins with the command; an engine takes its own before that.
+    let making = if plan.engine.is_some() { MAKING } else { Duration::ZERO };
+    let deadline = Instant::now() + making + spec.timeout.duration();
+    let channels = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
+    let pair = start_sandbox(planned, &exposed, channels, launch, &mut journal.undo)?;
+    let mut streams = start_copiers(copiers, &pair)?;
+    let StartedPair { sandbox, sidecar, platform } = pair;
+    // This process answers for credentials from now on, so nobody may look into it. Ids could not be mapped if it were set earlier.
+    let _ = sandbox::undumpable();
+    journal.look_for_dead();
+    let watch = Watch {
+        sandbox: &sandbox,
+        sidecar: &sidecar,
+        notices: notices.as_fd(),
+        signals: &signals,
+        platform,
+        companions: &mut companions,
+        streams: &mut streams,
+        deadline,
+        timeout: spec.timeout.duration(),
+        stop: planned.image.as_ref().and_then(TakenImage::stop_signal).unwrap_or(SIGTERM),
+        set_up: journal.set_up_log(&spec.setup),
+        report,
+    };
+    let end = watch.until_end();
+    let over = EndedRun { end, sandbox, sidecar, companions };
+    over.let_go(notices.as_fd(), journal, report)
+}
+
+/// The run's ends of what its sidecar holds.
+struct RunEnds {
+    /// Init's, over which the sidecar gets its listeners.
+    link: OwnedFd,
+    /// Init's, over which the sidecar asks for sockets inside, where ports are declared.
+    broker: Option<OwnedFd>,
+    /// This process's, on which the sidecar tells denials.
+    notices: OwnedFd,
+}
+
+/// Makes the descriptors of the sidecar, and the run's ends of them.
+fn make_endpoints(
+    PlannedRun { plan, state, .. }: &PlannedRun,
+    credentials: SidecarCredentials,
+    platform_data: PlatformData,
+    ports: Vec<(OwnedFd, Inbound)>,
+    companions: &Companions,
+) -> Result<(SidecarEndpoints, RunEnds), Error> {
+    let (ports, ports_here) = if plan.engine.is_some() { (Vec::new(), ports) } else { (ports, Vec::new()) };
+    let (inbound, broker) = inbound::broker(ports).map_err(plumbing("make a socket"))?.unzip();
+    let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
+    let endpoints = SidecarEndpoints {
+        credentials,
+        platform_data: Some(platform_data),
+        link: link_inside,
+        notices: notices_inside,
+        allowed_peer: allowed_peer(plan)?,
+        entrances: companions.entrances()?,
+        inbound,
+        chains: companions.chains(state, &plan.run)?,
+        ports_here: PortsHere::of(ports_here)?,
+    };
+    Ok((endpoints, RunEnds { link, broker, notices }))
+}
+
+/// Has the backend make the sandbox, and start the sidecar meanwhile.
+fn start_sandbox(
+    planned: &PlannedRun,
+    exposed: &Exposed,
+    channels: InitChannels,
+    mut launch: SidecarLaunch<'_>,
+    undo: &mut UndoLog,
+) -> Result<StartedPair, Error> {
+    let PlannedRun { command, host, plan, .. } = planned;
+    let start = match plan.backend {
+        Backend::Linux | Backend::Container => sandbox::start_linux,
+        Backend::Docker => sandbox::start_docker,
+        Backend::Process => sandbox::start_process,
+    };
+    let filled = exposed.put_into(plan)?;
+    let started = start(&filled, host, command, channels, &mut launch, undo);
+    drop(filled);
+    launch.finish(started)
+}
+
+/// Starts the threads that copy the standard streams, or ends the sandbox and its sidecar.
+fn start_copiers(copiers: Copiers, pair: &StartedPair) -> Result<RunningCopiers, Error> {
+    copiers.start().map_err(|source| {
+        pair.sandbox.kill();
+        pair.sandbox.wait();
+        pair.sidecar.end();
+        plumbing("carry the standard streams")(source)
+    })
+}
+
+/// A run whose command is over, and what of it is still there.
+struct EndedRun {
+    end: Result<Seen, Error>,
+    sandbox: Started,
+    sidecar: Sidecar,
+    companions: Companions,
+}
+
+impl EndedRun {
+    /// Ends what is left, in an order in which nothing is used after its end.
+    fn let_go(
+        self,
+        notices: BorrowedFd<'_>,
+        journal: &mut RunJournal,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Lived, Error> {
+        let Self { end, mut sandbox, sidecar, mut companions } = self;
+        // A command that ended by itself leaves the processor to the sidecar first: the kernel takes its time over namespaces, and the
+        // sidecar writes its records meanwhile.
+        if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
+            sandbox.kill();
+        }
+        let usage = sandbox.usage();
+        let Seen { end, summary, used } = match end {
+            Ok(seen) => seen,
+            Err(error) => {
+                sandbox.wait();
+                sandbox.release();
+                // The sidecar's record is whole before this process ends.
+                sidecar.end();
+                return Err(error);
+            }
+        };
+        if let Some(path) = sandbox.unprotected() {
+            let path = path.display();
+            report(Report::Notice(&format!(
+                "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
+            )));
+        }
+        if matches!(end, End::Ended(_)) {
+            // Nobody is left inside; the sidecar still writes.
+            sandbox.release();
+            journal.give_back_names();
+        }
+        let summary = summary.or_else(|| last_word(notices, report));
+        companions.end(&mut journal.undo);
+        Ok(Lived { end, summary, usage: usage.or(used), sandbox })
+    }
+}

@@ -1,0 +1,241 @@
+//! Plans a run. What can be refused is refused here, before the run is on record and before anything of it is made.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use credential::Vault;
+use policy::{Backend, Inbound, RunId, RunSpec, WorkspaceMode};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Plan};
+
+use crate::companion::{self, PreparedCompanions, RunContext};
+use crate::error::Error;
+use crate::expose::Exposed;
+use crate::homes::refuse_home;
+use crate::images::{self, CommandOrigin, Images, TakenImage};
+use crate::launch::PlatformData;
+use crate::platform::{History, Sources};
+use crate::random_ids::{new_run_id, placeholders};
+use crate::settings::user_file;
+use crate::sidecar::SidecarCredentials;
+use crate::state::{StateDirectory, overlapped};
+use crate::vault::refuse_missing;
+use crate::{builtin, inbound, proxy_url};
+
+/// A run that somebody asks for.
+#[derive(Debug)]
+pub struct RunRequest {
+    /// What it is and what it may do.
+    pub spec: RunSpec,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Who asks.
+    pub caller: Caller,
+    /// Where it is recorded.
+    pub state: StateDirectory,
+    /// Namespaces for its sandbox, where whoever asks began them early.
+    pub ahead: Option<Ahead>,
+}
+
+/// A run that can be executed.
+pub(crate) struct PlannedRun {
+    pub(crate) spec: RunSpec,
+    /// The whole command: of an image, with its entry point.
+    pub(crate) command: Vec<OsString>,
+    pub(crate) caller: Caller,
+    pub(crate) state: StateDirectory,
+    pub(crate) host: Host,
+    pub(crate) plan: Plan,
+    /// Keeps the image's files and the claimed ids until everything of the run is given back.
+    pub(crate) image: Option<TakenImage>,
+}
+
+impl PlannedRun {
+    /// Whether what the command writes in its workspace is kept apart.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.spec.workspace_mode == WorkspaceMode::Overlay
+    }
+}
+
+/// What the execution of a run uses up.
+pub(crate) struct RunInputs {
+    pub(crate) credentials: SidecarCredentials,
+    pub(crate) platform_data: PlatformData,
+    /// The credentials that the command is given by value.
+    pub(crate) exposed: Exposed,
+    /// The proxy of the caller's environment without its user, and what goes past it.
+    pub(crate) proxy: Option<(String, String)>,
+    pub(crate) companions: PreparedCompanions,
+    /// The ports of this machine by which the command is reached.
+    pub(crate) ports: Vec<(OwnedFd, Inbound)>,
+    pub(crate) ahead: Option<Ahead>,
+}
+
+/// Plans a run.
+///
+/// # Errors
+/// When this host cannot carry it out, or it must not be: no sandbox or sidecar has been started then.
+pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), Error> {
+    let RunRequest { mut spec, command, mut caller, state, ahead } = request;
+    let run = new_run_id()?;
+    refuse_missing(&spec, &state)?;
+    let host = Host::detect();
+    let proxy = proxy_url::without_user(&caller);
+    let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;
+    let mut additions = Additions { opens_tls: spec.policy.may_open(), environment, ..Additions::default() };
+    let vault = platform_data.sources.as_ref().and_then(|sources| sources.vault.as_ref());
+    let exposed = vault.map(|vault| Exposed::take(&spec, vault)).transpose()?.unwrap_or_default();
+    builtin::bring(&mut spec, &caller, &credentials.placeholders, &mut additions)?;
+    let (image, command) = take_image(&mut spec, &caller, &state, command)?;
+    if let Some(image) = &image {
+        image.add_to(&mut additions);
+    }
+    add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
+    let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
+    refuse_own_state(&plan, &state, &caller)?;
+    refuse_home(&plan, &caller)?;
+    let context = RunContext { run: &run, caller: &caller, state: &state, host: &host };
+    let companions = companion::prepare(&spec, &context)?;
+    let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
+    let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
+    let inputs = RunInputs { credentials, platform_data, exposed, proxy, companions, ports, ahead };
+    Ok((PlannedRun { spec, command, caller, state, host, plan, image }, inputs))
+}
+
+/// Refuses a folder that no run may have for its workspace, as far as that is known without making one.
+///
+/// # Errors
+/// When it would be refused.
+pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirectory) -> Result<(), Error> {
+    // The backend that brings nothing else along.
+    let spec = RunSpec { backend: Backend::Linux, image: None, tools: Vec::new(), ..spec };
+    let (run, host) = (new_run_id()?, Host::detect());
+    let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
+    add_directories(&mut additions, None, &spec, state, &run)?;
+    let plan = sandbox::plan(&spec, &run, caller, &host, &additions)?;
+    refuse_own_state(&plan, state, caller)?;
+    refuse_home(&plan, caller)
+}
+
+/// What a run has for credentials.
+struct Provided {
+    credentials: SidecarCredentials,
+    platform_data: PlatformData,
+    /// The variables that hold placeholders inside.
+    environment: Vec<(String, String)>,
+}
+
+/// Makes the placeholders, and gets ready what the sidecar's questions for the credentials behind them are answered from.
+fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Result<Provided, Error> {
+    let mut environment = Vec::new();
+    let mut credentials = SidecarCredentials::default();
+    let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
+    let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
+    if spec.policy.providers().next().is_none() && !known_proxy {
+        Sources::forget(caller);
+        let platform_data = PlatformData { sources: None, history };
+        return Ok(Provided { credentials, platform_data, environment });
+    }
+    for (placeholder, provider) in placeholders(&spec.policy)? {
+        if provider.llm().is_some() {
+            environment.push(("MODEL_BASE_URL".into(), "http://sidecar:8080/llm".into())); // S1.25
+        }
+        let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));
+        environment.extend(named);
+        credentials.placeholders.push((placeholder, provider.id().clone()));
+    }
+    let organisation = spec.organisation.as_ref();
+    let sources = Some(Sources::prepare(caller, state, organisation)?);
+    let vault = state.vault(organisation);
+    credentials.generation = Some(Vault::generation_file(&vault)?);
+    credentials.vault = Some(vault);
+    credentials.organisation = organisation.cloned();
+    Ok(Provided { credentials, platform_data: PlatformData { sources, history }, environment })
+}
+
+/// Takes the image that was asked for, and returns it with the whole command.
+fn take_image(
+    spec: &mut RunSpec,
+    caller: &Caller,
+    state: &StateDirectory,
+    command: Vec<OsString>,
+) -> Result<(Option<TakenImage>, Vec<OsString>), Error> {
+    let (Backend::Docker, Some(image)) = (spec.backend, &spec.image) else {
+        return images::take(spec, caller, command, CommandOrigin::Line);
+    };
+    let workspace = workspace_of(spec, caller);
+    let engine = sandbox::find_engine(caller, image, &workspace, state.engine_slots())?;
+    let published = inbound::published_by(&spec.inbound, &engine.at)?;
+    let mut engine = EngineRun { published, ..engine };
+    if sandbox::takes_account(spec, caller, &engine) {
+        images::find_account(&mut engine)?;
+    }
+    let command = images::command_of(spec, &engine.config, command, CommandOrigin::Line)?;
+    Ok((Some(TakenImage::AtEngine(Box::new(engine))), command))
+}
+
+/// Names the directories of the state directory that the run's sandbox uses.
+fn add_directories(
+    additions: &mut Additions,
+    image: Option<&TakenImage>,
+    spec: &RunSpec,
+    state: &StateDirectory,
+    run: &RunId,
+) -> Result<(), Error> {
+    if spec.backend == Backend::Process {
+        additions.trusted = Some(state.trusted(run));
+    }
+    let keeps_apart = spec.workspace_mode == WorkspaceMode::Overlay;
+    // An engine keeps what is written over a cache on disk as well.
+    let has_caches = additions.engine.is_some() && !additions.caches.is_empty();
+    if keeps_apart || has_caches || matches!(image, Some(TakenImage::Stored(_))) {
+        let [changes, written] = state.mounted(run)?;
+        (additions.changes, additions.written) = (Some(changes), Some(written));
+    }
+    Ok(())
+}
+
+/// Returns the folder the command works in.
+fn workspace_of(spec: &RunSpec, caller: &Caller) -> PathBuf {
+    spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |named| caller.resolve(named))
+}
+
+/// Refuses a plan that shows the command this program's records, keys or images, or lets it write the person's configuration, which
+/// every run obeys.
+fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
+    let mut own = vec![state.directory().to_path_buf()];
+    if let Ok(images) = Images::of(caller) {
+        // A directory that does not exist shows nothing.
+        own.extend(
+            [images.directory().to_path_buf(), images.directory().join("images")]
+                .into_iter()
+                .filter(|p| p.exists()),
+        );
+    }
+    let settings: Vec<PathBuf> = user_file(caller)
+        .into_iter()
+        .flat_map(|file| [file.parent().map(PathBuf::from), file.canonicalize().ok()])
+        .flatten()
+        .collect();
+    if let Some(path) = overlapped(&settings, plan.writable()) {
+        let what = format!(
+            "`{}` cannot be written inside: your configuration for every run is there",
+            path.display()
+        );
+        let remedy = "choose another folder, or show it with --workspace-mode ro or overlay".to_owned();
+        return Err(sandbox::Error::Refused { what, remedy: Some(remedy) }.into());
+    }
+    match overlapped(&own, plan.shown()) {
+        None => Ok(()),
+        Some(path) => Err(sandbox::Error::Refused {
+            what: format!(
+                "`{}` cannot be shown inside: this program's records, keys and images are there",
+                path.display()
+            ),
+            remedy: Some(
+                "choose a folder beside them, or move them with XDG_STATE_HOME and XDG_DATA_HOME".into(),
+            ),
+        }
+        .into()),
+    }
+}

@@ -1,0 +1,262 @@
+//! The journal of one run: holds its record, its lock and its undo log, and gives back what the run acquired.
+
+use std::path::{Path, PathBuf};
+
+use egress::Summary;
+use policy::{Backend, ByteSize, RunId, Setup, Span};
+use sandbox::{Ended, Plan, ProcessStamp, Started, Taken, UndoLog};
+
+use crate::ending::{Ending, Shortage};
+use crate::error::Error;
+use crate::missing::Looked;
+use crate::permission::permissions;
+use crate::plan_run::PlannedRun;
+use crate::record::{Outcome, RunRecord, RunState, failure, now};
+use crate::report::{End, Finished, Lived, Report};
+use crate::run_lock::{Reaped, RunLock, all, are_dead, reap_dead, tell_left};
+use crate::set_up_log::SetUpLog;
+use crate::state::StateDirectory;
+
+/// errno(3)
+const ENOENT: i32 = 2;
+/// signal(7)
+const SIGKILL: i32 = 9;
+
+/// The record, the undo log and the lock of one run.
+pub(crate) struct RunJournal {
+    state: StateDirectory,
+    run: RunId,
+    record: RunRecord,
+    pub(crate) undo: UndoLog,
+    /// What could not be given back so far.
+    problems: Vec<String>,
+    /// The dead runs that this one reaped.
+    reaped: Vec<Reaped>,
+    lock: RunLock,
+    /// Where its command is looked for.
+    looked: Looked,
+    bounds: Bounds,
+    /// Whether there are runs that died; `None` until this run has looked.
+    are_dead: Option<bool>,
+}
+
+/// The limits that an ending names.
+struct Bounds {
+    memory: ByteSize,
+    timeout: Span,
+}
+
+/// Returns the record of a run that is about to begin.
+fn first_record(PlannedRun { spec, command, plan, .. }: &PlannedRun) -> RunRecord {
+    RunRecord {
+        id: plan.run.to_string(),
+        state: RunState::Running,
+        process: ProcessStamp::this(),
+        started: now(),
+        ended: None,
+        command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+        workspace: plan.workspace.clone(),
+        writable: writable(plan),
+        backend: plan.backend,
+        org: spec.organisation.as_ref().map(ToString::to_string),
+        labels: plan.labels.iter().map(|it| (it.name().to_owned(), it.value().to_owned())).collect(),
+        exposed: spec.policy.providers().flat_map(|it| it.exposed().iter().cloned()).collect(),
+        permissions: permissions(spec).collect(),
+        notices: plan.notices.clone(),
+        plan: plan.steps.iter().map(ToString::to_string).collect(),
+        setup: Vec::new(),
+        outcome: None,
+        failure: None,
+    }
+}
+
+/// Returns the paths that a command can write to. Without a sandbox nothing bounds them; the workspace stands for all.
+fn writable(plan: &Plan) -> Vec<PathBuf> {
+    match plan.backend {
+        Backend::Process => vec![plan.workspace.clone()],
+        Backend::Linux | Backend::Container | Backend::Docker => {
+            plan.writable().map(Path::to_path_buf).collect()
+        }
+    }
+}
+
+impl RunJournal {
+    /// Takes the lock of a run, and writes its first record.
+    ///
+    /// # Errors
+    /// When either cannot be written; nothing of the run is left then.
+    pub(crate) fn open(planned: &PlannedRun) -> Result<Self, Error> {
+        let PlannedRun { spec, caller, plan, .. } = planned;
+        let (state, run) = (planned.state.clone(), plan.run.clone());
+        let lock = RunLock::take(&state, &run)?;
+        let undo = lock.undo_log(&state)?;
+        let record = first_record(planned);
+        if let Err(error) = record.write(&state, &run) {
+            lock.remove();
+            let _ = std::fs::remove_file(state.record(&run));
+            return Err(error);
+        }
+        let looked = Looked {
+            path: caller.variable("PATH").map(str::to_owned),
+            home: caller.home.clone(),
+            programs: sandbox::programs_of(&plan.home),
+            workspace: plan.workspace.clone(),
+            directory: plan.directory.clone(),
+            sees_this_machine: plan.backend == Backend::Process,
+        };
+        Ok(Self {
+            state,
+            run,
+            record,
+            undo,
+            problems: Vec::new(),
+            reaped: Vec::new(),
+            lock,
+            looked,
+            bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
+            are_dead: None,
+        })
+    }
+
+    /// Returns the log of the set-up commands, which writes into this run's record.
+    pub(crate) fn set_up_log<'a>(&'a mut self, commands: &'a [Setup]) -> SetUpLog<'a> {
+        SetUpLog { commands, records: &mut self.record.setup }
+    }
+
+    /// Looks for runs that died. What they left is taken away when this run ends, for it may take long, and meanwhile nobody would
+    /// answer this run.
+    pub(crate) fn look_for_dead(&mut self) {
+        self.are_dead = Some(are_dead(&self.state));
+    }
+
+    /// Gives back the names that were held, once nobody is inside any more. A run that was killed may have held the same names, and its
+    /// processes may go on for a while, so dead runs are reaped first.
+    pub(crate) fn give_back_names(&mut self) {
+        if self.undo.holds_names() && are_dead(&self.state) {
+            self.reaped.extend(reap_dead(&self.state));
+        }
+        self.problems.extend(self.undo.unwind_names());
+    }
+
+    /// Tells what came to light as things were given back and what could not be given back, and adds both to the record.
+    fn note(&mut self, problems: &[String], report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
+        let told = self.undo.told();
+        told.iter().for_each(|told| report(Report::Notice(told)));
+        for problem in problems {
+            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+        }
+        if told.is_empty() && problems.is_empty() {
+            return Ok(());
+        }
+        self.record.notices.extend(told);
+        if let Some(why) = all(problems) {
+            tell_left(&mut self.record.notices, &why, problems);
+        }
+        self.record.write(&self.state, &self.run)
+    }
+
+    /// Ends a sandbox whose command is over, and gives back the names it held. Returns the sandbox if what it had at an engine is taken
+    /// away behind the run.
+    fn end_sandbox(&mut self, mut lived: Lived) -> Option<Started> {
+        lived.sandbox.release();
+        // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
+        // from outside is waited for.
+        let mut took_away = match lived.end {
+            End::Ended(_) => None,
+            _ => Some(lived.sandbox.wait()),
+        };
+        self.give_back_names();
+        if took_away.is_none() && lived.sandbox.outlives_its_end() {
+            lived.sandbox.kill();
+            took_away = Some(lived.sandbox.wait());
+        }
+        if matches!(took_away, Some(Taken::All | Taken::Behind)) {
+            self.undo.engine_is_done(&self.run);
+        }
+        (took_away == Some(Taken::Behind)).then_some(lived.sandbox)
+    }
+
+    /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
+    pub(crate) fn close(
+        mut self,
+        lived: Result<Lived, Error>,
+        report: &mut dyn FnMut(Report<'_>),
+    ) -> Result<Finished, Error> {
+        self.record.ended = Some(now());
+        let came_to = lived.as_ref().ok().map(|lived| {
+            let command = self.record.command.first().map_or("", String::as_str);
+            let ending = ending(lived, command, &self.looked, &self.bounds);
+            let outcome = outcome(lived, &ending);
+            (ending, outcome)
+        });
+        self.record.state = if came_to.is_some() { RunState::Ended } else { RunState::Failed };
+        self.record.outcome = came_to.as_ref().map(|(_, outcome)| outcome.clone());
+        self.record.failure = lived.as_ref().err().map(failure);
+        let written = self.record.write(&self.state, &self.run);
+        let lived = lived.map(|lived| self.end_sandbox(lived));
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.extend(self.undo.unwind());
+        // Told even where the record could not be written.
+        let noted = self.note(&problems, report);
+        let written = written.and(noted);
+        // The undo log holds the lock as well.
+        drop(self.undo);
+        match &lived {
+            // The next run sees to what is left, and to a record that could not be written.
+            _ if !problems.is_empty() || written.is_err() => {}
+            Ok(Some(sandbox)) => self.lock.hand_over(sandbox),
+            _ => self.lock.remove(),
+        }
+        if self.are_dead != Some(false) {
+            self.reaped.extend(reap_dead(&self.state));
+        }
+        tell_reaped(&self.reaped, report);
+        lived?;
+        written?;
+        let (ending, outcome) = came_to.ok_or(Error::SidecarLost)?;
+        Ok(Finished { run: self.run, ending, outcome })
+    }
+}
+
+/// Tells of the runs whose process was killed, and what was taken away behind them.
+fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
+    for reaped in all {
+        reaped.sentences().for_each(|sentence| report(Report::Notice(&sentence)));
+        for problem in &reaped.problems {
+            let of = &reaped.run;
+            report(Report::Notice(&format!(
+                "could not take back {problem} (of run {of}); the next run tries again"
+            )));
+        }
+    }
+}
+
+fn ending(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> Ending {
+    let usage = lived.usage.unwrap_or_default();
+    let Bounds { memory: limit, timeout } = *bounds;
+    match lived.end {
+        End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
+            Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
+        }
+        End::Ended(Ended::Code(code)) => {
+            let shortage = if usage.out_of_memory > 0 {
+                Some(Shortage::Memory { killed: usage.out_of_memory, limit })
+            } else {
+                (usage.pids_refused > 0).then_some(Shortage::Processes { refused: usage.pids_refused })
+            };
+            Ending::Exited { code, shortage }
+        }
+        End::Ended(Ended::Signal(signal)) => Ending::Signalled(signal),
+        End::TimedOut => Ending::TimedOut(timeout),
+        End::Killed(signal) => Ending::Killed(signal),
+        End::NotExecuted(ENOENT) => Ending::NotFound { command: command.into(), hint: looked.hint(command) },
+        End::NotExecuted(errno) => Ending::NotExecutable { command: command.into(), errno },
+    }
+}
+
+fn outcome(lived: &Lived, ending: &Ending) -> Outcome {
+    let Summary { allowed, denied, failed, models } = lived.summary.clone().unwrap_or_default();
+    let memory_peak = lived.usage.unwrap_or_default().memory_peak;
+    let (exit_code, summary) = (ending.exit_code(), ending.to_string());
+    Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }
+}
