@@ -16,6 +16,7 @@ use crate::images::TakenImage;
 use crate::inbound;
 use crate::last_word::last_word;
 use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
+use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
 use crate::report::{End, Lived, Report};
 use crate::run_journal::RunJournal;
@@ -59,9 +60,12 @@ pub(crate) fn execute(
         state: LaunchState::Waiting(Box::new(endpoints)),
     };
     let (stdio, copiers) =
-        stdio(spec.terminal, plan.engine.is_some()).map_err(plumbing("use the standard streams"))?;
+        stdio(spec.terminal, Locality::of(plan)).map_err(plumbing("use the standard streams"))?;
     // The command's time begins with the command; an engine takes its own before that.
-    let making = if plan.engine.is_some() { MAKING } else { Duration::ZERO };
+    let making = match Locality::of(plan) {
+        Locality::AtEngine => MAKING,
+        Locality::Here => Duration::ZERO,
+    };
     let deadline = Instant::now() + making + spec.timeout.duration();
     let channels = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
     let pair = start_sandbox(planned, &exposed, channels, launch, &mut journal.undo)?;
@@ -107,7 +111,10 @@ fn make_endpoints(
     ports: Vec<(OwnedFd, Inbound)>,
     companions: &Companions,
 ) -> Result<(SidecarEndpoints, RunEnds), Error> {
-    let (ports, ports_here) = if plan.engine.is_some() { (Vec::new(), ports) } else { (ports, Vec::new()) };
+    let (ports, ports_here) = match Locality::of(plan) {
+        Locality::AtEngine => (Vec::new(), ports),
+        Locality::Here => (ports, Vec::new()),
+    };
     let (inbound, broker) = inbound::broker(ports).map_err(plumbing("make a socket"))?.unzip();
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;

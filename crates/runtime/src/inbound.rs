@@ -104,7 +104,7 @@ pub(crate) fn published_by(declared: &[Inbound], engine: &EngineAt) -> Result<Ve
 pub(crate) fn published(
     declared: Vec<Inbound>,
     command: Ipv4Addr,
-    porter: Option<Secret>,
+    forwarder: Option<Secret>,
 ) -> io::Result<Option<InboundPorts>> {
     if declared.is_empty() {
         return Ok(None);
@@ -114,6 +114,6 @@ pub(crate) fn published(
         bind(SocketAddr::from((own, inbound.host_port.number()))).map(|listener| (listener, inbound))
     };
     let ports = declared.into_iter().map(open).collect::<io::Result<_>>()?;
-    let who = porter.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::Forwarder);
+    let who = forwarder.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::SidecarMessage);
     Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), who }))
 }

@@ -7,10 +7,11 @@ use egress::{CompanionChain, Entrance, InboundPorts, NameRange};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
-use crate::engine::{self, Carried, PortsHere};
+use crate::engine::{self, PortsHere, StandInConfig};
 use crate::error::Error;
 use crate::key::audit_key;
 use crate::last_word::first_word;
+use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
 use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
 use crate::state::{StateDirectory, append};
@@ -130,7 +131,6 @@ impl SidecarLaunch<'_> {
             credentials.platform = Some(theirs);
             platform = Some(Box::new(answering));
         }
-        let is_engine = self.plan.engine.is_some();
         let config = SidecarConfig {
             run: self.run.clone(),
             policy: self.spec.policy.clone(),
@@ -154,11 +154,13 @@ impl SidecarLaunch<'_> {
             chains,
             machine: Vec::new(),
         };
-        let sidecar = if is_engine {
-            let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
-            engine::carry(&Carried { config, layers, proxy, companion: self.companion.cloned(), ports_here })?
-        } else {
-            sidecar::start(&config)?
+        let sidecar = match Locality::of(self.plan) {
+            Locality::Here => sidecar::start(&config)?,
+            Locality::AtEngine => {
+                let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
+                let companion = self.companion.cloned();
+                engine::start_stand_in(&StandInConfig { config, layers, proxy, companion, ports_here })?
+            }
         };
         Ok(LaunchState::Running { sidecar, platform })
     }

@@ -5,16 +5,18 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use credential::{Placeholder, Secret};
 use egress::{
     CompanionChain, Companions, CredentialConfig, Entrance, Files, Gate, GateError, GateOptions, Generation,
-    InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority, SigningKey,
+    InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
+use crate::gate::{base_options, duplicate_audit, open_gate};
 use crate::platform::PlatformLink;
 use crate::state::state;
 
@@ -140,47 +142,9 @@ pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 
     }
 }
 
-/// The life of a run's sidecar: open what it needs, shut itself in, wait for its sockets, serve.
+/// Opens what a run's sidecar needs, confines the process, waits for the listeners, and serves.
 fn serve(config: &SidecarConfig) -> Result<(), Error> {
-    let mut files = Files::open(config.bundle.as_deref())?;
-    if let Some(bundle) = &config.other_bundle {
-        files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
-    }
-    let key = SigningKey::from_pkcs8(&config.key).map_err(plumbing("read the audit's key"))?;
-    let authority = match config.policy.may_open() {
-        true => {
-            let authority = RunAuthority::make().map_err(GateError::Authority)?;
-            egress::send_authority(config.notices.as_fd(), &authority)
-                .map_err(plumbing("tell the authority"))?;
-            Some(authority)
-        }
-        false => None,
-    };
-    let audit = config.audit.try_clone().map_err(plumbing("open the audit"))?;
-    let notices = config.notices.try_clone().map_err(plumbing("open the notices"))?;
-    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar in"))?;
-    let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
-    let companions = config.companions.iter().map(way).collect::<std::io::Result<_>>();
-    let companions = Companions::new(companions.map_err(plumbing("reach the companions"))?);
-    let inbound = config.inbound.as_ref().map(InboundPorts::try_clone).transpose();
-    let gate = Gate::open(GateOptions {
-        policy: config.policy.clone(),
-        spending: config.spending.clone(),
-        names: config.names,
-        run: config.run.clone(),
-        files,
-        answers: None,
-        audit: Some((audit, key)),
-        notices: Some(notices),
-        authority,
-        credential_config: config.credentials.credential_config().map_err(plumbing("reach the platform"))?,
-        companions,
-        machine: config.machine.clone(),
-    })
-    .map_err(|error| match (error, &config.audit_path) {
-        (GateError::Audit(source), Some(path)) => state(path, source),
-        (error, _) => error.into(),
-    })?;
+    let gate = open_confined(config)?;
     gate.name_companions(&config.chains);
     let Some(set) =
         sandbox::receive_listeners(config.link.as_fd()).map_err(plumbing("receive the listeners"))?
@@ -189,8 +153,10 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         let _ = gate.close();
         return Ok(());
     };
+    let inbound = config.inbound.as_ref().map(InboundPorts::try_clone).transpose();
     let peer_filter = config.allowed_peer.as_ref().map(AllowedPeer::filter).transpose();
-    // They are taken apart as this process ends, after its last word. It could not enter them: it has neither the right nor the call.
+    // The mounts are unmounted as this process ends, after its last word. It could not enter them: it has neither the right nor the
+    // system call.
     let _mounts = set.mounts;
     let listeners = Listeners {
         transparent: set.transparent,
@@ -212,4 +178,39 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     // Init waits for the last word, not for this process to be taken apart.
     let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())
+}
+
+/// Opens the files of the gate, confines this process, and opens the gate.
+fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
+    let mut files = Files::open(config.bundle.as_deref())?;
+    if let Some(bundle) = &config.other_bundle {
+        files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
+    }
+    let audit = duplicate_audit(&config.audit, &config.key)?;
+    let authority = match config.policy.may_open() {
+        true => {
+            let authority = RunAuthority::make().map_err(GateError::Authority)?;
+            egress::send_authority(config.notices.as_fd(), &authority)
+                .map_err(plumbing("tell the authority"))?;
+            Some(authority)
+        }
+        false => None,
+    };
+    let notices = config.notices.try_clone().map_err(plumbing("open the notices"))?;
+    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar in"))?;
+    let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
+    let companions = config.companions.iter().map(way).collect::<std::io::Result<_>>();
+    let options = GateOptions {
+        names: config.names,
+        audit: Some(audit),
+        authority,
+        credential_config: config.credentials.credential_config().map_err(plumbing("reach the platform"))?,
+        companions: Companions::new(companions.map_err(plumbing("reach the companions"))?),
+        machine: config.machine.clone(),
+        ..base_options(&config.policy, &config.spending, &config.run, files, notices)
+    };
+    open_gate(options, |source| match &config.audit_path {
+        Some(path) => state(path, source),
+        None => GateError::Audit(source).into(),
+    })
 }

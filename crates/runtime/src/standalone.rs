@@ -8,7 +8,7 @@ mod outlet;
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use credential::{Placeholder, Secret, Vault};
 use egress::{Notice, PlatformAddress, RunToken, SidecarMessage, Summary};
 use policy::{OrganisationName, Policy, ProviderId, RunId, Spending};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::event::PollFlags;
+use rustix::net::RecvFlags;
 use rustix::process::Pid;
-use sandbox::{Caller, Sidecar, Signals};
+use sandbox::{Caller, Sidecar, Signals, wait_for};
 
 use self::ending::Ending;
 use self::inside::{Inside, Outlets};
@@ -150,7 +150,7 @@ pub fn serve_standalone(
 const LAST_WORD: Duration = Duration::from_secs(4);
 
 /// How long those whose parents have ended may wait to be taken away.
-const BURIAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const BURIAL: Duration = Duration::from_secs(1);
 
 /// What the process that serves is told over, and tells.
 struct Line {
@@ -199,6 +199,16 @@ impl Line {
     }
 }
 
+/// What the process that started a sidecar waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Link,
+    Gone,
+    Notices,
+    Questions,
+}
+
 /// Hears when the sidecar serves, and answers its questions until it has ended, or is to end at once.
 fn attend(
     child: &Sidecar,
@@ -216,33 +226,26 @@ fn attend(
         if is_first {
             child.bury_others();
         }
-        let mut fds = vec![
-            PollFd::new(stop, PollFlags::IN),
-            PollFd::new(&line.link, PollFlags::IN),
-            PollFd::from_borrowed_fd(child.gone(), PollFlags::IN),
-            PollFd::new(&line.notices, PollFlags::IN),
+        let mut sources = vec![
+            (Source::Signals, stop.as_fd(), PollFlags::IN),
+            (Source::Link, line.link.as_fd(), PollFlags::IN),
+            (Source::Gone, child.gone(), PollFlags::IN),
+            (Source::Notices, line.notices.as_fd(), PollFlags::IN),
         ];
-        if let Some(platform) = &platform {
-            fds.push(PollFd::from_borrowed_fd(platform.questions(), PollFlags::IN));
-        }
-        let patience = [burial, ending.left()].into_iter().flatten().min_by_key(|it| (it.tv_sec, it.tv_nsec));
-        match rustix::event::poll(&mut fds, patience.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(errno) => return Err(plumbing("wait for the sidecar")(errno.into())),
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        if ready[0] && ending.is_at_once(stop, &line.link)? || ending.is_due() {
+        let questions = platform.as_ref().map(Platform::questions);
+        sources.extend(questions.map(|questions| (Source::Questions, questions, PollFlags::IN)));
+        let patience = [burial, ending.left()].into_iter().flatten().min();
+        let ready = wait_for(&sources, patience).map_err(plumbing("wait for the sidecar"))?;
+        if ready.contains(&Source::Signals) && ending.is_at_once(stop, &line.link)? || ending.is_due() {
             return Ok(());
         }
         if let Some(left) = ending.takes_a_while() {
             hear_of(SidecarEvent::Ending(left));
         }
-        if ready[3] {
+        if ready.contains(&Source::Notices) {
             line.tell_denials(hear_of);
         }
-        if ready[1] || ready[2] {
+        if ready.contains(&Source::Link) || ready.contains(&Source::Gone) {
             match hear(&line.link) {
                 Word::Ready => hear_of(SidecarEvent::Listening(places)),
                 Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
@@ -251,7 +254,7 @@ fn attend(
             }
         }
         // A question that cannot be answered whole ends the answering: what is asked after it fails at once.
-        if ready.get(4) == Some(&true) {
+        if ready.contains(&Source::Questions) {
             platform = platform.and_then(|mut platform| {
                 let more = platform.answer();
                 while let Some(fault) = platform.next_fault() {

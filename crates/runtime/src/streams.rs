@@ -1,9 +1,10 @@
-//! Where the command's standard streams lead: to a terminal of its own where the person has one, otherwise each in its one direction to
-//! the caller's own.
+//! The standard streams of the command: a terminal of its own where the person has one, otherwise a stream for each direction, copied
+//! to and from the caller's.
 //!
-//! Whoever holds a descriptor holds what it leads to, in both directions: a pipe can be opened again by its name in `/proc`, a file can be
-//! shortened and given other permissions, a socket takes and gives. So nothing of the caller's is handed over but a terminal, opened once
-//! more for one direction, and what is nothing. All else is carried, between it and a pipe of the run's own.
+//! A descriptor gives access in both directions to what it leads to: a pipe can be opened again by its name in `/proc`, a file can be
+//! shortened and given other permissions, a socket sends and receives. So the command gets none of the caller's descriptors but a
+//! terminal, reopened for one direction, and `/dev/null`. Everything else is copied between the caller's stream and a pipe of the run's
+//! own.
 
 mod copier;
 mod input;
@@ -22,16 +23,17 @@ pub(crate) use self::copier::{Copiers, RunningCopiers};
 use self::input::Input;
 use self::output::Output;
 pub(crate) use self::output::Unwritten;
+use crate::locality::Locality;
 
-/// `/dev/null`, as the kernel numbers devices.
+/// The device number of `/dev/null`, major and minor.
 const NULL: (u32, u32) = (1, 3);
 
-/// The streams of a run, and who carries them once it has begun.
-pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, Copiers)> {
+/// Returns the streams of a run, and the copiers to start once it has begun.
+pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Copiers)> {
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
         Terminal::Always => true,
-        // In the background it would be stopped for changing how the terminal behaves.
+        // In the background, this process would be stopped for changing how the terminal behaves.
         Terminal::Auto => both && !is_behind(io::stdin().as_fd()),
         Terminal::Never => false,
     };
@@ -46,10 +48,10 @@ pub(crate) fn stdio(wanted: Terminal, is_at_engine: bool) -> io::Result<(Stdio, 
             return Err(io::Error::other("one of them is a directory"));
         }
     }
-    // What is at an engine has pipes or a terminal of the engine's, and a process of ours reads ahead for it.
-    let input = match is_at_engine {
-        true => all[0].try_clone_to_owned()?,
-        false => given_in(all[0], &mut copiers)?,
+    // At an engine the command has pipes or a terminal of the engine's, and a process of ours reads ahead for it.
+    let input = match place {
+        Locality::AtEngine => all[0].try_clone_to_owned()?,
+        Locality::Here => given_in(all[0], &mut copiers)?,
     };
     let [output, errors] = given_outs([all[1], all[2]], &mut copiers)?;
     Ok((Stdio::Descriptors([input, output, errors]), copiers))
@@ -66,7 +68,7 @@ fn given_in(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd>
 
 fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], copiers: &mut Copiers) -> io::Result<[OwnedFd; 2]> {
     let output = given_out(stdout, "standard output", copiers)?;
-    // Where both lead to one place they stay in the order in which they were written.
+    // Streams that lead to one place stay in the order in which they were written.
     let is_carried = !copiers.outputs.is_empty();
     let errors = match is_carried && is_same(stdout, stderr)? {
         true => output.try_clone()?,
@@ -90,8 +92,8 @@ fn given_out(fd: BorrowedFd<'_>, name: &'static str, copiers: &mut Copiers) -> i
     Ok(theirs)
 }
 
-/// What is typed at a terminal is the command's while this run is what the terminal shows, and nobody's where it was put into the
-/// background. Nothing where it is to be carried.
+/// Returns the input that the command gets directly: a terminal while this run is in its foreground, and nothing in the background.
+/// `None` where the input is to be copied.
 fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     if fd.is_terminal() {
         let shown = rustix::termios::tcgetpgrp(fd).is_ok_and(|group| group == rustix::process::getpgrp());
@@ -100,12 +102,12 @@ fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     is_null(&rustix::fs::fstat(fd)?).then(|| null(OFlags::RDONLY)).transpose()
 }
 
-/// Whether a terminal shows somebody else: this run was put into the background.
+/// Whether another process group is in the foreground of the terminal.
 fn is_behind(terminal: BorrowedFd<'_>) -> bool {
     rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// A terminal once more, for one direction. That of somebody else, as after su(1), cannot be opened: then it is handed over as it is.
+/// Reopens a terminal for one direction. Another user's, as after su(1), cannot be reopened and is duplicated as it is.
 fn one_way(fd: BorrowedFd<'_>, direction: OFlags) -> io::Result<OwnedFd> {
     let flags = direction | OFlags::NOCTTY | OFlags::CLOEXEC;
     match rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()) {
@@ -114,7 +116,8 @@ fn one_way(fd: BorrowedFd<'_>, direction: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// A pipe of the run's own: what reads and what writes. The command may open it by its name (`/dev/stdout`), as whoever it runs.
+/// Makes a pipe of the run's own, and returns its read and write ends. The command may open it by name (`/dev/stdout`), as whatever
+/// user it runs.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fchmod(&read, Mode::from_raw_mode(0o666))?;
@@ -162,11 +165,11 @@ mod tests {
         rustix::io::write(&master, b"secret\n").unwrap();
         let mut buffer = [0; 16];
         assert!(rustix::io::read(&written, &mut buffer).is_err());
-        // It is nobody's that this process could be the foreground of.
+        // This process cannot be in the foreground of a terminal that is nobody's.
         let read = handed_in(terminal.as_fd()).unwrap().unwrap();
         assert!(!read.is_terminal());
         assert_eq!(rustix::io::read(&read, &mut buffer), Ok(0));
-        // It was there to be read.
+        // The input was there to be read.
         assert_eq!(rustix::io::read(&terminal, &mut buffer), Ok(7));
     }
 }

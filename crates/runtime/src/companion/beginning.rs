@@ -17,6 +17,7 @@ use super::health::{self, Health};
 use super::running::{Companions, Running, Stage};
 use super::wait::{readable, wait_for};
 use crate::error::Error;
+use crate::locality::Locality;
 use crate::report::Report;
 
 impl Companions {
@@ -68,6 +69,10 @@ impl Running {
         }
     }
 
+    fn locality(&self) -> Locality {
+        if self.name_at_engine.is_some() { Locality::AtEngine } else { Locality::Here }
+    }
+
     fn go_on(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         self.take_place();
         if let Stage::Making(until) = self.stage {
@@ -107,8 +112,7 @@ impl Running {
                 for notice in &notices {
                     report(Report::Notice(&format!("companion `{}`: {notice}", self.companion.name)));
                 }
-                let is_at_engine = self.name_at_engine.is_some();
-                let health = Health::of(&self.companion, self.image_health.as_ref(), is_at_engine);
+                let health = Health::of(&self.companion, self.image_health.as_ref(), self.locality());
                 self.stage = Stage::Begun(health, Instant::now());
                 Ok(())
             }

@@ -10,6 +10,8 @@ use policy::{Companion, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Probed, SocketBroker};
 
+use crate::locality::Locality;
+
 /// How long is waited between two looks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// How long one answer of the command may take.
@@ -41,7 +43,7 @@ const NOT_BEGUN: &str =
 
 impl Health {
     /// `image` is the image's own way of telling, where that counts: its times within bounds.
-    pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, is_at_engine: bool) -> Self {
+    pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, place: Locality) -> Self {
         let within = |said: u64, least, most, unsaid| match said {
             0 => unsaid,
             said => Duration::from_millis(said).clamp(least, most),
@@ -57,7 +59,7 @@ impl Health {
         };
         Self {
             ports: companion.ports.clone(),
-            by_command: companion.probe.is_some() || is_at_engine,
+            by_command: companion.probe.is_some() || place == Locality::AtEngine,
             refused,
             asked: None,
             next: Instant::now(),

@@ -13,6 +13,7 @@ use super::output::Output;
 use super::wait::readable;
 use crate::error::Error;
 use crate::images::TakenImage;
+use crate::locality::Locality;
 use crate::report::Report;
 
 /// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
@@ -30,8 +31,12 @@ pub(super) enum Stage {
 
 impl Stage {
     /// The first of them.
-    pub(super) fn making(is_at_engine: bool) -> Self {
-        Self::Making(Instant::now() + if is_at_engine { MAKING_BY_ENGINE } else { MAKING })
+    pub(super) fn making(place: Locality) -> Self {
+        let patience = match place {
+            Locality::Here => MAKING,
+            Locality::AtEngine => MAKING_BY_ENGINE,
+        };
+        Self::Making(Instant::now() + patience)
     }
 }
 

@@ -11,6 +11,7 @@ use super::prepare::{PreparedCompanion, PreparedCompanions, RunContext};
 use super::running::{Companions, Running, Stage};
 use crate::error::{Error, plumbing};
 use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch, StartedPair};
+use crate::locality::Locality;
 use crate::report::Report;
 use crate::sidecar::SidecarCredentials;
 
@@ -95,7 +96,7 @@ fn begin(
         remedy: None,
     })?;
     Ok(Running {
-        stage: Stage::making(name_at_engine.is_some()),
+        stage: Stage::making(Locality::of(&plan)),
         companion,
         sandbox,
         sidecar,

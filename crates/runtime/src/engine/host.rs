@@ -1,36 +1,36 @@
-//! The first process of a sidecar's container: it waits for the letter, in a pool perhaps, wires the network of the run, starts the sidecar as in any
-//! run, and carries between it and the line. It is trusted, and has given up everything but its descriptors before the sidecar
-//! has read one octet of the agent's.
+//! The first process of a sidecar's container. It waits for the bootstrap message (perhaps in a pool), wires the network of the run,
+//! starts the sidecar as in any run, and carries between the sidecar and the line. It is trusted, and has given up everything but its
+//! descriptors before the sidecar reads the first octet of the agent's.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use credential::Secret;
-use egress::{Entrance, NameRange};
-use policy::Hostname;
+use egress::NameRange;
+use policy::RunSpec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
-use sandbox::{Caller, Channel, Frames, Identity, frame};
+use sandbox::{Caller, Channel, Frames, Identity, frame, wait_for};
 use zeroize::Zeroizing;
 
-use super::carrier::send_all;
-use super::{CHUNK, HEARTBEAT, Letter, PATIENCE, run_id};
+use super::bootstrap::{Bootstrap, BootstrapError, Parsed};
+use super::stand_in::send_all;
+use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
 use crate::inbound;
 use crate::platform::PlatformLink;
 use crate::proxy_url;
 use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
 
-/// How long one that was spoken to waits for its letter: the engine makes the agent's container meanwhile.
+/// How long a container that was spoken to waits for its bootstrap message: the engine makes the agent's container meanwhile.
 const UNTOLD: Duration = Duration::from_secs(120);
-/// Nobody's ids, which the sidecar takes: also an engine without root has as many.
+/// The ids of nobody, which the sidecar takes: even an engine without root has so many.
 const NOBODY: u32 = 65_534;
 
-/// The life of a sidecar's container, and the status it ends with. Why it could not serve is said on its standard error.
+/// Serves as the first process of a sidecar's container, and returns its exit status. Standard error says why it could not serve.
 #[must_use]
 pub fn run_engine_sidecar() -> i32 {
     match live() {
@@ -46,9 +46,10 @@ fn live() -> Result<(), Error> {
     let _ = sandbox::undumpable();
     let (input, output) = (io::stdin(), io::stdout());
     let mut frames = Frames::default();
-    let Some(letter) = await_letter(&mut frames).map_err(plumbing("read the letter"))? else { return Ok(()) };
-    let (config, ends) = unpack(letter)?;
-    let network = ends.network;
+    let message = await_bootstrap(&mut frames).map_err(plumbing("read the letter"))?;
+    let Some(message) = message else { return Ok(()) };
+    let network = message.network;
+    let (config, ends) = unpack(message)?;
     let place = where_ports_are(&config).map_err(plumbing("say where it is"))?;
     let listeners = sandbox::wire_run_network(network).map_err(plumbing("wire the run's network"))?;
     let _sidecar = sidecar::start(&config)?;
@@ -57,12 +58,20 @@ fn live() -> Result<(), Error> {
     drop(listeners);
     // What this process needs from now on is open.
     sandbox::confine_sidecar(None).map_err(plumbing("shut itself in"))?;
-    Host { frames, ends: &ends, output: output.lock(), place, records: true, told: true, platform: true }
-        .run(input.as_fd())
-        .map_err(plumbing("carry for the sidecar"))
+    let host = Host {
+        frames,
+        ends: &ends,
+        output: output.lock(),
+        place,
+        records_open: true,
+        notices_open: true,
+        questions_open: true,
+    };
+    host.run(input.as_fd()).map_err(plumbing("carry for the sidecar"))
 }
 
-/// Where connections to the run's declared ports are taken, as it is told: nothing where there are none.
+/// Returns the address at which connections to the run's declared ports are taken, as it goes over the line: empty where no port is
+/// declared.
 fn where_ports_are(config: &SidecarConfig) -> io::Result<Vec<u8>> {
     match config.inbound {
         Some(_) => Ok(sandbox::outward()?.own.octets().to_vec()),
@@ -70,8 +79,9 @@ fn where_ports_are(config: &SidecarConfig) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Waits for the letter; nothing where nobody is there any more, or nobody comes. Whoever says that it is there is told the same.
-fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
+/// Waits for the bootstrap message, and answers every sign of life meanwhile. Returns `None` when the other end is gone or says to
+/// stop, or when nobody comes in time.
+fn await_bootstrap(frames: &mut Frames) -> io::Result<Option<Bootstrap>> {
     let input = io::stdin();
     let mut buffer = Zeroizing::new([0; CHUNK]);
     let mut until = Instant::now() + sandbox::POOL_MAX_IDLE;
@@ -103,9 +113,8 @@ fn await_letter(frames: &mut Frames) -> io::Result<Option<Letter>> {
     }
 }
 
-/// This process's ends of what the sidecar has.
-struct Ends {
-    network: sandbox::RunNetwork,
+/// This process's ends of the sidecar's channels.
+struct HostEnds {
     link: OwnedFd,
     notices: OwnedFd,
     records: OwnedFd,
@@ -113,171 +122,193 @@ struct Ends {
     generation: File,
 }
 
-/// What a sidecar is given in any run, out of a letter.
-fn unpack(letter: Letter) -> Result<(SidecarConfig, Ends), Error> {
-    let bad =
-        |what: &str| Error::Plumbing { what: "read the letter", source: io::Error::other(what.to_owned()) };
-    let socket = |source| Error::Plumbing { what: "make a socket", source };
-    let Letter {
-        run,
-        network,
-        layers,
-        proxy,
-        companion,
-        companions,
-        chains,
-        porter,
-        placeholders,
-        exposed,
-        token,
-        key,
-        bundle,
-        machine,
-    } = letter;
-    let mut spec = layers.compile()?;
-    if let Some(name) = &companion {
+/// The sidecar's ends of its channels.
+struct SidecarEnds {
+    link: OwnedFd,
+    notices: OwnedFd,
+    records: OwnedFd,
+    platform: OwnedFd,
+    generation: File,
+}
+
+/// Opens every channel between this process and the sidecar.
+fn open_channels() -> Result<(HostEnds, SidecarEnds), Error> {
+    let socket = plumbing("make a socket");
+    let open = || {
+        let (link, link_inside) = sandbox::message_pair()?;
+        let (notices, notices_inside) = sandbox::message_pair()?;
+        let (records, records_inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let flags = SocketFlags::CLOEXEC;
+        let (platform, platform_inside) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok([
+            (link, link_inside),
+            (notices, notices_inside),
+            (records, records_inside),
+            (platform, platform_inside),
+        ])
+    };
+    let [
+        (link, link_inside),
+        (notices, notices_inside),
+        (records, records_inside),
+        (platform, platform_inside),
+    ] = open().map_err(socket)?;
+    let generation = memory_file(&[0; 8])?;
+    let inside = SidecarEnds {
+        link: link_inside,
+        notices: notices_inside,
+        records: records_inside,
+        platform: platform_inside,
+        generation: generation.try_clone().map_err(plumbing("keep a file in memory"))?,
+    };
+    Ok((HostEnds { link, notices, records, platform, generation }, inside))
+}
+
+/// Makes a file without a name that holds `contents`.
+fn memory_file(contents: &[u8]) -> Result<File, Error> {
+    let made = rustix::fs::memfd_create("lockgate", MemfdFlags::CLOEXEC).map(File::from);
+    let file = made.map_err(|errno| plumbing("keep a file in memory")(errno.into()))?;
+    file.write_all_at(contents, 0).map_err(plumbing("keep a file in memory"))?;
+    Ok(file)
+}
+
+/// Compiles the policy of the command, or of the companion whose sidecar this is.
+fn compile_policy(message: &mut Parsed) -> Result<RunSpec, Error> {
+    let mut spec = std::mem::take(&mut message.layers).compile()?;
+    if let Some(name) = &message.companion {
         let its = spec.companions.iter().find(|it| it.name.as_str() == name);
-        spec.policy = its.ok_or_else(|| bad("there is no such companion"))?.policy.clone();
+        spec.policy = its.ok_or_else(|| unreadable(BootstrapError::Companion))?.policy.clone();
+        // The declared ports are the command's.
+        spec.inbound.clear();
     }
-    let place = |(name, address): (String, _)| Some((Hostname::parse(&name).ok()?, Entrance::at(address)));
-    let declared = if companion.is_none() { std::mem::take(&mut spec.inbound) } else { Vec::new() };
-    let porter = porter.map(|secret| Secret::new(secret.to_vec()));
-    let inbound = inbound::published(declared, network.command(), porter);
-    let companions = companions.into_iter().map(place).collect::<Option<Vec<_>>>();
-    if let Some((proxy, direct)) = proxy {
+    if let Some((proxy, direct)) = message.proxy.take() {
         let variable = |name: &str, value: String| (name.into(), value.into());
         let environment = vec![variable("PROXY_URL", proxy), variable("NO_PROXY", direct)];
         let caller =
             Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment };
         proxy_url::fall_back(&mut spec.policy, &caller)?;
     }
-    let placeholders = placeholders
-        .into_iter()
-        .map(|(placeholder, id)| Some((placeholder.parse().ok()?, id.parse().ok()?)))
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| bad("a placeholder is none"))?;
-    let value =
-        |(id, value): (String, Zeroizing<Vec<u8>>)| Some((id.parse().ok()?, Secret::new(value.to_vec())));
-    let exposed = exposed.into_iter().map(value).collect::<Option<Vec<_>>>();
-    let (link, link_inside) = sandbox::message_pair().map_err(socket)?;
-    let (notices, notices_inside) = sandbox::message_pair().map_err(socket)?;
-    let (records, records_inside) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| socket(errno.into()))?;
-    let flags = SocketFlags::CLOEXEC;
-    let (platform, platform_inside) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|errno| socket(errno.into()))?;
-    let memory = || rustix::fs::memfd_create("lockgate", MemfdFlags::CLOEXEC).map(File::from);
-    let memory = || memory().map_err(|errno| plumbing("keep a file in memory")(errno.into()));
-    let generation = memory()?;
-    generation.write_all_at(&[0; 8], 0).map_err(plumbing("keep a file in memory"))?;
-    let trusted = memory()?;
-    trusted.write_all_at(bundle.as_bytes(), 0).map_err(plumbing("keep a file in memory"))?;
+    Ok(spec)
+}
+
+fn unreadable(error: BootstrapError) -> Error {
+    plumbing("read the letter")(io::Error::other(error))
+}
+
+/// Turns a bootstrap message into what a sidecar is given in any run.
+fn unpack(message: Bootstrap) -> Result<(SidecarConfig, HostEnds), Error> {
+    let mut message = Parsed::try_from(message).map_err(unreadable)?;
+    let RunSpec { policy, spending, inbound, organisation, .. } = compile_policy(&mut message)?;
+    let network = message.network;
+    let inbound = inbound::published(inbound, network.command(), message.forwarder)
+        .map_err(plumbing("open the declared ports"))?;
+    let (ends, inside) = open_channels()?;
     let credentials = SidecarCredentials {
-        platform: token
-            .map(|token| PlatformLink { socket: platform_inside, token: Secret::new(token.to_vec()) }),
+        platform: message.token.map(|token| PlatformLink { socket: inside.platform, token }),
         own: None,
-        generation: Some(generation.try_clone().map_err(plumbing("keep a file in memory"))?),
+        generation: Some(inside.generation),
         vault: None,
-        placeholders,
-        exposed: exposed.ok_or_else(|| bad("a provider has no name"))?,
-        organisation: spec.organisation,
+        placeholders: message.placeholders,
+        exposed: message.exposed,
+        organisation,
     };
     let config = SidecarConfig {
-        run: run_id(&run).ok_or_else(|| bad("the run has no name"))?,
-        policy: spec.policy,
-        spending: spec.spending,
+        run: message.run,
+        policy,
+        spending,
         identity: Identity::beside_of(NOBODY),
         bundle: None,
-        other_bundle: Some(trusted),
+        other_bundle: Some(memory_file(message.bundle.as_bytes())?),
         names: NameRange::after(network.sidecar(), network.names()),
-        audit: records_inside.into(),
+        audit: inside.records.into(),
         audit_path: None,
-        key: Secret::new(key.to_vec()),
-        link: link_inside,
-        notices: notices_inside,
+        key: message.key,
+        link: inside.link,
+        notices: inside.notices,
         credentials,
         allowed_peer: None,
-        companions: companions.ok_or_else(|| bad("a companion has no name"))?,
-        inbound: inbound.map_err(plumbing("open the declared ports"))?,
-        chains,
-        machine,
+        companions: message.companions,
+        inbound,
+        chains: message.chains,
+        machine: message.machine,
     };
-    Ok((config, Ends { network, link, notices, records, platform, generation }))
+    Ok((config, ends))
+}
+
+/// What the host waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Line,
+    Link,
+    Notices,
+    Records,
+    Questions,
 }
 
 /// Carries between the line and the sidecar.
 struct Host<'a> {
     frames: Frames,
-    ends: &'a Ends,
+    ends: &'a HostEnds,
     output: io::StdoutLock<'a>,
-    /// What is told of it with the word that it serves.
+    /// Sent with the word that the sidecar serves.
     place: Vec<u8>,
-    /// Which of the sidecar's ends are open.
-    records: bool,
-    told: bool,
-    platform: bool,
+    /// Whether the sidecar's end of the records, the notices and the questions is open.
+    records_open: bool,
+    notices_open: bool,
+    questions_open: bool,
 }
 
 impl Host<'_> {
-    /// Until the sidecar has ended and everything of it is told, or the line is gone, and the container with it.
-    fn run(mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        let patience = Timespec::try_from(HEARTBEAT).ok();
+    /// Carries until the sidecar has ended and everything it told has been passed on, or until the line is gone, and the container with
+    /// it.
+    fn run(mut self, input: BorrowedFd<'_>) -> io::Result<()> {
         let (mut heard, mut spoke, mut is_ready) = (Instant::now(), Instant::now(), false);
+        let HostEnds { link, notices, records, platform, .. } = self.ends;
         self.take_frames()?;
-        while self.records || self.told {
-            let Ends { link, notices, records, platform, .. } = self.ends;
-            // What is closed at its other end would be ready for ever.
+        while self.records_open || self.notices_open {
+            // A descriptor whose other end is closed would be ready for ever.
             let all = [
-                (true, input),
-                (!is_ready, link.as_fd()),
-                (self.told, notices.as_fd()),
-                (self.records, records.as_fd()),
-                (self.platform, platform.as_fd()),
+                (true, (Source::Line, input, PollFlags::IN)),
+                (!is_ready, (Source::Link, link.as_fd(), PollFlags::IN)),
+                (self.notices_open, (Source::Notices, notices.as_fd(), PollFlags::IN)),
+                (self.records_open, (Source::Records, records.as_fd(), PollFlags::IN)),
+                (self.questions_open, (Source::Questions, platform.as_fd(), PollFlags::IN)),
             ];
-            let open: Vec<usize> = (0..all.len()).filter(|at| all[*at].0).collect();
-            let mut fds: Vec<PollFd<'_>> =
-                open.iter().map(|at| PollFd::from_borrowed_fd(all[*at].1, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut fds, patience.as_ref()) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            }
-            let mut ready = [false; 5];
-            for (at, fd) in open.iter().zip(&fds) {
-                ready[*at] = !fd.revents().is_empty();
-            }
-            let [said, link_said, told, recorded, asked] = ready;
-            if said {
+            let open: Vec<_> =
+                all.into_iter().filter_map(|(is_open, source)| is_open.then_some(source)).collect();
+            let ready = wait_for(&open, Some(HEARTBEAT))?;
+            if ready.contains(&Source::Line) {
                 heard = Instant::now();
                 self.hear(input)?;
             } else if heard.elapsed() > PATIENCE {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if link_said {
+            if ready.contains(&Source::Link) {
                 is_ready = true;
                 if sandbox::await_ready(link.as_fd()).is_ok() {
                     say(&mut self.output, Channel::Ready, &self.place)?;
                 }
             }
-            if told {
-                self.told = self.pass(Channel::SidecarMessage, |buffer| recv(notices, buffer))?;
+            if ready.contains(&Source::Notices) {
+                self.notices_open = self.pass(Channel::SidecarMessage, |buffer| recv(notices, buffer))?;
             }
-            if recorded {
-                self.records = self.pass(Channel::Record, |buffer| Ok(rustix::io::read(records, buffer)?))?;
+            if ready.contains(&Source::Records) {
+                let read = |buffer: &mut [u8]| Ok(rustix::io::read(records, buffer)?);
+                self.records_open = self.pass(Channel::Record, read)?;
             }
-            if asked {
-                self.platform = self.pass(Channel::Platform, |buffer| recv(platform, buffer))?;
+            if ready.contains(&Source::Questions) {
+                self.questions_open = self.pass(Channel::Platform, |buffer| recv(platform, buffer))?;
             }
             if spoke.elapsed() >= HEARTBEAT {
                 spoke = Instant::now();
                 self.say(Channel::Alive, &[])?;
             }
         }
-        // Nobody waits for the engine to notice that this container has ended.
+        // So that nobody waits for the engine to notice that this container has ended.
         self.say(Channel::Stop, &[])
     }
 
-    fn hear(&mut self, input: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    fn hear(&mut self, input: BorrowedFd<'_>) -> io::Result<()> {
         let mut buffer = Zeroizing::new([0; CHUNK]);
         match rustix::io::read(input, &mut buffer[..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -304,7 +335,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Passes what the sidecar says on; whether there is more to come.
+    /// Passes on what the sidecar says. Returns whether more may come.
     fn pass(&mut self, channel: Channel, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
         let mut buffer = [0; CHUNK];
         match read(&mut buffer) {

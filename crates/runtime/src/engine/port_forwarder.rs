@@ -1,9 +1,9 @@
-//! The porter's process: it holds a run's declared ports on this machine, where an engine would hide who connects, and hands each
-//! connection on to the sidecar's container. It begins when that has told where it is, and ends with the carrier.
+//! The port forwarder: a process that holds a run's declared ports on this machine, where an engine would hide who connects, and
+//! forwards each connection to the sidecar's container. It begins when the sidecar has told its address, and ends with the stand-in.
 //!
 //! ```text
-//! outside ──► porter (this machine) ── secret, source ──► sidecar, on the network of sidecars ──► command
-//!               ▲ carrier: where that is
+//! outside ──► port forwarder (this machine) ── secret, source ──► sidecar, on the network of sidecars ──► command
+//!               ▲ stand-in: the sidecar's address
 //! ```
 
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct PortsHere {
 }
 
 impl PortsHere {
-    /// Those that were opened, if there are any, under a secret of their own.
+    /// Returns the ports that were opened, with a new secret; `None` where there are none.
     ///
     /// # Errors
     /// When the system gives no randomness.
@@ -39,21 +39,21 @@ impl PortsHere {
         Ok(Some(Self { ports, secret: Secret::new(secret) }))
     }
 
-    /// What must stay open in the carrier.
+    /// Returns the descriptors that must stay open in the stand-in.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().map(|(fd, _)| fd.as_fd())
     }
 
-    /// Starts the porter, as a copy of this process.
-    pub(super) fn start(&self, identity: Identity) -> Result<Porter, Error> {
+    /// Starts the port forwarder, as a copy of this process.
+    pub(super) fn start(&self, identity: Identity) -> Result<PortForwarder, Error> {
         let (line, theirs) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
         let mut keep = vec![theirs.as_fd()];
         keep.extend(self.descriptors());
         let process = sandbox::start_sidecar(&keep, || i32::from(self.live(&theirs, identity).is_err()))?;
-        Ok(Porter { line, _process: process })
+        Ok(PortForwarder { line, _process: process })
     }
 
-    /// The life of a porter: shut itself in, hear where the sidecar is, hand on until the carrier is gone.
+    /// Confines the process, waits for the sidecar's address, and forwards connections until the stand-in is gone.
     fn live(&self, line: &OwnedFd, identity: Identity) -> Result<(), Error> {
         sandbox::confine_sidecar(Some(identity)).map_err(plumbing("shut the porter in"))?;
         let Some(place) = await_place(line).map_err(plumbing("hear where the sidecar is"))? else {
@@ -67,7 +67,7 @@ impl PortsHere {
     }
 }
 
-/// Waits to be told where the sidecar is; nowhere where the carrier is gone.
+/// Waits for the sidecar's address; `None` when the stand-in is gone.
 fn await_place(line: &OwnedFd) -> io::Result<Option<Ipv4Addr>> {
     let mut place = [0; 4];
     let (said, _) = rustix::net::recv(line, &mut place[..], RecvFlags::empty())?;
@@ -81,24 +81,24 @@ fn await_place(line: &OwnedFd) -> io::Result<Option<Ipv4Addr>> {
     }
 }
 
-/// One that was started: with its line it ends.
-pub(super) struct Porter {
+/// A port forwarder that was started. It ends when its line is closed.
+pub(super) struct PortForwarder {
     line: OwnedFd,
     _process: Sidecar,
 }
 
-impl Porter {
-    /// Whether it is: then nobody takes connections to ports that are open still.
+impl PortForwarder {
+    /// Whether the process is gone: then nobody takes connections to ports that are still open.
     pub(super) fn is_gone(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut ready = [PollFd::new(&self.line, PollFlags::IN)];
         !matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(0))
     }
 
-    /// Tells it where the sidecar is, as that says: it is nowhere but on the network of sidecars.
+    /// Tells the forwarder the address that the sidecar said. Only one on the network of sidecars is taken.
     ///
     /// # Errors
-    /// When it says that it is elsewhere, and when the porter is gone.
+    /// When the sidecar said another address, or the forwarder is gone.
     pub(super) fn begin(&self, said: &[u8]) -> io::Result<()> {
         let place: [u8; 4] = said.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         if !sandbox::is_of_sidecars(place.into()) {

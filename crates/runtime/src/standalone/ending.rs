@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use rustix::net::SendFlags;
 use rustix::process::Signal;
 use sandbox::Signals;
@@ -36,11 +35,11 @@ impl Ending {
     }
 
     /// How long may be waited for something else.
-    pub(super) fn left(&self) -> Option<Timespec> {
+    pub(super) fn left(&self) -> Option<Duration> {
         let (told, until) = self.begun?;
         let left = told.unwrap_or(until).min(until).saturating_duration_since(Instant::now());
         // Not a moment too early: a wait is rounded down.
-        Timespec::try_from(left + Duration::from_millis(1)).ok()
+        Some(left + Duration::from_millis(1))
     }
 
     /// How long the rest has, the first time that it takes a while.

@@ -1,16 +1,16 @@
 //! The process that serves, from what it inherits to its end: it opens the gate, shuts itself in, and says that it is ready, or why it
 //! is not.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use egress::{
-    Files, Gate, GateError, GateOptions, Listeners, NameRange, PlatformPlace, RunAuthority, SigningKey, Stop,
-};
+use egress::{CredentialConfig, Files, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, Stop};
 use rustix::net::{SendFlags, Shutdown};
 
 use super::outlet::{self, Outlet};
 use super::{AuditFile, PlatformRoute, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
+use crate::gate::{base_options, duplicate_audit, open_gate};
 use crate::sidecar::SidecarCredentials;
 
 /// What the process that serves has.
@@ -67,67 +67,22 @@ impl Inside {
     fn serve(&self) -> Result<(), Error> {
         let Standalone { policy, spending, run, audit, .. } = &self.sidecar;
         let files = Files::open(self.bundle.as_deref())?;
-        let (audit, audited) = match audit {
-            Some(AuditFile { path, file, key }) => {
-                let file = file.try_clone().map_err(plumbing("open the audit"))?;
-                let key = SigningKey::from_pkcs8(key).map_err(plumbing("read the audit's key"))?;
-                (Some((file, key)), Some(path))
-            }
-            None => (None, None),
-        };
-        let mut credential_config =
-            self.credentials.credential_config().map_err(plumbing("reach the platform"))?;
-        credential_config.configure_once.clone_from(&self.place.configure_once);
-        if let Some((address, token)) = &self.place.address {
-            credential_config.platform = Some(PlatformPlace::Address(*address, token.clone()));
-        }
-        let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
-        let bound = &self.listeners;
-        let duplicate = || {
-            Ok::<_, std::io::Error>(Listeners {
-                transparent: again(&bound.transparent)?,
-                forward: again(&bound.forward)?,
-                gateway: again(&bound.gateway)?,
-                gateway_socket: again(&bound.gateway_socket)?,
-                dns_udp: again(&bound.dns_udp)?,
-                dns_tcp: again(&bound.dns_tcp)?,
-                ..Listeners::default()
-            })
-        };
-        let listeners = duplicate().map_err(plumbing("use the sockets"))?;
-        let own = [&bound.transparent, &bound.forward, &bound.gateway, &bound.dns_tcp].into_iter().flatten();
-        let own = own.map(egress::bound).collect::<Result<_, _>>();
-        let own = own.map_err(plumbing("tell where a socket is bound"))?;
+        let opened = audit.as_ref().map(|audit| duplicate_audit(&audit.file, &audit.key)).transpose()?;
+        let credential_config = self.credential_config().map_err(plumbing("reach the platform"))?;
+        let listeners = duplicate(&self.listeners).map_err(plumbing("use the sockets"))?;
         let notices = self.notices.try_clone().map_err(plumbing("open the notices"))?;
-        // Shut, and not closed: their copies here are open until this process ends.
-        let shut = duplicate().map_err(plumbing("use the sockets"))?;
-        let drain = move || {
-            let Listeners { transparent, forward, gateway, gateway_socket, dns_tcp, .. } = &shut;
-            for listener in [transparent, forward, gateway, gateway_socket, dns_tcp].into_iter().flatten() {
-                let _ = rustix::net::shutdown(listener, Shutdown::Both);
-            }
-        };
-        let stop = self.link.try_clone().map_err(plumbing("watch for the end"))?;
-        let stop = Stop::after_what_is_under_way(stop, drain);
+        let stop = self.stop()?;
         let authority = self.write()?;
         sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
-        let gate = Gate::open(GateOptions {
-            policy: policy.clone(),
-            spending: spending.clone(),
-            names: NameRange::default(),
-            run: run.clone(),
-            files,
-            answers: None,
-            audit,
-            notices: Some(notices),
+        let options = GateOptions {
+            audit: opened,
             authority,
             credential_config,
-            companions: egress::Companions::default(),
-            machine: Vec::new(),
-        })
-        .map_err(|error| match (error, audited) {
-            (GateError::Audit(source), Some(path)) => unwritten(path, source),
-            (error, _) => error.into(),
+            ..base_options(policy, spending, run, files, notices)
+        };
+        let gate = open_gate(options, |source| match audit {
+            Some(AuditFile { path, .. }) => unwritten(path, source),
+            None => GateError::Audit(source).into(),
         })?;
         gate.listens_at(own);
         // One on a Unix socket is for whom its mode lets in.
@@ -140,6 +95,30 @@ impl Inside {
         };
         egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
         Ok(())
+    }
+
+    /// Returns where credentials come from: a platform elsewhere, where one is known, or the process that started this one.
+    fn credential_config(&self) -> io::Result<CredentialConfig> {
+        let mut config = self.credentials.credential_config()?;
+        config.configure_once.clone_from(&self.place.configure_once);
+        if let Some((address, token)) = &self.place.address {
+            config.platform = Some(PlatformPlace::Address(*address, token.clone()));
+        }
+        Ok(config)
+    }
+
+    /// Returns what ends the serving: the link, and at a request to drain the end of every listener.
+    fn stop(&self) -> Result<Stop, Error> {
+        // Shut down rather than closed: the copies in this process stay open until it ends.
+        let shut = duplicate(&self.listeners).map_err(plumbing("use the sockets"))?;
+        let drain = move || {
+            let Listeners { transparent, forward, gateway, gateway_socket, dns_tcp, .. } = &shut;
+            for listener in [transparent, forward, gateway, gateway_socket, dns_tcp].into_iter().flatten() {
+                let _ = rustix::net::shutdown(listener, Shutdown::Both);
+            }
+        };
+        let link = self.link.try_clone().map_err(plumbing("watch for the end"))?;
+        Ok(Stop::after_what_is_under_way(link, drain))
     }
 
     /// Makes the authority, and writes what others are to be given.
@@ -155,4 +134,18 @@ impl Inside {
         outlet::write_all(&environment.chain(certificate).collect::<Vec<_>>())?;
         Ok(authority)
     }
+}
+
+/// Duplicates the sockets of a sidecar that serves alone.
+fn duplicate(bound: &Listeners) -> io::Result<Listeners> {
+    let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
+    Ok(Listeners {
+        transparent: again(&bound.transparent)?,
+        forward: again(&bound.forward)?,
+        gateway: again(&bound.gateway)?,
+        gateway_socket: again(&bound.gateway_socket)?,
+        dns_udp: again(&bound.dns_udp)?,
+        dns_tcp: again(&bound.dns_tcp)?,
+        ..Listeners::default()
+    })
 }

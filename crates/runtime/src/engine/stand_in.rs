@@ -1,5 +1,6 @@
-//! The carrier: the process of this machine that stands for a sidecar in a container. It gives it the letter, hands its
-//! questions to whoever answers them, and writes down what it records. When it goes, the line goes, and the run with it.
+//! The stand-in: the process of this machine that takes the place of a sidecar in a container. It sends the bootstrap message, hands
+//! the sidecar's questions to the process that answers them, and writes the sidecar's records to the audit. When it ends, the line
+//! ends, and the run with it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,68 +8,69 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use credential::Secret;
 use egress::{Entrance, Files};
 use policy::{Hostname, Layers, ProviderId};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Channel, Frames, RunNetwork, Sidecar, Writes, frame};
+use sandbox::{Channel, Frames, RunNetwork, Sidecar, Writes, frame, wait_for};
 use zeroize::Zeroizing;
 
-use super::port_forwarder::{Porter, PortsHere};
-use super::{CHUNK, HEARTBEAT, Letter, PATIENCE};
+use super::bootstrap::Bootstrap;
+use super::port_forwarder::{PortForwarder, PortsHere};
+use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
 use crate::sidecar::{self, SidecarConfig};
 
 /// The largest bundle of certification authorities that is sent.
 const LARGEST_BUNDLE: u64 = 512 << 10;
-/// How often it is looked whether all goes on, in seconds: also whether a credential changed, where nobody tells.
-const LOOK: i64 = 1;
+/// How often the stand-in looks whether all goes on, and whether a credential changed, where the kernel does not tell of writes.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// What a carrier is given: what a sidecar would be, and what its policy is compiled from.
-pub(crate) struct Carried {
+/// What a stand-in is given: what a sidecar would be, and the sources of its policy.
+pub(crate) struct StandInConfig {
     pub(crate) config: SidecarConfig,
     pub(crate) layers: Layers,
     pub(crate) proxy: Option<(String, String)>,
-    /// Which companion's sidecar it is, where it is one's.
+    /// The companion whose sidecar it is; `None` for the command's.
     pub(crate) companion: Option<Hostname>,
     /// The ports of this machine that lead to it, where no engine opens them.
     pub(crate) ports_here: Option<PortsHere>,
 }
 
-/// Starts the carrier of a run. It waits for its line.
-pub(crate) fn carry(carried: &Carried) -> Result<Sidecar, sandbox::Error> {
-    let config = &carried.config;
+/// Starts the stand-in of a run's sidecar. It waits for its line.
+pub(crate) fn start_stand_in(given: &StandInConfig) -> Result<Sidecar, sandbox::Error> {
+    let config = &given.config;
     let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
     keep.extend(config.credentials.descriptors());
-    keep.extend(carried.ports_here.iter().flat_map(PortsHere::descriptors));
-    sandbox::start_sidecar(&keep, || sidecar::ended(live(carried), config.notices.as_fd()))
+    keep.extend(given.ports_here.iter().flat_map(PortsHere::descriptors));
+    sandbox::start_sidecar(&keep, || sidecar::ended(live(given), config.notices.as_fd()))
 }
 
-fn live(carried: &Carried) -> Result<(), Error> {
-    let config = &carried.config;
+fn live(given: &StandInConfig) -> Result<(), Error> {
+    let config = &given.config;
     let bundle = read_bundle(config.bundle.as_deref())?;
     let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
-    // Before it is shut in. Where the kernel tells of no writes, it is looked at now and then.
+    // Opened before the process is confined. Where the kernel does not tell of writes, the stand-in looks now and then.
     let writes = config.credentials.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
-    let porter = carried.ports_here.as_ref().map(|ports| ports.start(config.identity)).transpose()?;
+    let forwarder = given.ports_here.as_ref().map(|ports| ports.start(config.identity)).transpose()?;
     sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the carrier in"))?;
     let line = sandbox::receive_line(config.link.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
     let mut line = UnixStream::from(line);
-    let letter = letter(carried, network, bundle, machine)?;
-    line.write_all(&letter).map_err(plumbing("write the letter"))?;
-    drop(letter);
-    Carrier {
+    let message = bootstrap(given, network, bundle, machine)?;
+    line.write_all(&message).map_err(plumbing("write the letter"))?;
+    drop(message);
+    StandIn {
         config,
         line,
         frames: Frames::default(),
         platform: config.credentials.platform.as_ref().map(|link| link.socket.as_fd()),
         generation: config.credentials.generation.as_ref(),
         writes,
-        porter: porter.as_ref(),
+        forwarder: forwarder.as_ref(),
         told_generation: [0; 8],
         is_over: false,
     }
@@ -78,35 +80,36 @@ fn live(carried: &Carried) -> Result<(), Error> {
     Ok(())
 }
 
-/// The certification authorities this machine trusts, as far as they are text.
+/// Reads the certification authorities that this machine trusts, as far as they are text.
 fn read_bundle(named: Option<&str>) -> Result<String, Error> {
     let mut octets = Vec::new();
     if let Some(file) = Files::open(named)?.into_bundle() {
         file.take(LARGEST_BUNDLE).read_to_end(&mut octets).map_err(plumbing("read the authorities"))?;
     }
-    // What is said between certificates may be in another encoding.
+    // Comments between certificates may be in another encoding.
     Ok(String::from_utf8_lossy(&octets).into_owned())
 }
 
-fn letter(
-    carried: &Carried,
+/// Encodes the bootstrap message as a frame.
+fn bootstrap(
+    given: &StandInConfig,
     network: RunNetwork,
     bundle: String,
     machine: Vec<IpAddr>,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let SidecarConfig { run, credentials, key, companions, chains, .. } = &carried.config;
+    let SidecarConfig { run, credentials, key, companions, chains, .. } = &given.config;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let value =
         |(id, value): &(ProviderId, Secret)| (id.to_string(), Zeroizing::new(value.expose().to_vec()));
-    let letter = Letter {
+    let message = Bootstrap {
         run: run.to_string(),
         network,
-        layers: carried.layers.clone(),
-        proxy: carried.proxy.clone(),
-        companion: carried.companion.as_ref().map(ToString::to_string),
+        layers: given.layers.clone(),
+        proxy: given.proxy.clone(),
+        companion: given.companion.as_ref().map(ToString::to_string),
         companions: companions.iter().filter_map(place).collect(),
         chains: chains.clone(),
-        porter: carried.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
+        forwarder: given.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
         placeholders: credentials
             .placeholders
             .iter()
@@ -118,7 +121,7 @@ fn letter(
         bundle,
         machine,
     };
-    let text = serde_json::to_vec(&letter).map(Zeroizing::new);
+    let text = serde_json::to_vec(&message).map(Zeroizing::new);
     let text = text.map_err(|error| Error::Plumbing { what: "write the letter", source: error.into() })?;
     if text.len() > sandbox::LONGEST_FRAME {
         let source = io::Error::other("the policy is longer than a sidecar elsewhere can be told");
@@ -127,44 +130,46 @@ fn letter(
     Ok(Zeroizing::new(frame(Channel::Begin, &text)))
 }
 
-struct Carrier<'a> {
+/// What the stand-in waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Line,
+    /// Init's end of it is closed when the run is over.
+    Link,
+    Answers,
+    /// Only wakes the stand-in: what changed is looked at each time.
+    Writes,
+}
+
+struct StandIn<'a> {
     config: &'a SidecarConfig,
     line: UnixStream,
     frames: Frames,
     platform: Option<BorrowedFd<'a>>,
     generation: Option<&'a File>,
-    /// What wakes this side when that may have changed.
+    /// Wakes this process when the generation may have changed.
     writes: Option<Writes>,
-    porter: Option<&'a Porter>,
+    forwarder: Option<&'a PortForwarder>,
     told_generation: [u8; 8],
     is_over: bool,
 }
 
-impl Carrier<'_> {
+impl StandIn<'_> {
     fn run(mut self) -> io::Result<()> {
         let (mut heard, mut spoke) = (Instant::now(), Instant::now());
         loop {
-            let link = self.config.link.as_fd();
-            let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+            let mut sources = vec![(Source::Line, self.line.as_fd(), PollFlags::IN)];
             // With the run over, nothing more is asked of this side.
             if !self.is_over {
-                fds.push(PollFd::from_borrowed_fd(link, PollFlags::IN));
-                fds.extend(self.platform.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+                sources.push((Source::Link, self.config.link.as_fd(), PollFlags::IN));
+                sources.extend(self.platform.map(|fd| (Source::Answers, fd, PollFlags::IN)));
             }
-            // It only wakes: what it tells of is looked at each time.
-            fds.extend(self.writes.iter().map(|writes| PollFd::new(writes, PollFlags::IN)));
-            if self.porter.is_some_and(|porter| porter.is_gone()) {
+            sources.extend(self.writes.iter().map(|writes| (Source::Writes, writes.as_fd(), PollFlags::IN)));
+            if self.forwarder.is_some_and(PortForwarder::is_gone) {
                 return Err(io::Error::other("the porter is gone"));
             }
-            let patience = Timespec { tv_sec: LOOK, tv_nsec: 0 };
-            match rustix::event::poll(&mut fds, Some(&patience)) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            if ready[0] {
+            let ready = wait_for(&sources, Some(LOOK))?;
+            if ready.contains(&Source::Line) {
                 heard = Instant::now();
                 if !self.hear()? {
                     return Ok(());
@@ -172,11 +177,11 @@ impl Carrier<'_> {
             } else if heard.elapsed() > PATIENCE {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if ready.get(1) == Some(&true) && !self.is_over {
+            if ready.contains(&Source::Link) {
                 self.is_over = true;
                 self.say(Channel::Stop, &[])?;
             }
-            if ready.get(2) == Some(&true) {
+            if ready.contains(&Source::Answers) {
                 self.pass_answer()?;
             }
             self.pass_generation()?;
@@ -187,7 +192,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// Takes what the container says; whether there is more to come.
+    /// Takes what the container says. Returns whether more may come.
     fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; CHUNK];
         match self.line.read(&mut buffer) {
@@ -199,11 +204,11 @@ impl Carrier<'_> {
         while let Some((channel, payload)) = self.frames.next_frame()? {
             match channel {
                 Channel::Ready => {
-                    self.porter.map_or(Ok(()), |porter| porter.begin(payload))?;
+                    self.forwarder.map_or(Ok(()), |forwarder| forwarder.begin(payload))?;
                     sandbox::report_ready(self.config.link.as_fd())?;
                 }
                 Channel::SidecarMessage => {
-                    // Whoever watches may be gone; the records have it all the same.
+                    // The process that watches may be gone; the records have it all the same.
                     let _ = rustix::net::send(&self.config.notices, payload, SendFlags::NOSIGNAL);
                 }
                 // What cannot be recorded is not allowed: without its line the sidecar ends.
@@ -235,9 +240,9 @@ impl Carrier<'_> {
         }
     }
 
-    /// Tells that a credential was set anew or taken away, so that it counts from the next request on.
+    /// Tells the sidecar that a credential was set anew or taken away, so that the change counts from the next request on.
     fn pass_generation(&mut self) -> io::Result<()> {
-        // Before it is looked: what is written from here on wakes again.
+        // Cleared before the look: what is written from here on wakes the stand-in again.
         if let Some(writes) = &self.writes {
             writes.forget();
         }
@@ -255,7 +260,7 @@ impl Carrier<'_> {
     }
 }
 
-/// Adds to the audit. Where that is, belongs to why it cannot be done.
+/// Appends records to the audit. The error names the file.
 fn record(config: &SidecarConfig, lines: &[u8]) -> io::Result<()> {
     (&config.audit).write_all(lines).map_err(|source| match &config.audit_path {
         Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
@@ -276,8 +281,6 @@ pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use policy::{Policy, RunId, Spending};
 
     use super::*;
@@ -329,18 +332,18 @@ mod tests {
         let read = File::open(&file).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let carrier = Carrier {
+                let stand_in = StandIn {
                     config: &config,
                     line,
                     frames: Frames::default(),
                     platform: None,
                     generation: Some(&read),
                     writes: Some(Writes::within(vault.path()).unwrap()),
-                    porter: None,
+                    forwarder: None,
                     told_generation: [0; 8],
                     is_over: false,
                 };
-                carrier.run().unwrap();
+                stand_in.run().unwrap();
             });
             theirs.write_all(&frame(Channel::Alive, &[])).unwrap();
             let mut frames = Frames::default();

@@ -1,0 +1,60 @@
+//! Opens the gate of a sidecar: of one beside a sandbox, and of one that serves alone.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use credential::Secret;
+use egress::{Companions, CredentialConfig, Files, Gate, GateError, GateOptions, NameRange, SigningKey};
+use policy::{Policy, RunId, Spending};
+
+use crate::error::{Error, plumbing};
+
+/// Returns the options that every sidecar sets. Without more, nothing is recorded, no TLS is opened, and no credential, companion
+/// or other machine is known.
+pub(crate) fn base_options(
+    policy: &Policy,
+    spending: &Spending,
+    run: &RunId,
+    files: Files,
+    notices: OwnedFd,
+) -> GateOptions {
+    GateOptions {
+        policy: policy.clone(),
+        spending: spending.clone(),
+        names: NameRange::default(),
+        run: run.clone(),
+        files,
+        answers: None,
+        audit: None,
+        notices: Some(notices),
+        authority: None,
+        credential_config: CredentialConfig::default(),
+        companions: Companions::default(),
+        machine: Vec::new(),
+    }
+}
+
+/// Duplicates the audit's file for the gate, with the key that signs the records.
+///
+/// # Errors
+/// When no descriptor is left, or the key is none.
+pub(crate) fn duplicate_audit(file: &File, key: &Secret) -> Result<(File, SigningKey), Error> {
+    let key = SigningKey::from_pkcs8(key).map_err(plumbing("read the audit's key"))?;
+    Ok((file.try_clone().map_err(plumbing("open the audit"))?, key))
+}
+
+/// Opens the gate. `name_audit` says which file the audit is, where it cannot be begun.
+///
+/// # Errors
+/// When the gate cannot be opened.
+pub(crate) fn open_gate(
+    options: GateOptions,
+    name_audit: impl FnOnce(io::Error) -> Error,
+) -> Result<Rc<Gate>, Error> {
+    Gate::open(options).map_err(|error| match error {
+        GateError::Audit(source) => name_audit(source),
+        error => error.into(),
+    })
+}
