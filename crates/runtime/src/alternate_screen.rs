@@ -1,18 +1,18 @@
-//! Whether the command has the whole screen to itself, as an editor or a pager has: what is told meanwhile would be written over what it
-//! shows. Read off what it writes: the alternate screen of xterm, by the private modes 47, 1047 and 1049 (ECMA-48 §5.4; ctlseqs).
+//! Tracks whether the command has the whole screen to itself, as an editor or a pager has: messages would be written over it.
+//! Recognised from its output: xterm's alternate screen, by the private modes 47, 1047 and 1049 (ECMA-48 §5.4; ctlseqs).
 
-/// Gives the screen back that a command has not: the usual one, with its cursor, and what is done with the mouse told to nobody.
+/// Restores the screen: the usual one, with its cursor, and no reports of the mouse.
 pub(crate) const LEAVE: &[u8] =
     b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[m";
 
-/// What a sequence of interest is no longer than.
+/// The longest sequence of interest.
 const LONGEST: usize = 32;
 
-/// Follows what is written, in whatever pieces it comes.
+/// A parser of the output, in whatever pieces it comes.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     is_full: bool,
-    /// The beginning of a sequence that has not ended.
+    /// The start of a sequence that has not ended.
     begun: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What runs wrote in workspaces that were kept apart: where that is, from before a run to when a person decides.
+//! The changes of runs whose workspaces are kept apart: from before a run begins until a person decides on them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::record::{RunRecord, RunState, refuse_running};
 use crate::state::{StateDirectory, state};
 
-/// Makes room for the changes of a run.
+/// Makes the directory for the changes of a run.
 pub(crate) fn prepare(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let path = directory.changes(run);
     Changes::prepare(&path).map_err(|source| state(&path, source))
 }
 
-/// Takes the room of a run away that did not use it; whether it did.
+/// Removes the directory of a run that wrote nothing. Returns whether it wrote something.
 pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
     let path = directory.changes(run);
     match Changes::is_empty(&path) {
@@ -24,12 +24,12 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
             false
         }
         Ok(false) => true,
-        // What cannot be looked into is there all the same.
+        // A directory that cannot be read is there all the same.
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
 }
 
-/// What a run wrote in its workspace, where that was kept apart and nobody has decided yet. It may still be going on.
+/// Returns what a run wrote in a workspace that was kept apart, as long as nobody has decided on it. The run may still be going on.
 ///
 /// # Errors
 /// When there is no such run, nothing was kept, or it cannot be read.
@@ -39,7 +39,7 @@ pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Er
     Changes::read(&path, &record.workspace).map_err(|source| Error::Changes { path, source })
 }
 
-/// The same, once the run is over: to be decided on.
+/// Returns the changes of a run that is over, for a decision.
 ///
 /// # Errors
 /// As [`changes_of`], and while the run is going on.
@@ -48,11 +48,11 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
     changes_of(directory, run)
 }
 
-/// Takes changes over: all of them, or those at or below the named paths.
+/// Applies changes to the workspace: all of them, or those at or below the named paths.
 ///
 /// # Errors
-/// When one cannot be written; what was done before it stays done, and is no change any more. And where what this machine executes or
-/// trusts is named, while the command of a run can write beside it.
+/// When a change cannot be written; those written before it stay, and are no changes any more. And when a path is named that this
+/// machine executes or trusts, while the command of a run can write beside it.
 pub fn apply_changes(
     directory: &StateDirectory,
     run: &RunId,
@@ -63,8 +63,8 @@ pub fn apply_changes(
     changes.apply(paths).map_err(|(path, source)| Error::TakeOver { path: shown(&path), source })
 }
 
-/// A command that can write beside what is taken over could put something else in its place, and would be rid of what keeps it from the
-/// old one.
+/// Refuses while a running command can write beside a protected path: it could replace what is applied, and so escape the protection of
+/// the old file.
 fn refuse_writers(
     directory: &StateDirectory,
     run: &RunId,
@@ -79,7 +79,7 @@ fn refuse_writers(
     let living = std::fs::read_dir(directory.live()).map_err(|source| state(&directory.live(), source))?;
     for entry in living.flatten() {
         let Some(Ok(other)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
-        // One that has none yet has shown its command nothing.
+        // A run without a record has shown its command nothing yet.
         let Ok(record) = RunRecord::read(directory, &other) else { continue };
         if record.state == RunState::Running && record.writable.iter().any(overlaps) {
             let path = shown(&path.path);
@@ -89,12 +89,12 @@ fn refuse_writers(
     Ok(())
 }
 
-/// A path that a run chose, on one line.
+/// Returns a path that a run chose, escaped to one line.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().to_string()
 }
 
-/// Drops what a run wrote.
+/// Discards what a run wrote.
 ///
 /// # Errors
 /// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
@@ -102,16 +102,16 @@ pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Er
     refuse_running("discard", directory, run)?;
     drop_leftovers(directory);
     let path = kept(directory, run)?;
-    // Killed in the middle, it is neither there nor half there for whoever looks; the next to drop something drops the rest.
+    // If this process is killed half-way, nobody sees a part of it: the next process that discards something removes the rest.
     let gone = path.with_file_name(format!("{GONE}{run}"));
     std::fs::rename(&path, &gone).map_err(|source| state(&path, source))?;
     Changes::discard(&gone).map_err(|source| state(&gone, source))
 }
 
-/// What the names begin with of changes that are being dropped.
+/// The prefix of directories that are being removed.
 const GONE: &str = ".gone-";
 
-/// Drops what was half dropped when somebody was killed.
+/// Removes what killed processes left half removed.
 fn drop_leftovers(directory: &StateDirectory) {
     let all = directory.directory().join("changes");
     let Ok(entries) = std::fs::read_dir(all) else { return };
@@ -121,7 +121,7 @@ fn drop_leftovers(directory: &StateDirectory) {
     });
 }
 
-/// Where what a run wrote is kept, if it is.
+/// Returns the directory of a run's changes, if they are kept.
 fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
     let path = directory.changes(run);
     if path.exists() {
@@ -130,18 +130,18 @@ fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
     Err(Error::NothingKept { run: run.to_string() })
 }
 
-/// Drops what a run wrote, if anything was kept.
+/// Discards what a run wrote, if anything was kept.
 pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     if directory.changes(run).exists() { discard_changes(directory, run) } else { Ok(()) }
 }
 
-/// Whether what a run wrote is kept apart, for a person to decide.
+/// Whether the changes of a run are kept, for a person to decide on.
 #[must_use]
 pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> bool {
     directory.changes(run).exists()
 }
 
-/// The runs whose changes are kept, the latest first, each with its workspace.
+/// Returns the runs whose changes are kept, the latest first, each with its workspace.
 #[must_use]
 pub fn all_with_changes(directory: &StateDirectory) -> Vec<(RunId, PathBuf)> {
     let records = RunRecord::list(directory).unwrap_or_default().into_iter();

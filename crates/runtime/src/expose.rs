@@ -1,7 +1,7 @@
-//! Credentials that a run gives to its command by value, because somebody asked for it by the name of one variable.
+//! Credentials that a run gives to its command by value, because the policy names a variable for one.
 //!
-//! They are taken out of the vault, and refused, before anything is made; until the command's own sandbox begins each is in a file
-//! without a name, so that no companion's processes ever have one in memory. Where nothing is asked for the vault stays shut.
+//! They are taken out of the vault, and refused, before anything is made. Until the command's own sandbox begins, each is kept in a
+//! file without a name, so that no companion's process ever has one in memory. The vault stays closed if none is asked for.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use crate::vault::VaultLater;
 pub(crate) struct Exposed(Vec<(String, ProviderId, Stash)>);
 
 impl Exposed {
-    /// Takes what the policy exposes out of the vault, which is opened for it, and shut again before anything is forked.
+    /// Takes the exposed credentials out of the vault, which is opened for this and closed again before anything is forked.
     pub(crate) fn take(spec: &RunSpec, vault: &VaultLater) -> Result<Self, Error> {
         let asked = spec.policy.providers().flat_map(|it| it.exposed().iter().map(|name| (name, it.id())));
         let mut asked = asked.peekable();
@@ -44,13 +44,13 @@ impl Exposed {
         asked.map(one).collect::<Result<_, Error>>().map(Self)
     }
 
-    /// What the sidecar is to know of it: which values it may meet.
+    /// Returns the values that the sidecar may meet in traffic.
     pub(crate) fn values(&self) -> Result<Vec<(ProviderId, Secret)>, Error> {
         let read = |(_, provider, kept): &(String, ProviderId, Stash)| Ok((provider.clone(), kept.read()?));
         self.0.iter().map(read).collect::<std::io::Result<_>>().map_err(plumbing("read what is exposed"))
     }
 
-    /// The plan with the values in the command's variables.
+    /// Returns the plan with the values in the command's variables.
     pub(crate) fn put_into<'a>(&'a self, plan: &'a Plan) -> Result<Filled<'a>, Error> {
         let mut filled = Filled { plan: Cow::Borrowed(plan), variables: self };
         for (variable, _, kept) in &self.0 {
@@ -89,7 +89,7 @@ impl Drop for Filled<'_> {
     }
 }
 
-/// What a placeholder of the credential stands for, if it may be given out: else why not, and what helps.
+/// Returns the value that the credential's placeholder stands for, if it may be given out; otherwise why not, and what helps.
 fn fit(credential: &Credential) -> Result<&Secret, (&'static str, &'static str)> {
     let name = credential.main_name();
     let value = credential.field(name.as_str()).ok_or((
@@ -142,7 +142,7 @@ mod tests {
             let refused = fit(&credential(&[("access_token", pem.as_bytes()), ("id", b"1")])).map(drop);
             assert!(refused.unwrap_err().0.contains("private key"), "{kind}");
         }
-        // Beside one a token may be exposed: the key is not what the placeholder stands for.
+        // A token beside a private key may be exposed: the placeholder does not stand for the key.
         let app = credential(&[("access_token", b"ghs_x"), ("pem", b"-----BEGIN RSA PRIVATE KEY-----")]);
         assert!(fit(&app).is_ok());
     }

@@ -1,5 +1,5 @@
-//! Whose home a folder is: by the machine's own list, whatever `HOME` says. What is in a home (keys, sessions, this program's own
-//! records) is nothing that a command is shown because a run was started there.
+//! Refuses workspaces that hold a home, by the machine's own list of accounts, whatever `HOME` says. A home holds keys, sessions and
+//! this program's own records, which a command must not see only because a run was started there.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,17 +12,17 @@ use sandbox::{Caller, PathIdentity, Plan};
 use crate::error::Error;
 
 const ACCOUNTS: &str = "/etc/passwd";
-/// How much of it is read.
+/// How much of the list is read.
 const MOST: u64 = 1 << 20;
 
-/// Refuses a workspace that holds the home of whoever starts the run, or of whose folder it is.
+/// Refuses a workspace that holds the home of the caller, or of the user who owns the folder.
 pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     if plan.backend == Backend::Process {
         return Ok(());
     }
     let owner = std::fs::metadata(&plan.workspace).map_or(caller.uid, |folder| folder.uid());
     let mut text = Vec::new();
-    // Where there is no list, there are no homes. Names of people are in any letters, and hide no home.
+    // Without a list there are no homes. Accounts may have names in any encoding, which must not hide a home.
     let _ = File::open(ACCOUNTS).and_then(|file| file.take(MOST).read_to_end(&mut text));
     let Some(home) = home_in(&String::from_utf8_lossy(&text), &plan.workspace, &[caller.uid, owner]) else {
         return Ok(());
@@ -38,7 +38,7 @@ pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     .into())
 }
 
-/// The home of one of some users that a folder holds.
+/// Returns the home of one of `users` that is inside `folder`.
 fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
     accounts.lines().find_map(|line| {
         let mut fields = line.split(':').skip(2);

@@ -1,7 +1,7 @@
-//! A range of ids that no other run on this machine uses, for runs that root starts.
+//! Claims a range of ids that no other run on this machine uses, for runs that root starts.
 //!
-//! A range is claimed by a lock on a file of its number, in a directory that root alone can write. The lock ends with the
-//! process; the file is taken away with the claim, or claimed again by another.
+//! A claim is a lock on a file named by the range's number, in a directory that only root can write to. The lock ends with the process;
+//! the file is removed with the claim, or claimed again by another run.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use sandbox::IdRange;
 
-/// Of the machine and not of a person: ids are.
+/// Ids belong to the machine, not to a person.
 const DIRECTORY: &str = "/run/lockgate/ids";
 
-/// How many claims a start looks at.
+/// How many claims a start looks at to remove stale ones.
 const SWEPT: usize = 8;
 
 /// A claimed range.
@@ -26,7 +26,7 @@ pub(crate) struct ClaimedIds {
 }
 
 impl ClaimedIds {
-    /// Claims the first free range from one that is as good as any.
+    /// Claims the first free range, beginning with an arbitrary one.
     pub(crate) fn claim(from: u32) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)?;
         sweep();
@@ -35,7 +35,7 @@ impl ClaimedIds {
             let path = Path::new(DIRECTORY).join(number.to_string());
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-            // The one who had it may have taken it away meanwhile.
+            // Its owner may have removed the file meanwhile.
             if locked && file.metadata()?.nlink() > 0 {
                 return Ok(Self { range: IdRange::numbered(number), path, _lock: file });
             }
@@ -44,7 +44,7 @@ impl ClaimedIds {
     }
 }
 
-/// Takes a few files away that killed runs left: each start does a little of the work.
+/// Removes a few files that killed runs left: each start does a little of the work.
 fn sweep() {
     for entry in std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten().take(SWEPT) {
         let free = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();

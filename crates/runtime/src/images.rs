@@ -1,4 +1,4 @@
-//! The images of this person: the store they are in, and what a run needs of one.
+//! The image store of this person, and what a run needs of an image.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

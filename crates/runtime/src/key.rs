@@ -1,4 +1,4 @@
-//! The key that signs this person's audit records: made at first use, kept readable by its owner only.
+//! The key that signs this person's audit records. It is made at first use, and readable by its owner only.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, 
 const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
 
-/// The signing key's document; made and stored if there is none.
+/// Returns the signing key's PKCS #8 document, making and storing the key if there is none.
 ///
 /// # Errors
 /// When it cannot be read or stored.
@@ -29,7 +29,8 @@ pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
     }
 }
 
-/// Writes the public half where it is missing: whoever made the key was killed before. Several may at the same time.
+/// Writes the public key if it is missing: the process that made the key was killed before it did. Several processes may do so at the
+/// same time.
 fn tell_public(directory: &StateDirectory, document: &Secret) {
     let path = directory.keys().join(PUBLIC);
     if !path.exists()
@@ -43,7 +44,8 @@ fn line(key: &SigningKey) -> String {
     format!("{}\n", key.public())
 }
 
-/// Whether it has the outline of one: a DER sequence as long as it says. All else tells who signs with it.
+/// Whether the octets look like a PKCS #8 document: a DER sequence as long as it says. The parser of the signing process checks the
+/// rest.
 fn is_document(octets: &[u8]) -> bool {
     matches!(octets, [0x30, length @ 0..0x80, rest @ ..] if rest.len() == usize::from(*length))
 }
@@ -54,7 +56,7 @@ fn damaged(path: PathBuf) -> Error {
     Error::KeyFile { path, source: io::Error::other(why) }
 }
 
-/// One that is there.
+/// Returns the key that is there.
 fn audit_key_there(directory: &StateDirectory) -> Result<Secret, Error> {
     let path = directory.keys().join(PRIVATE);
     let document = read_key(&path)?;
@@ -71,7 +73,7 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     if !make_once(&path, document.expose())? {
         return audit_key_there(directory);
     }
-    // One that is there is another key's; and whoever finds none writes the same.
+    // A public key that is there belongs to another key; a process that finds none writes the same as this one.
     let public = directory.keys().join(PUBLIC);
     match std::fs::remove_file(&public) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(state(&public, error)),
@@ -80,7 +82,7 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     Ok(document)
 }
 
-/// The public key, in hexadecimal, by which audits are verified.
+/// Returns the public key by which audits are verified, in hexadecimal.
 ///
 /// # Errors
 /// When there is none yet, or it cannot be read.

@@ -3,17 +3,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the last of it was no end of a line.
+/// Whether the last octet was no newline.
 static IS_IN_A_LINE: AtomicBool = AtomicBool::new(false);
 
-/// Remembers how what was carried there ended.
+/// Remembers how the octets that were copied there end.
 pub(crate) fn carried(octets: &[u8]) {
     if let Some(last) = octets.last() {
         IS_IN_A_LINE.store(*last != b'\n', Ordering::Relaxed);
     }
 }
 
-/// Whether a line was begun there and has not ended. It is asked by whoever writes whole lines there, so that it has ended then.
+/// Whether a line was begun there and has not ended. The caller writes whole lines, so asking ends the line.
 pub fn ends_a_line_begun() -> bool {
     IS_IN_A_LINE.swap(false, Ordering::Relaxed)
 }

@@ -1,12 +1,12 @@
-//! The variables in which this program alone is told secrets.
+//! The environment variables that hold secrets for this program alone.
 
 use std::ffi::CStr;
 
-/// The key, or keys, that the vault is sealed with.
+/// The key, or keys, that encrypt the vault.
 pub(crate) const CONNECTION_ENCRYPTION_KEY: &CStr = c"CONNECTION_ENCRYPTION_KEY";
 /// The proxy on the way out, with its user and password.
 pub(crate) const PROXY_URL: &CStr = c"PROXY_URL";
-/// The keys of models that are the platform's own.
+/// The platform's own keys for models.
 const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
 /// Proxies that the platform declares, with their users and passwords.
 pub(crate) const SYSTEM_PROXIES: &CStr = c"SYSTEM_PROXIES";

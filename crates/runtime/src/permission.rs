@@ -1,26 +1,26 @@
-//! What a run was allowed, as its record keeps it: the rules that its policy came to, in the order in which they are asked.
+//! What a run was allowed, as its record keeps it: the rules of its policy, in the order of evaluation.
 
 use policy::{Policy, RunSpec};
 use serde::{Deserialize, Serialize};
 
-/// The name of what is left when no rule speaks of something.
+/// The name of the rule for everything that no rule covers.
 const REST: &str = "egress.default";
 
 /// One rule. S4.69
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permission {
-    /// The companion whose rule it is, where that has rules of its own; the command's otherwise.
+    /// The companion whose rule it is, if that companion has rules of its own; otherwise the command's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companion: Option<String>,
-    /// `deny`, `bind` (a credential is put in there) or `allow`.
+    /// `deny`, `bind` (a credential is injected) or `allow`.
     pub effect: String,
-    /// Which rule it is, and where it was written.
+    /// The rule, and where it was written.
     pub rule: String,
     /// What it covers.
     pub reach: String,
 }
 
-/// All of them: the command's, then those of companions that have their own. Each list ends with what is left.
+/// Returns every rule: the command's, then those of companions that have their own. Each list ends with the default.
 pub fn permissions(spec: &RunSpec) -> impl Iterator<Item = Permission> {
     let own = spec.companions.iter().filter(|companion| companion.has_own_rules());
     let companions = own.map(|companion| (Some(companion.name.to_string()), &companion.policy));

@@ -1,4 +1,4 @@
-//! What is random of a run: its name, and what stands for its credentials.
+//! The random identifiers of a run: its name, and the placeholders of its credentials.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use policy::{Policy, Provider, RunId};
 
 use crate::error::Error;
 
-/// A new identifier.
+/// Makes a new identifier.
 ///
 /// # Errors
 /// When the system gives no randomness.
@@ -18,7 +18,7 @@ pub fn new_run_id() -> Result<RunId, Error> {
     Ok(RunId::from_random(bytes))
 }
 
-/// A placeholder for each provider: new for each run, so that none is worth keeping.
+/// Makes a placeholder for each provider: new for each run, so that none is worth keeping.
 pub(crate) fn placeholders(policy: &Policy) -> Result<Vec<(Placeholder, Arc<Provider>)>, Error> {
     let mint = |provider: &Arc<Provider>| {
         let mut random = [0; 24];

@@ -1,4 +1,4 @@
-//! The record of a run: what it was, what became of it.
+//! The record of a run: what it was, and how it ended.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::permission::Permission;
 use crate::state::{RECORD, StateDirectory, append, state};
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
@@ -29,51 +29,51 @@ pub enum RunState {
     Lost,
 }
 
-/// How a run ended, as it is on record.
+/// How a run ended, as its record says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The exit code of `lockgate run`.
     pub exit_code: i32,
-    /// The words of an [`Ending`](crate::Ending), for people alone.
+    /// The text of an [`Ending`](crate::Ending), for people only.
     pub summary: String,
     /// The most memory it used, in octets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_peak: Option<u64>,
-    /// Exchanges that were let through.
+    /// Exchanges that were allowed.
     pub allowed: u64,
-    /// Exchanges that were refused.
+    /// Exchanges that were denied.
     pub denied: u64,
-    /// Exchanges that were let through and failed.
+    /// Exchanges that were allowed and failed.
     pub failed: u64,
-    /// What it used of models, if it used any. S1.28
+    /// Its use of models, if it used any. S1.28
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub models: Option<ModelUse>,
 }
 
-/// A set-up command that was run, and what became of it. S4.54
+/// A set-up command that ran, and how it ended. S4.54
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetUpRecord {
-    /// The command, on one line and cut where it is long.
+    /// The command, on one line and cut if it is long.
     pub command: String,
-    /// In words: `exited 0`, `timed out`.
+    /// How it ended, in words: `exited 0`, `timed out`.
     pub status: String,
-    /// Whether it did what it was for.
+    /// Whether it succeeded.
     pub succeeded: bool,
     /// How long it took.
     pub milliseconds: u64,
 }
 
-/// One run.
+/// The record of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Its identifier.
     pub id: String,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
-    /// The process of this program that keeps it.
+    /// The process of this program that owns the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessStamp>,
-    /// When it began, RFC 3339 UTC.
+    /// When it began, as RFC 3339 in UTC.
     pub started: String,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,39 +85,39 @@ pub struct RunRecord {
     /// The folders and files of this machine that the command could write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writable: Vec<PathBuf>,
-    /// What made the sandbox.
+    /// The backend that made the sandbox.
     pub backend: Backend,
-    /// The organisation whose credentials it used, where they were not the person's own. S1.27
+    /// The organisation whose credentials it used, if not the person's own. S1.27
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
-    /// Words of the person's own by which it is found again. S3.16
+    /// Labels by which the person finds it again. S3.16
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The variables in which the command held a credential itself. S0.7
+    /// The variables that gave the command a credential by value. S0.7
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exposed: Vec<String>,
-    /// What it was allowed.
+    /// The rules it ran under.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<Permission>,
-    /// What was weaker than it could have been.
+    /// What was weaker in it than it could have been.
     pub notices: Vec<String>,
     /// The steps by which the sandbox was made.
     pub plan: Vec<String>,
-    /// What was run before the command.
+    /// The set-up commands that ran before the command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<SetUpRecord>,
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Why its command never ran, where it did not: one line that reads on after "failed to".
+    /// Why its command never ran, if it did not: one line that reads on after "failed to".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// The longest reason of a failure that is kept, in characters.
+/// The longest failure that is recorded, in characters.
 const LONGEST_FAILURE: usize = 1000;
 
-/// An error on one line of a bounded length, without what a terminal would obey: what others wrote may be in it.
+/// Returns an error as one line of bounded length, without control characters: it may hold text that others wrote.
 pub(crate) fn failure(error: &Error) -> String {
     let text = error.to_string();
     let mut plain: String = text
@@ -135,11 +135,11 @@ pub(crate) fn failure(error: &Error) -> String {
 }
 
 impl RunRecord {
-    /// Adds the record as it is now to the run's file. The last whole line is what holds: as safe to a reader as
-    /// replacing the file, and no new file for the disk to make.
+    /// Appends the record as it is now to the run's file. The last whole line counts: for a reader this is as safe as replacing the
+    /// file, and the disk makes no new file.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         let path = directory.record(run);
-        // An empty line would leave a run that nothing can find again.
+        // If the JSON failed half-way, the file would hold a run that nothing can find again.
         let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
         line.push(b'\n');
         let mut file = append(&path)?;
@@ -162,18 +162,18 @@ impl RunRecord {
             std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
             _ => unreadable(error.to_string()),
         })?;
-        // A line that was cut off by a full disk or a kill does not parse, and the one before it holds.
+        // A line that a full disk or a kill cut off does not parse, and the one before it counts.
         let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
         last.ok_or_else(|| unreadable("it is damaged".into()))
     }
 
-    /// Whether anything is on record of a run: what it was, or what it asked for alone, as of a sidecar by itself.
+    /// Whether anything is on record of a run: its record, or an audit alone, as of a sidecar that serves alone.
     #[must_use]
     pub fn is_known(directory: &StateDirectory, run: &RunId) -> bool {
         directory.record(run).exists() || directory.audit(run).exists()
     }
 
-    /// Every run on record, the latest first. A damaged record is left out.
+    /// Returns every run on record, the latest first, leaving out damaged records.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -190,7 +190,7 @@ impl RunRecord {
         Ok(records)
     }
 
-    /// Whether it has been over for so long.
+    /// Whether the run has been over for longer than `span`.
     #[must_use]
     pub fn is_over_for(&self, span: std::time::Duration) -> bool {
         let ended = self.ended.as_deref().and_then(|ended| ended.parse::<jiff::Timestamp>().ok());
@@ -199,7 +199,7 @@ impl RunRecord {
     }
 }
 
-/// Whether a full disk or a kill cut the last line off: what follows it must not be read as a part of it.
+/// Whether a full disk or a kill cut the last line off. The next record must not be read as a part of it.
 fn ends_in_half_a_line(file: &File) -> std::io::Result<bool> {
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
@@ -213,7 +213,7 @@ pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Refuses to touch what a run that is going on still uses. One whose process was killed is not, once it has been looked after.
+/// Refuses to touch what a running run still uses. A run whose process was killed counts as running until it has been reaped.
 pub(crate) fn refuse_running(
     what: &'static str,
     directory: &StateDirectory,
@@ -322,7 +322,7 @@ mod tests {
         let directory = directory(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         record().write(&directory, &run).unwrap();
-        // What a full disk cuts off.
+        // A line that a full disk cut off.
         let mut file = std::fs::OpenOptions::new().append(true).open(directory.record(&run)).unwrap();
         file.write_all(br#"{"id":"abcdefghjkmn","state":"en"#).unwrap();
         assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Running);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(why("open a\nb\x1b[2J\n"), "open a b\u{fffd}[2J");
         let long = why(&"ä".repeat(5000));
         assert!(long.chars().count() == LONGEST_FAILURE + 1 && long.ends_with('…'), "{}", long.len());
-        // It is read again, and a record from before it was kept is one still.
+        // It can be read again, and so can a record of an older version, which has no such field.
         let untold = record();
         let told = RunRecord { failure: Some(why("x")), ..untold.clone() };
         let json = serde_json::to_string(&told).unwrap();

@@ -1,4 +1,4 @@
-//! A run is struck from the record, with all that is kept of it.
+//! Removes a run from the record, with everything that is kept of it.
 
 use policy::RunId;
 
@@ -8,14 +8,14 @@ use crate::record::{RunRecord, refuse_running};
 use crate::state::{StateDirectory, state};
 
 impl RunRecord {
-    /// Removes a run from the record. One that is going on is refused.
+    /// Removes a run from the record.
     ///
     /// # Errors
-    /// When it is going on, is not there, or cannot be removed.
+    /// When it is still running, is not on record, or cannot be removed.
     pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         refuse_running("remove", directory, run)?;
         forget(directory, run)?;
-        // The audit first: a record without one can be removed again.
+        // The audit goes first: a record without an audit can be removed again.
         let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);
         for path in companions.chain([directory.audit(run), directory.record(run)]) {
             match std::fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! What is told while a run goes on, and what it came to.
+//! Reports of a run while it goes on, and its result.
 
 use egress::{Notice, Summary};
 use policy::RunId;
@@ -7,14 +7,14 @@ use sandbox::{Ended, Started};
 use crate::ending::Ending;
 use crate::record::Outcome;
 
-/// What is told while a run goes on.
+/// A report while a run goes on.
 #[derive(Debug)]
 pub enum Report<'a> {
     /// Something is weaker than it could be.
     Notice(&'a str),
-    /// A request was denied; each target and guard is told once.
+    /// A request was denied; reported once for each target and guard.
     Denied(&'a Notice),
-    /// What the run wrote in its workspace is kept apart, for a person to decide.
+    /// The run's changes to its workspace are kept apart, for a person to decide on.
     KeptApart(&'a RunId),
 }
 
@@ -25,24 +25,24 @@ pub struct Finished {
     pub run: RunId,
     /// How its command ended.
     pub ending: Ending,
-    /// What became of it, as it is on record.
+    /// The outcome, as it is on record.
     pub outcome: Outcome,
 }
 
-/// How the middle came to its end.
+/// Why the wait for the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The command ended.
     Ended(Ended),
-    /// Its time was over.
+    /// The command exceeded its time.
     TimedOut,
-    /// It was asked to end, did not, and was made to.
+    /// The command was asked to end by this signal, did not, and was killed.
     Killed(i32),
     /// The command could not be executed.
     NotExecuted(i32),
 }
 
-/// What a life came to, before it is written down.
+/// The result of executing a run, before it is written down.
 pub(crate) struct Lived {
     pub(crate) end: End,
     pub(crate) summary: Option<Summary>,

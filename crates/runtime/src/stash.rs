@@ -1,5 +1,6 @@
-//! Secrets of the caller's environment, and what a run exposes, out of memory while processes are forked: each is moved into a file without a name
-//! that only this process keeps open, and the places where it stood are overwritten.
+//! Keeps secrets out of memory while processes are forked: the secrets of the caller's environment, and the credentials that a run
+//! gives by value. Each is moved into a file without a name that only this process keeps open, and the places where it stood are
+//! overwritten.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -22,13 +23,13 @@ const LARGEST: usize = 64 * 1024;
 pub(crate) struct Stash(File);
 
 impl Stash {
-    /// Takes a variable out of the environment, if it is set and not empty. For a process that has one thread.
+    /// Takes a variable out of the environment, if it is set and not empty. The process must have one thread.
     pub(crate) fn take(caller: &mut Caller, name: &CStr) -> Result<Option<Self>, Error> {
         let Some(value) = taken(caller, name).filter(|value| !value.is_empty()) else { return Ok(None) };
         Self::of(&value).map(Some)
     }
 
-    /// Keeps a value that was read.
+    /// Moves a value that was read into a stash.
     pub(crate) fn keep(value: &Secret) -> Result<Self, Error> {
         Self::of(value.expose())
     }
@@ -43,12 +44,12 @@ impl Stash {
         kept.map(Self).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })
     }
 
-    /// Takes a variable that nobody will ask for out of the environment. For a process that has one thread.
+    /// Takes a variable that nobody will ask for out of the environment, and drops it. The process must have one thread.
     pub(crate) fn forget(caller: &mut Caller, name: &CStr) {
         drop(taken(caller, name));
     }
 
-    /// The value.
+    /// Reads the value.
     pub(crate) fn read(&self) -> io::Result<Secret> {
         let mut value = vec![0; LARGEST];
         let mut length = 0;
@@ -63,7 +64,7 @@ impl Stash {
     }
 }
 
-/// The value of a variable, which from here on stands nowhere else.
+/// Removes a variable from both environments, wiping it, and returns its value.
 fn taken(caller: &mut Caller, name: &CStr) -> Option<Zeroizing<Vec<u8>>> {
     let text = name.to_str().unwrap_or_default();
     let mut found = None;

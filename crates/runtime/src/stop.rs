@@ -1,4 +1,4 @@
-//! Ending a run from elsewhere: its own process is asked to, and takes everything with it as it would at its end.
+//! Stops a run from another process: its own process is asked to end, and takes everything of the run away as at any end.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::record::{RunRecord, RunState};
 use crate::state::StateDirectory;
 
-/// How long it may take: a command has five seconds to heed a signal, and an engine its own time to take containers away.
+/// How long stopping may take: a command has five seconds to heed a signal, and an engine its own time to take containers away.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks a run that goes on to end, and waits until it has. Its process is known by its number and by when it was started.
+/// Asks a running run to end, and waits until it has. The process is identified by its number and its start time.
 ///
 /// # Errors
-/// When it does not go on, its process cannot be told, or it goes on still.
+/// When it is not running, its process cannot be identified, or it is still running after that time.
 pub fn stop(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let failed = |why| Error::Stop { run: run.to_string(), why };
     let record = RunRecord::read(directory, run)?;

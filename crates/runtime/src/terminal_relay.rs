@@ -1,5 +1,4 @@
-//! The person's terminal and the command's, tied together: what is typed goes in, what is shown comes out, and the
-//! size follows.
+//! Relays between the person's terminal and the command's: input goes in, output comes out, and the size follows.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,32 +15,32 @@ use crate::alternate_screen::{self, Screen};
 use crate::end_signals::is_end_asked;
 use crate::line_start;
 
-/// How much is moved at once.
+/// How much is read at once.
 const CHUNK: usize = 16 * 1024;
-/// What a pipe that has room takes without waiting. `PIPE_BUF`
+/// `PIPE_BUF`: what a pipe that has room takes without blocking.
 const PIECE: usize = 4096;
 
-/// Both terminals. Dropping it gives the person's back as it was.
+/// The two terminals. Dropping it restores the person's.
 pub(crate) struct Relay {
     master: OwnedFd,
     before: Option<Termios>,
     input_open: bool,
-    /// What was read from one side and not yet taken by the other.
+    /// Octets read from one side that the other has not taken yet.
     to_master: Vec<u8>,
     to_person: RefCell<Vec<u8>>,
-    /// Where the person sees it. Nobody waits for that to be read: there is more to look after.
+    /// The person's side. It is never waited for: there is more to look after.
     out: OwnedFd,
-    /// Nobody inside has the terminal open until then, as far as it is known; it may be opened by its name again.
+    /// Set while nobody inside has the terminal open: the master is not polled until then, and then tried again.
     shut_until: Cell<Option<Instant>>,
-    /// What the command has made of the person's screen.
+    /// The state of the person's screen.
     screen: RefCell<Screen>,
 }
 
-/// How long a terminal is let be that nobody inside has open: it would be ready all the time.
+/// How long a terminal that nobody inside has open is not polled: it would always be ready.
 const SHUT: Duration = Duration::from_millis(50);
 
 impl Relay {
-    /// Ties them: raw on the person's side, and the same size on both.
+    /// Connects the terminals: the person's becomes raw, and both get the same size.
     pub(crate) fn tie(master: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&master, true)?;
         let before = rustix::termios::tcgetattr(std::io::stdin()).ok();
@@ -79,17 +78,17 @@ impl Relay {
         self.out.as_fd()
     }
 
-    /// Whether output waits to be taken; then no more is read.
+    /// Whether output waits to be written; no more is read meanwhile.
     pub(crate) fn has_output(&self) -> bool {
         !self.to_person.borrow().is_empty()
     }
 
-    /// Until when it is let be, if it is.
+    /// Returns until when the master is not polled, if that is still to come.
     pub(crate) fn shut_until(&self) -> Option<Instant> {
         self.shut_until.get().filter(|until| *until > Instant::now())
     }
 
-    /// Whether the command has the whole of the screen on which the person is told things.
+    /// Whether the command has the whole screen on which this program would write.
     pub(crate) fn is_full_screen(&self) -> bool {
         self.screen.borrow().is_full() && rustix::termios::isatty(std::io::stderr())
     }
@@ -99,12 +98,12 @@ impl Relay {
         self.input_open && self.to_master.is_empty()
     }
 
-    /// Whether input waits to be taken.
+    /// Whether input waits to be written.
     pub(crate) fn has_input(&self) -> bool {
         !self.to_master.is_empty()
     }
 
-    /// Moves what was typed.
+    /// Reads what was typed, and passes it on.
     pub(crate) fn take_input(&mut self) {
         let mut buffer = [0; CHUNK];
         match rustix::io::read(std::io::stdin(), &mut buffer) {
@@ -119,14 +118,14 @@ impl Relay {
         self.give_input();
     }
 
-    /// Hands waiting input over, as much as is taken.
+    /// Writes waiting input, as much as is taken.
     pub(crate) fn give_input(&mut self) {
         if let Ok(written) = rustix::io::write(&self.master, &self.to_master) {
             self.to_master.drain(..written);
         }
     }
 
-    /// Moves what the command shows, as much as is taken; whether there was anything, and all of it is.
+    /// Passes on what the command shows, as much as is taken. Returns whether there was any, and all of it was taken.
     pub(crate) fn show_output(&self) -> bool {
         if !self.give_output() {
             return false;
@@ -146,7 +145,7 @@ impl Relay {
         }
     }
 
-    /// Hands waiting output over; whether all of it is taken. What nobody reads any more is let go of.
+    /// Writes waiting output. Returns whether all of it was taken; output that nobody reads any more is dropped.
     fn give_output(&self) -> bool {
         let mut waiting = self.to_person.borrow_mut();
         while !waiting.is_empty() {
@@ -170,7 +169,7 @@ impl Relay {
         true
     }
 
-    /// Moves the last of what the command has shown, however long that takes, unless `signals` tell that somebody would have an end.
+    /// Passes on the last output of the command, without a time limit, unless `signals` ask for an end.
     pub(crate) fn show_rest(&self, signals: &Signals) {
         loop {
             while self.show_output() {}
@@ -196,13 +195,13 @@ impl Drop for Relay {
             let _ = rustix::io::write(&self.out, alternate_screen::LEAVE);
         }
         if let Some(before) = &self.before {
-            // What the terminal answered to a last question of the command's is nothing that the person typed.
+            // The terminal's answer to a last query of the command's was not typed by the person.
             let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
         }
     }
 }
 
-/// The standard output, opened anew where that can be, so that nobody who shares it is made not to wait.
+/// Returns the standard output, reopened where possible, so that it becomes non-blocking for nobody who shares it.
 fn output() -> io::Result<OwnedFd> {
     let out = std::io::stdout();
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&out)?.st_mode);

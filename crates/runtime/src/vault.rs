@@ -1,8 +1,8 @@
-//! The vaults, the person's own and those of organisations: where they lie, and the keys that open them. What is asked of one is
-//! never answered out of another. S1.27
+//! The vaults of the person and of organisations: where they are, and the keys that open them. A question for one vault is never
+//! answered out of another. S1.27
 //!
-//! The keys are the same for all: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; where it is not set, one
-//! that is made at first use and kept beside the audit's, readable by its owner only.
+//! All vaults have the same keys: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; if it is not set, one that is made
+//! at first use and kept beside the audit's key, readable by its owner only.
 
 use credential::{Credential, FieldName, Keyring, Listing, Rotation, Secret, Value, Vault};
 use policy::{OrganisationName, ProviderId, RunSpec};
@@ -15,7 +15,7 @@ use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, 
 use crate::system_keys::SystemKey;
 use crate::value_source::ValueSource;
 
-/// The variable that holds keys, as the existing platform calls it. S1.18
+/// The variable that holds keys, named as on the existing platform. S1.18
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
 
 const KEY: &str = "vault.key";
@@ -28,7 +28,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Opens an organisation's vault, or else the person's own; the key is made if there is none.
+    /// Opens an organisation's vault, or the person's own. The key is made if there is none.
     ///
     /// # Errors
     /// When a key cannot be read or made.
@@ -37,13 +37,13 @@ impl Credentials {
         directory: &StateDirectory,
         organisation: Option<OrganisationName>,
     ) -> Result<Self, Error> {
-        // Nobody may look into a process that holds keys.
+        // No other process may look into one that holds keys.
         let _ = sandbox::undumpable();
         let keyring = keyring(caller.variable(VARIABLE), directory)?;
         Ok(Self { vault: open(directory, organisation.as_ref(), keyring)?, organisation })
     }
 
-    /// Opens every vault there is, the person's own first.
+    /// Opens every vault, the person's own first.
     ///
     /// # Errors
     /// When a key cannot be read or made, or the organisations cannot be listed.
@@ -52,7 +52,7 @@ impl Credentials {
         all.map(|organisation| Self::open(caller, directory, organisation)).collect()
     }
 
-    /// Whose it is, where it is not the person's own.
+    /// Returns the organisation whose vault it is; `None` for the person's own.
     #[must_use]
     pub fn organisation(&self) -> Option<&OrganisationName> {
         self.organisation.as_ref()
@@ -70,7 +70,7 @@ impl Credentials {
         Ok(self.vault.set_field(provider.as_str(), field, source.value()?)?)
     }
 
-    /// Stores an access token that was read before.
+    /// Stores an access token that has been read.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -78,7 +78,7 @@ impl Credentials {
         Ok(self.vault.set_field(provider.as_str(), FieldName::access_token(), value)?)
     }
 
-    /// Stores a key that a platform gave.
+    /// Stores a key that a platform declared.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -86,7 +86,7 @@ impl Credentials {
         Ok(self.vault.set_field(key.provider().as_str(), FieldName::access_token(), key.value().clone())?)
     }
 
-    /// Removes a provider's credential; whether there was one.
+    /// Removes a provider's credential. Returns whether there was one.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -94,14 +94,14 @@ impl Credentials {
         Ok(self.vault.remove(provider.as_str())?)
     }
 
-    /// A credential, for an errand of this process's own.
+    /// Returns a credential, for a task of this process itself.
     pub(crate) fn take(&self, provider: &ProviderId) -> Result<Credential, Error> {
         let found = self.vault.get(provider.as_str())?;
         let organisation = self.organisation.clone();
         found.ok_or_else(|| Error::NoCredential { provider: provider.to_string(), organisation })
     }
 
-    /// Every credential, by provider.
+    /// Lists every credential, by provider.
     ///
     /// # Errors
     /// When the vault cannot be read.
@@ -117,7 +117,7 @@ impl Credentials {
         Ok(self.vault.rotate()?)
     }
 
-    /// Whether a value can be decrypted: what it is, is not told.
+    /// Checks that a credential can be decrypted. Returns the names and lengths of its fields, and no value.
     ///
     /// # Errors
     /// When the record is damaged or of another key.
@@ -130,7 +130,7 @@ impl Credentials {
     }
 }
 
-/// Where a vault's keys will be read from: at the first question for a credential, after every fork.
+/// A vault that is opened at the first question for a credential, after every fork.
 #[derive(Debug)]
 pub(crate) struct VaultLater {
     directory: StateDirectory,
@@ -139,7 +139,7 @@ pub(crate) struct VaultLater {
 }
 
 impl VaultLater {
-    /// Takes the keys out of this process's memory. That they are there and can be read is checked before.
+    /// Takes the keys out of this process's memory, after checking that they exist and can be read.
     pub(crate) fn prepare(
         caller: &mut Caller,
         directory: &StateDirectory,
@@ -171,7 +171,7 @@ fn open(
     })
 }
 
-/// Refuses a run that declares a provider without a credential: what it needs would fail in the middle of its work.
+/// Refuses a run that declares a provider without a stored credential: its requests would fail in the middle of its work.
 pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
     if spec.policy.providers().next().is_none() {
         return Ok(());
@@ -204,12 +204,12 @@ fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Er
     }
 }
 
-/// Makes the key, of vaults that are empty: a new one in the place of one that was lost would open nothing that is there.
+/// Makes the key if every vault is empty: a new key in the place of a lost one would decrypt nothing that is stored.
 fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     let path = directory.keys().join(KEY);
     let sealed = sealed(directory)?;
     if sealed > 0 && path.exists() {
-        // Somebody else made it just now, and has used it.
+        // Another process has just made it, and used it.
         return keyring(None, directory);
     }
     if sealed > 0 {
@@ -227,7 +227,7 @@ fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     }
 }
 
-/// How many credentials are sealed with some key, in all vaults.
+/// Counts the credentials in all vaults.
 fn sealed(directory: &StateDirectory) -> Result<usize, Error> {
     let organisations = directory.organisations()?;
     let all = std::iter::once(None).chain(organisations.iter().map(Some));

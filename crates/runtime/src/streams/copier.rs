@@ -1,4 +1,4 @@
-//! Who carries the streams: a thread each, so that a reader who takes its time is waited for by nobody else.
+//! Copies the standard streams, each in a thread of its own, so that a slow reader holds nothing else up.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +15,27 @@ use super::input::Input;
 use super::output::{Output, Unwritten};
 use crate::end_signals::is_end_asked;
 
-/// How long what was ended from outside is given to have its last output taken.
+/// How long the last output of a command that was ended from outside may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The streams that are to be carried.
+/// The streams to copy.
 #[derive(Default)]
 pub(crate) struct Copiers {
     pub(super) input: Option<Input>,
     pub(super) outputs: Vec<Output>,
 }
 
-/// Streams that are being carried.
+/// The streams that are being copied.
 pub(crate) struct RunningCopiers {
-    /// Held for as long as something may still come, where anything is carried: its other end is hung up with it. And what is hung up
-    /// itself once no thread is left.
+    /// Where anything is copied: the end of a pipe whose closing tells the threads that the run is over, and the end of one that is
+    /// closed once no thread is left.
     going_on: Option<(OwnedFd, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
     unwritten: Receiver<Unwritten>,
 }
 
 impl Copiers {
-    /// Begins. Not before the run has: its processes are copies of this one, and a copy has one thread.
+    /// Starts the threads. The run must have begun: its processes are forked from this one, and a fork has one thread.
     pub(crate) fn start(self) -> io::Result<RunningCopiers> {
         let (tell, unwritten) = mpsc::channel();
         if self.input.is_none() && self.outputs.is_empty() {
@@ -65,8 +65,8 @@ impl Copiers {
 }
 
 impl RunningCopiers {
-    /// Has the last of it carried, now that nobody inside writes any more. That takes as long as it takes, unless `signals` tell that
-    /// somebody would have an end; without them it takes a moment at most.
+    /// Waits until the last output is copied, now that nobody inside writes any more: without bound, unless `signals` ask for an end;
+    /// for a moment at most where no signals are given.
     pub(crate) fn finish(&mut self, signals: Option<&Signals>) {
         let Some((going_on, done)) = self.going_on.take() else { return };
         drop(going_on);
@@ -81,11 +81,11 @@ impl RunningCopiers {
                 _ => return,
             }
         }
-        // This process may be copied again from here on.
+        // This process may be forked again from here on.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
-    /// What the command wrote and nobody has.
+    /// Returns an output of the command that could not be written.
     pub(crate) fn unwritten(&self) -> Option<Unwritten> {
         self.unwritten.try_recv().ok()
     }

@@ -1,9 +1,9 @@
-//! From the caller's input to a pipe that the command reads.
+//! Copies the caller's input to a pipe that the command reads.
 //!
-//! No more is taken from the caller than the command has read, as if it had been handed the stream: a shell that reads its script, or a
-//! `while read` loop, goes on where the command left off. So it is handed over without being taken, which the kernel can do with a pipe
-//! (tee(2)), a file (pread(2)) and a socket (`MSG_PEEK`), and what was read of it is taken afterwards. A pipe cannot say when it was
-//! emptied, unless it has room for one piece: then it can be written to when nothing is in it.
+//! No more is taken from the caller than the command has read, as if the command had the stream itself: a shell that reads its script,
+//! or a `while read` loop, goes on where the command left off. So input is copied without being consumed, which the kernel can do for a
+//! pipe (tee(2)), a file (pread(2)) and a socket (`MSG_PEEK`), and what the command has read is consumed afterwards. A pipe does not
+//! say when it was emptied unless it has room for one piece only: then it is writable exactly when it is empty.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,40 +18,40 @@ use rustix::pipe::SpliceFlags;
 use super::wait::wait;
 use super::{kind, pipe};
 
-/// What a pipe of one piece takes at once.
+/// The capacity of a pipe of one piece.
 const PIECE: usize = 4096;
-/// What is read of a file at once.
+/// How much of a file is read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// How often the pipe is looked at where it cannot say that it was emptied.
+/// How often the pipe is polled where it cannot say that it was emptied.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// How the caller's input is looked at without being taken.
+/// How the caller's input is read without being consumed.
 enum Source {
     Pipe {
         nothing: OwnedFd,
     },
     Socket,
     File {
-        /// Where the next piece of it is.
+        /// The offset of the next piece.
         position: u64,
     },
-    /// A device: what was read of it is gone.
+    /// A device: reading consumes.
     Other,
 }
 
-/// The caller's input, and what the command reads of it.
+/// The caller's input, and the pipe through which the command reads it.
 pub(crate) struct Input {
     from: OwnedFd,
-    /// Gone once there is no more: whoever reads then hears of the end.
+    /// `None` after the end of the input, so that the reader sees the end.
     to: Option<OwnedFd>,
-    /// The command's end once more, to see by what was not read.
+    /// A duplicate of the command's end, to see how much it has not read.
     theirs: OwnedFd,
     source: Source,
 }
 
 impl Input {
-    /// One that comes from a stream, and what the command is given for it.
+    /// Makes the input from a stream, and the end that the command gets.
     pub(super) fn from(stream: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
         let (theirs, to) = pipe()?;
         rustix::io::ioctl_fionbio(&to, true)?;
@@ -74,18 +74,18 @@ impl Input {
         Ok((input, theirs))
     }
 
-    /// Carries what is read until there is no more, or the run is `over`. What fails is the end of it.
+    /// Copies until the input ends, an error occurs, or the run is `over`.
     pub(super) fn carry(mut self, over: BorrowedFd<'_>) {
         let mut buffer = vec![0; if matches!(self.source, Source::File { .. }) { CHUNK } else { PIECE }];
         let mut handed_over = 0;
         let _ = self.until_end(over, &mut buffer, &mut handed_over);
         self.to = None;
         let _ = wait([(over, PollFlags::IN)]);
-        // Of what is still in the pipe the command has read nothing.
+        // The command has read nothing of what is still in the pipe.
         let _ = self.settle(handed_over.saturating_sub(self.unread()), &mut buffer);
     }
 
-    /// How much is in the pipe.
+    /// Returns how much is in the pipe.
     fn unread(&self) -> usize {
         let unread = rustix::io::ioctl_fionread(&self.theirs).unwrap_or(0);
         usize::try_from(unread).unwrap_or(usize::MAX)
@@ -98,7 +98,7 @@ impl Input {
         handed_over: &mut usize,
     ) -> io::Result<()> {
         loop {
-            // Until the command has read what was handed over; of a file, until there is room for more.
+            // Waits until the command has read the last piece; for a file, until there is room for more.
             let Some(to) = &self.to else { return Ok(()) };
             let [_, is_over] = wait([(to.as_fd(), PollFlags::OUT), (over, PollFlags::IN)])?;
             if !is_over.is_empty() {
@@ -106,7 +106,7 @@ impl Input {
             }
             if !matches!(self.source, Source::File { .. }) {
                 if self.unread() > 0 {
-                    // The command gave its end room for more, so that room says nothing any more.
+                    // The command enlarged the pipe, so room no longer means that it is empty.
                     std::thread::sleep(GLANCE);
                     continue;
                 }
@@ -125,7 +125,7 @@ impl Input {
         }
     }
 
-    /// Hands the next piece over, and takes nothing yet: how long it is. Nothing at the end.
+    /// Copies the next piece without consuming it, and returns its length: 0 at the end.
     fn hand_over(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let Some(to) = &self.to else { return Ok(0) };
         match &mut self.source {
@@ -148,11 +148,11 @@ impl Input {
         }
     }
 
-    /// Takes from the caller what the command has read.
+    /// Consumes what the command has read from the caller's stream.
     fn settle(&self, mut left: usize, buffer: &mut [u8]) -> io::Result<()> {
         match &self.source {
             Source::File { .. } => {
-                // From where it is by now: somebody else may read it as well.
+                // From its current offset: another process may read it as well.
                 rustix::fs::seek(&self.from, SeekFrom::Current(i64::try_from(left).unwrap_or(i64::MAX)))?;
             }
             Source::Other => {}
@@ -160,7 +160,7 @@ impl Input {
                 while left > 0 {
                     let flags = SpliceFlags::NONBLOCK;
                     match rustix::pipe::splice(&self.from, None, nothing, None, left, flags) {
-                        // Somebody else reads it as well, and was faster.
+                        // Another process reads it as well, and was faster.
                         Ok(0) | Err(Errno::AGAIN) => break,
                         Ok(taken) => left -= taken,
                         Err(errno) => return Err(errno.into()),

@@ -1,4 +1,4 @@
-//! From a pipe that the command writes to, to one of the caller's streams.
+//! Copies from a pipe that the command writes to, to one of the caller's streams.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,42 +10,42 @@ use super::wait::wait;
 use super::{is_same, pipe};
 use crate::line_start;
 
-/// How much is moved at once: what a pipe holds.
+/// How much is copied at once: the capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
-/// One of the caller's streams, and what the command writes for it.
+/// One of the caller's streams, and the pipe through which the command writes to it.
 pub(crate) struct Output {
     from: OwnedFd,
     to: OwnedFd,
     name: &'static str,
-    /// Whether the person is told things there as well.
+    /// Whether this program writes its messages there as well.
     pub(super) is_told_to: bool,
 }
 
-/// What could not be written.
+/// An output that could not be written.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// Where to.
+    /// The stream's name.
     pub(crate) name: &'static str,
     /// Why.
     pub(crate) source: io::Error,
 }
 
 impl Output {
-    /// One that leads to a stream, and what the command is given for it.
+    /// Makes the output to a stream, and the end that the command gets.
     pub(super) fn to(stream: BorrowedFd<'_>, name: &'static str) -> io::Result<(Self, OwnedFd)> {
         let (from, theirs) = pipe()?;
         Ok((Self { from, to: stream.try_clone_to_owned()?, name, is_told_to: false }, theirs))
     }
 
-    /// Whether it leads to this stream.
+    /// Whether the output leads to this stream.
     pub(super) fn leads_to(&self, stream: BorrowedFd<'_>) -> bool {
         is_same(self.to.as_fd(), stream).is_ok_and(|same| same)
     }
 
-    /// Carries what is written until nobody can write any more, or what was in the pipe once it was `over`: whoever is left of the command,
-    /// as without isolation somebody may be, keeps nobody waiting. The command hears of a reader that is
-    /// gone as it would from the reader's own pipe, and so does one whose words are not taken for another reason.
+    /// Copies until nobody can write any more. Once the run is `over`, it copies what is in the pipe and ends: a process of the command
+    /// that is left, as there may be without isolation, holds nothing up. If the reader is gone, or its stream takes no more for
+    /// another reason, the command sees a closed pipe.
     pub(super) fn carry(self, over: BorrowedFd<'_>) -> Result<(), Unwritten> {
         let mut buffer = vec![0; CHUNK];
         let mut left = None;
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// What is there next; nothing at the end. Once it is over, how much is left is known.
+    /// Reads the next piece: empty at the end. Once the run is over, only what is left in the pipe is read.
     fn take(&self, over: BorrowedFd<'_>, left: &mut Option<u64>, buffer: &mut [u8]) -> io::Result<usize> {
         let [written, is_over] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
         if left.is_none() && !is_over.is_empty() {
@@ -87,7 +87,7 @@ impl Output {
     }
 }
 
-/// Writes all of it. The stream may be one that does not wait, for whoever shares it wanted that.
+/// Writes all of `octets`. The stream may be non-blocking because another process that shares it wanted that.
 fn write_all(stream: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
         match rustix::io::write(stream, rest) {

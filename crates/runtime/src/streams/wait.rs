@@ -1,4 +1,4 @@
-//! Waiting until one of several descriptors is ready, however long that takes.
+//! Waits until one of several descriptors is ready, without a time limit.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-/// Waits until one of them is ready: what each is ready for.
+/// Waits until one of the descriptors is ready, and returns the events of each.
 pub(super) fn wait<const N: usize>(fds: [(BorrowedFd<'_>, PollFlags); N]) -> io::Result<[PollFlags; N]> {
     let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
     loop {
