@@ -1,4 +1,4 @@
-//! What this machine can do for a run, beyond its sandbox: the record, certificates, the clock, the disk.
+//! Examines what this machine offers a run beyond its sandbox: records, certificates, the clock, the disk.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use crate::plan_run::refuse_unfit;
 use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory};
 
-/// Below this much free space a run's records are at risk.
+/// Below this free space a run's records are at risk.
 const LITTLE: u64 = 64 << 20;
-/// 2024-01-01: before that a clock has not been set.
+/// 2024-01-01: a clock before that has not been set.
 const NOT_SET: i64 = 1_704_067_200;
 
 /// Examines everything a run needs on this machine.
@@ -30,7 +30,7 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-/// What a run here would read of its settings.
+/// Checks the settings that a run here would read.
 fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
     match loaded(caller, false) {
@@ -39,7 +39,7 @@ fn settings(caller: &Caller) -> Check {
             Check::works("settings", what, found)
         }
         Err(error) => {
-            // A project's file is the project's: without it a run works.
+            // A broken project file only concerns runs that read it.
             let without = loaded(caller, true).is_ok();
             let remedy = remedies(error.remedy(), without);
             Check::lacks("settings", what, Verdict::Missing, error.sentence(), remedy)
@@ -47,7 +47,7 @@ fn settings(caller: &Caller) -> Check {
     }
 }
 
-/// An error's own remedy, and that the file can be left out where that helps and is not said yet.
+/// Joins an error's own remedy with the advice to leave the file out, if that helps and is not said yet.
 fn remedies(own: Option<String>, helps_without: bool) -> Option<String> {
     let is_said = own.as_ref().is_some_and(|own| own.contains("--no-project"));
     let without = (helps_without && !is_said).then(|| "--no-project leaves it out".to_owned());
@@ -55,7 +55,7 @@ fn remedies(own: Option<String>, helps_without: bool) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Whether a run here may have this folder for its workspace.
+/// Checks whether a run here may have this folder for its workspace.
 fn workspace(caller: &Caller) -> Check {
     let what = "this folder as a workspace";
     let spec = loaded(caller, false).or_else(|_| loaded(caller, true)).map(|settings| settings.spec);
@@ -123,7 +123,7 @@ fn clock() -> Check {
     Check::lacks("clock", "time", Verdict::Weaker, detail, Some("set the clock".into()))
 }
 
-/// The place itself, or of the folders it would be in the nearest that is there: the file system it is on, or will be.
+/// Returns the path itself or its nearest existing ancestor: that is the file system it is on, or will be.
 fn nearest(place: &Path) -> PathBuf {
     place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).into()
 }

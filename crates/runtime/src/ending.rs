@@ -1,6 +1,6 @@
-//! How a command ended: each way by its kind, for whoever decides by it, and in words for whoever reads them.
+//! How a command ended: a variant for each kind, for programs, and a text for people.
 //!
-//! The exit code and the words follow from the kind. Nothing reads the words again to find the kind.
+//! The exit code and the text follow from the kind. Nothing parses the text again.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use policy::{ByteSize, Span};
 const TIMED_OUT: i32 = 124;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
-/// What a shell adds to the number of the signal that ended a command.
+/// The number that a shell adds to the signal that ended a command.
 const OF_A_SIGNAL: i32 = 128;
 /// signal(7)
 const SIGKILL: i32 = 9;
@@ -22,19 +22,19 @@ pub enum Ending {
     Exited {
         /// Its exit code.
         code: i32,
-        /// What it did not have enough of meanwhile, if anything.
+        /// What it ran short of meanwhile, if anything.
         shortage: Option<Shortage>,
     },
-    /// A signal ended it, by its number.
+    /// A signal ended it.
     Signalled(i32),
-    /// The kernel killed it, for it used more memory than it may.
+    /// The kernel killed it because it used more memory than it may.
     OutOfMemory {
-        /// The most it used, in so far as that is known.
+        /// The most it used, if that is known.
         peak: Option<ByteSize>,
-        /// What it may use.
+        /// Its limit.
         limit: ByteSize,
     },
-    /// It took longer than it may, which is so long.
+    /// It took longer than this, its time.
     TimedOut(Span),
     /// It was asked to end by this signal, did not, and was killed.
     Killed(i32),
@@ -42,7 +42,7 @@ pub enum Ending {
     NotFound {
         /// Its name.
         command: String,
-        /// What there is to say beside that, if anything.
+        /// A hint, if there is one.
         hint: Option<String>,
     },
     /// The kernel does not execute it.
@@ -54,14 +54,14 @@ pub enum Ending {
     },
 }
 
-/// What a command that ended by itself did not have enough of.
+/// What a command that ended by itself ran short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Memory: the kernel killed processes of it.
     Memory {
         /// How many.
         killed: u64,
-        /// What all of them together may use.
+        /// The limit of all of them together.
         limit: ByteSize,
     },
     /// Processes: the kernel refused to make more.
@@ -72,7 +72,7 @@ pub enum Shortage {
 }
 
 impl Ending {
-    /// The exit code of `lockgate run`.
+    /// Returns the exit code of `lockgate run`.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match *self {
@@ -92,7 +92,7 @@ impl fmt::Display for Ending {
             Self::Exited { code, shortage: None } => write!(f, "exited {code}"),
             Self::Exited { code, shortage: Some(shortage) } => write!(f, "exited {code}; {shortage}"),
             Self::Signalled(signal) => write!(f, "ended by signal {}", named(*signal)),
-            // What a control group tells may be a little over its limit.
+            // A control group may report a little more than its limit.
             Self::OutOfMemory { peak: Some(peak), limit } => {
                 write!(f, "killed: out of memory (it used {peak} of {limit})")
             }
@@ -125,7 +125,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// A signal's number, with its name where it is one that people send. signal(7)
+/// Returns a signal's number, with its name if it is one that people know. signal(7)
 fn named(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",

@@ -1,4 +1,4 @@
-//! What can go wrong around a run, a variant an operation.
+//! The errors of this crate, with a variant for each operation.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use policy::OrganisationName;
 
 use crate::streams::Unwritten;
 
-/// An error of this crate: each reads on after "failed to".
+/// An error of this crate. Its text reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A configuration file cannot be read.
@@ -18,7 +18,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// What lies in the place of a policy file is none: no regular file, too large, or no text.
+    /// The file that should be a policy is none: no regular file, too large, or not UTF-8.
     #[error("read {path}: {why}")]
     NotAPolicy {
         /// The file.
@@ -26,7 +26,7 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A configuration file is not what it should be.
+    /// A configuration file does not parse, or has a wrong value.
     #[error("understand {path}: {why}")]
     ParseSettings {
         /// The file.
@@ -51,7 +51,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// What is obeyed in the state directory may be somebody else's word.
+    /// Somebody else may have written to a state directory whose files are obeyed.
     #[error("use {path}: {why}")]
     StateOfOthers {
         /// The directory.
@@ -99,7 +99,7 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// The changes of a run cannot be found out.
+    /// The changes of a run cannot be read.
     #[error("use {path}: {source}")]
     Changes {
         /// The directory that keeps them.
@@ -107,39 +107,39 @@ pub enum Error {
         /// Why: the workspace or what is kept cannot be read.
         source: io::Error,
     },
-    /// What a run wrote cannot be taken over.
+    /// A change cannot be applied.
     #[error("take over {path}: {source}")]
     TakeOver {
-        /// What was to be taken over.
+        /// The path of the change.
         path: String,
         /// Why.
         source: io::Error,
     },
-    /// What this machine executes or trusts is to be written while somebody's command can write beside it.
+    /// A change to a file that this machine executes or trusts would be applied while a running command can write beside it.
     #[error("apply `{path}`, which this machine executes or trusts: run {run} is going on and can write in {workspace}", workspace = workspace.display())]
     WrittenBy {
-        /// What was to be taken over.
+        /// The path of the change.
         path: String,
         /// The run whose command can write there.
         run: String,
-        /// Where that is.
+        /// The workspace.
         workspace: PathBuf,
     },
-    /// Nothing that a run wrote is kept apart.
+    /// No changes of the run are kept.
     #[error("find changes of run {run}: nothing that it wrote is kept apart")]
     NothingKept {
         /// The run.
         run: String,
     },
-    /// A run declares a provider, and there is no credential for it.
+    /// A run declares a provider without a stored credential.
     #[error("find a credential for `{provider}`: there is none in the vault{}", of(.organisation.as_ref()))]
     NoCredential {
         /// The provider.
         provider: String,
-        /// Whose vault it is, where it is not the person's own.
+        /// The organisation whose vault it is, if not the person's own.
         organisation: Option<OrganisationName>,
     },
-    /// An organisation is named where another is asked for credentials.
+    /// An organisation is named beside a platform, which alone says whose credentials it gives.
     #[error(
         "use the keys of `{organisation}`: {platform} names a platform, which alone says whose keys these are"
     )]
@@ -149,12 +149,12 @@ pub enum Error {
         /// The variable that names the platform.
         platform: &'static str,
     },
-    /// A platform is named by half.
+    /// One of the two variables that name a platform is missing.
     #[error("ask a platform for credentials: {set} is set, and {lacks} is not")]
     HalfPlatform {
-        /// The variable that is there.
+        /// The variable that is set.
         set: &'static str,
-        /// The one that is not.
+        /// The variable that is missing.
         lacks: &'static str,
     },
     /// A credential cannot be given to the command by value.
@@ -181,15 +181,15 @@ pub enum Error {
         /// What is wrong with it, without the value.
         why: String,
     },
-    /// A key of the vault is not one.
+    /// A key of the vault is malformed.
     #[error("use the vault's key in {place}: {why}")]
     VaultKey {
-        /// Where the key stands.
+        /// The variable or file of the key.
         place: String,
         /// What is wrong, without the key.
         why: String,
     },
-    /// What is in the place of a key cannot be read as one.
+    /// A key file cannot be read.
     #[error("read the key in {}: {source}", path.display())]
     KeyFile {
         /// Where it is.
@@ -197,15 +197,15 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
-    /// Somebody else put a key there, and may know what is sealed with it.
+    /// A key file belongs to another user, who may know what is encrypted with it.
     #[error("use the key in {}: it belongs to user {owner}, and neither to you nor to root", path.display())]
     KeyOfOthers {
         /// Where it is.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
-    /// Others may read a key, or write another one into its place.
+    /// Others may read a key file, or write to it.
     #[error("use the key in {}: others may read or write it (mode {mode:04o})", path.display())]
     KeyShared {
         /// Where it is.
@@ -213,10 +213,10 @@ pub enum Error {
         /// Its permissions.
         mode: u32,
     },
-    /// The key is gone with which what the vaults hold was sealed, and a new one would not open it.
+    /// The key of the vaults is gone, and a new one would not decrypt what they hold.
     #[error("open the vault: the key in {} is gone, and what is sealed there stays so (records: {sealed})", path.display())]
     VaultKeyGone {
-        /// Where the key was.
+        /// The file of the key.
         path: PathBuf,
         /// How many credentials there are, organisations' included.
         sealed: usize,
@@ -235,7 +235,7 @@ pub enum Error {
     /// The sidecar could not serve.
     #[error(transparent)]
     Gate(#[from] egress::GateError),
-    /// The file of authorities that is named is none.
+    /// The named file of authorities holds none.
     #[error(transparent)]
     Authorities(#[from] egress::BundleError),
     /// The sidecar ended before it was told to.
@@ -250,7 +250,7 @@ pub enum Error {
         /// What, by its path in the workspace.
         path: PathBuf,
     },
-    /// What the command wrote could not be passed on.
+    /// The command's output could not be written.
     #[error("write what the command wrote to {stream}: {source}")]
     Unwritten {
         /// Which of the caller's streams.
@@ -284,7 +284,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Somebody asked for the end of a run before its command began.
+    /// A signal asked for the end before the command began.
     #[error("begin: signal {signal} asked for the end before the command began")]
     Interrupted {
         /// The signal.
@@ -301,7 +301,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What went wrong, in a sentence.
+    /// Returns the error as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         match self {
@@ -321,7 +321,7 @@ impl From<Unwritten> for Error {
     }
 }
 
-/// What a socket or descriptor was for, said of its failure.
+/// Returns a function that makes a [`Error::Plumbing`] of an I/O error, for `map_err`.
 pub(crate) fn plumbing(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Plumbing { what, source }
 }

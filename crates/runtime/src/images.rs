@@ -21,20 +21,20 @@ use crate::vault::Credentials;
 /// The longest `USER:GROUP` that an engine's image may name: a name has 32 characters, useradd(8).
 const LONGEST_USER: usize = 256;
 
-/// What is to be pulled.
+/// A request to pull an image.
 #[derive(Clone, Copy, Debug)]
 pub struct PullAsked<'a> {
     /// The image.
     pub reference: &'a Reference,
     /// The credential that its registry wants to see.
     pub credential: Option<&'a ProviderId>,
-    /// Whether the registry may be spoken to without TLS.
+    /// Whether the registry may be used without TLS.
     pub plain_http: bool,
     /// How much a layer may hold.
     pub bounds: Bounds,
 }
 
-/// The images that are kept for a caller: `$XDG_DATA_HOME/lockgate`.
+/// The images of a caller: `$XDG_DATA_HOME/lockgate`.
 #[derive(Clone, Debug)]
 pub struct Images {
     directory: PathBuf,
@@ -42,7 +42,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// The images of a caller, by the XDG rules.
+    /// Returns the images of a caller, by the XDG rules.
     ///
     /// # Errors
     /// When neither `XDG_DATA_HOME` nor `HOME` names a place.
@@ -55,7 +55,7 @@ impl Images {
         Ok(Self { directory: base.join("lockgate"), owners })
     }
 
-    /// Imports what a file or directory holds.
+    /// Imports the images in a file or directory.
     ///
     /// # Errors
     /// When it is no image, is malformed or too large, or cannot be kept.
@@ -97,7 +97,7 @@ impl Images {
         Ok(image::pull(&self.store()?, &way, &request, report)?)
     }
 
-    /// Every image under each of its names.
+    /// Lists every image under each of its names.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -105,7 +105,7 @@ impl Images {
         Ok(self.store()?.list()?)
     }
 
-    /// Takes one away.
+    /// Removes an image.
     ///
     /// # Errors
     /// When there is none of that name, or a run uses it.
@@ -113,7 +113,7 @@ impl Images {
         Ok(self.store()?.remove(name)?)
     }
 
-    /// Takes away what has no name, and what killed processes left.
+    /// Removes layers without a name, and what killed processes left.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -121,12 +121,12 @@ impl Images {
         Ok(self.store()?.prune()?)
     }
 
-    /// An image for a run, which keeps it as long as it holds the answer.
+    /// Holds an image for a run, which keeps it from being removed until the value is dropped.
     pub(crate) fn hold(&self, name: &str) -> Result<Held, Error> {
         Ok(self.store()?.hold(name)?)
     }
 
-    /// Where they are: no run may be shown that.
+    /// Returns the directory, which no run may be shown.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -191,21 +191,21 @@ impl TakenImage {
 pub(crate) struct KeptImage {
     image: Held,
     ids: Option<ClaimedIds>,
-    /// Those that are lent to a caller who is not root.
+    /// The subordinate ids of a caller who is not root.
     subordinate: Option<SubordinateIds>,
 }
 
-/// Where a command is said.
+/// Where a command is given.
 #[derive(Clone, Copy)]
 pub(crate) enum CommandOrigin {
-    /// On the line that starts the run.
+    /// On the command line of the run.
     Line,
-    /// In what declares a companion.
+    /// In the declaration of a companion.
     Companion,
 }
 
 impl CommandOrigin {
-    /// How one is said there, where an image has none.
+    /// Returns how to give a command there, where an image has none.
     fn remedy(self) -> &'static str {
         match self {
             Self::Line => "lockgate run --image NAME -- CMD",
@@ -214,8 +214,8 @@ impl CommandOrigin {
     }
 }
 
-/// Keeps the image that was asked for from being removed, and settles what is executed: its entry point gets the command, or
-/// the image's own where none was given, which starts where the image says.
+/// Holds the image that was asked for, and returns it with the whole command: the image's entry point with the given command, or with
+/// the image's own, which starts in the directory that the image names.
 pub(crate) fn take(
     spec: &mut RunSpec,
     caller: &Caller,
@@ -237,7 +237,7 @@ pub(crate) fn take(
     Ok((Some(TakenImage::Stored(Box::new(kept))), whole))
 }
 
-/// The ids that are lent to the caller. Where the image's files belong to such, it must be those.
+/// Returns the caller's subordinate ids. If the image's files belong to some, these must be the same.
 fn lent_for(image: &Held, caller: &Caller) -> Result<Option<SubordinateIds>, Error> {
     if caller.superuser {
         return Ok(None);
@@ -261,11 +261,11 @@ fn lent_ids(ids: SubordinateIds) -> LentIds {
     LentIds { users: ids.users, groups: ids.groups }
 }
 
-/// Does something with a caller's images as one who may use the ids that are lent to the caller, to whom files of them may belong:
-/// its result is an exit status. Without such ids, or where they cannot be mapped, it is done as the caller alone, who is told why.
+/// Runs `work` on a caller's images with the caller's subordinate ids, to whom files of images may belong, and returns its exit status.
+/// Without such ids, or if they cannot be mapped, it runs as the caller alone, and `tell` says why.
 ///
 /// # Errors
-/// When it was ended by a signal, or there is no place for images.
+/// When `work` was ended by a signal, or there is no place for images.
 pub fn look_after_images(
     caller: &Caller,
     tell: impl FnOnce(&str),
@@ -289,7 +289,7 @@ pub fn look_after_images(
     }
 }
 
-/// Looks up who the user is that an engine's image names, in the image's own files, where those alone tell.
+/// Looks up the user that an engine's image names, in the image's own files, if only those tell.
 pub(crate) fn find_account(engine: &mut EngineRun) -> Result<(), Error> {
     if !engine.config.names_account() {
         return Ok(());
@@ -307,7 +307,7 @@ pub(crate) fn find_account(engine: &mut EngineRun) -> Result<(), Error> {
     Ok(())
 }
 
-/// The command that is run in an image of an engine's.
+/// Returns the whole command that runs in an image of an engine's.
 pub(crate) fn command_of(
     spec: &mut RunSpec,
     config: &EngineImage,
@@ -318,7 +318,7 @@ pub(crate) fn command_of(
     whole_command(spec, command, origin, (&config.entrypoint, &config.command, directory))
 }
 
-/// An image's own command, or the given one as an argument of what it says commands are arguments of.
+/// Returns the image's entry point with the given command, or with the image's own.
 fn whole_command(
     spec: &mut RunSpec,
     command: Vec<OsString>,
@@ -346,12 +346,12 @@ fn whole_command(
     Ok(whole)
 }
 
-/// What a sandbox needs of an engine's image.
+/// Returns what a sandbox needs of an engine's image.
 fn root_at(config: &EngineImage) -> RootImage {
     RootImage { environment: config.environment.clone(), ..RootImage::default() }
 }
 
-/// What the sandbox is told of an image.
+/// Returns what a sandbox needs of a stored image.
 fn root_of(held: &Held) -> RootImage {
     let record = &held.record;
     RootImage {
@@ -387,7 +387,7 @@ impl Connect for Way {
 }
 
 fn login(id: &ProviderId, caller: &Caller) -> Result<Login, Error> {
-    // An image is the person's, whosever keys a run uses.
+    // Images are the person's own, whichever organisation's keys a run uses.
     let credential = Credentials::open(caller, &StateDirectory::of(caller)?, None)?.take(id)?;
     let field = |name: &str| {
         let secret = credential.field(name);

@@ -1,5 +1,5 @@
-//! The ports of a run that may be reached from outside: opened here, and served by its sidecar. Where an engine publishes them,
-//! they are opened in the sidecar's container; where it would hide who connects, here and there, and a porter hands connections on.
+//! Opens the ports of a run that may be reached from outside. The sidecar serves them: on this machine, or in its container where an
+//! engine publishes them. Where an engine would hide who connects, they are opened on both, and a port forwarder connects the two.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,10 +12,10 @@ use sandbox::{EngineAt, Outward, SocketBroker};
 
 use crate::error::Error;
 
-/// Opens every declared port: on loopback where nobody else may connect, and on every address otherwise.
+/// Opens every declared port: on loopback if nobody else may connect, otherwise on every address.
 ///
 /// # Errors
-/// When one is in use, or not for this caller to open.
+/// When a port is in use, or the caller may not open it.
 pub(crate) fn listen(declared: &[Inbound]) -> Result<Vec<(OwnedFd, Inbound)>, Error> {
     let mut ports = Vec::new();
     for inbound in declared {
@@ -30,7 +30,7 @@ fn open(inbound: &Inbound) -> io::Result<Vec<OwnedFd>> {
     let at = |address: IpAddr| bind(SocketAddr::new(address, inbound.host_port.number()));
     let (v4, v6): (IpAddr, IpAddr) = match inbound.is_local() {
         true => (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
-        // One listener is for both families.
+        // One listener serves both families.
         false => match at(Ipv6Addr::UNSPECIFIED.into()) {
             Err(error) if has_no_family(&error) => {
                 return at(Ipv4Addr::UNSPECIFIED.into()).map(|fd| vec![fd]);
@@ -45,7 +45,7 @@ fn open(inbound: &Inbound) -> io::Result<Vec<OwnedFd>> {
     }
 }
 
-/// Whether an address cannot be had because this machine has no addresses of that family.
+/// Whether an address cannot be bound because this machine has no addresses of that family.
 fn has_no_family(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(errno, Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::AFNOSUPPORT))
@@ -58,10 +58,10 @@ fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
     })
 }
 
-/// What the sidecar is given for them, and init's end of the way inside; nothing where no port is declared.
+/// Returns what the sidecar is given for the ports, and init's end of the socket broker; `None` if no port is declared.
 ///
 /// # Errors
-/// Whatever `socketpair(2)` gives.
+/// When socketpair(2) fails.
 pub(crate) fn broker(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(InboundPorts, OwnedFd)>> {
     if ports.is_empty() {
         return Ok(None);
@@ -71,11 +71,11 @@ pub(crate) fn broker(ports: Vec<(OwnedFd, Inbound)>) -> io::Result<Option<(Inbou
     Ok(Some((InboundPorts { ports, entrance, who: WhoConnects::Seen }, inside)))
 }
 
-/// What an engine is asked to publish: nothing of it is in use here, and it lets the sidecar see who connects. One that would not is
-/// not asked: there this machine opens the ports.
+/// Returns the ports that an engine is asked to publish, after checking that they are free and that the engine shows the sidecar who
+/// connects. An engine that does not publish is not asked: this machine opens the ports.
 ///
 /// # Errors
-/// When what is declared cannot be held there.
+/// When the engine cannot hold the declared ports as declared.
 pub(crate) fn published_by(declared: &[Inbound], engine: &EngineAt) -> Result<Vec<Inbound>, Error> {
     if declared.is_empty() {
         return Ok(Vec::new());
@@ -84,9 +84,9 @@ pub(crate) fn published_by(declared: &[Inbound], engine: &EngineAt) -> Result<Ve
         sandbox::refuse_unreachable(engine)?;
         return Ok(Vec::new());
     }
-    // Opened here and let go of: the engine would say the same later, and in more words.
+    // Opened and closed again: the engine would report the same later, and less clearly.
     match listen(declared) {
-        // It is the engine that opens it, and may.
+        // The engine opens the port, and may.
         Err(Error::Inbound { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
         opened => drop(opened?),
     }
@@ -96,11 +96,11 @@ pub(crate) fn published_by(declared: &[Inbound], engine: &EngineAt) -> Result<Ve
     Ok(declared.to_vec())
 }
 
-/// What the sidecar at an engine serves, in its own container: at its address on the network of sidecars alone. Where a porter hands
-/// connections on, it is known by a secret.
+/// Opens the ports that a sidecar serves in its own container: on its address on the network of sidecars only. A port forwarder
+/// authenticates with `forwarder`.
 ///
 /// # Errors
-/// When it is not on that network, or a port cannot be opened.
+/// When the container is not on that network, or a port cannot be opened.
 pub(crate) fn published(
     declared: Vec<Inbound>,
     command: Ipv4Addr,

@@ -1,4 +1,4 @@
-//! The first and the last that a sidecar tells.
+//! Waits for the first and the last message of a sidecar.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,12 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::report::Report;
 
-/// How long a sidecar of this machine may take to begin.
+/// How long a sidecar on this machine may take to begin.
 const FIRST_WORD: Duration = Duration::from_secs(60);
-/// How long one that was told to end may take over its last.
+/// How long a sidecar that was told to end may take over its last message.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Before the sandbox is whole: the certificate of the run's authority, which the sidecar is making meanwhile.
+/// Waits for the certificate of the run's authority, which the sidecar makes while the sandbox is being made.
 pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut buffer = [0; 8192];
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
@@ -27,7 +27,7 @@ pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// After the command has ended: what the sidecar still has to tell, up to its last word.
+/// Reports what the sidecar still tells after the command has ended, and returns its summary.
 pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
     let mut buffer = [0; 8192];
     let deadline = Instant::now() + LAST_WORD;

@@ -93,6 +93,27 @@ pub(crate) struct SidecarEndpoints {
     pub(crate) ports_here: Option<PortsHere>,
 }
 
+impl SidecarEndpoints {
+    /// Returns the endpoints of a companion's sidecar, which injects no credentials and is reached by nobody from outside.
+    pub(crate) fn without_credentials(
+        link: OwnedFd,
+        notices: OwnedFd,
+        entrances: Vec<(Hostname, Entrance)>,
+    ) -> Self {
+        Self {
+            credentials: SidecarCredentials::default(),
+            platform_data: None,
+            link,
+            notices,
+            allowed_peer: None,
+            entrances,
+            inbound: None,
+            chains: Vec::new(),
+            ports_here: None,
+        }
+    }
+}
+
 impl SidecarLaunch<'_> {
     /// Returns the sandbox and its sidecar once the backend is done, or ends the sidecar of a sandbox that could not be made.
     ///

@@ -1,4 +1,4 @@
-//! Why a command was not found inside, as far as that can be told from here: said to the person, who sees another machine.
+//! Explains why a command was not found inside, as far as this machine shows it: the person sees another machine than the command.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 
 use policy::shell_word;
 
-/// Words that a shell carries out itself, and no program is called.
+/// Builtins of shells, which are no programs.
 const OF_THE_SHELL: [&str; 10] =
     ["cd", "export", "source", "alias", "set", "unset", "ulimit", "umask", "exec", "eval"];
 /// The longest first line that names an interpreter, execve(2).
 const FIRST_LINE: u64 = 256;
 
-/// Where a command was looked for, and whence.
+/// The places in which a command was looked for.
 pub(crate) struct Looked {
     /// The caller's own search path.
     pub(crate) path: Option<String>,
-    /// The caller's home, and where inside programs of one's own are found by their names.
+    /// The caller's home, and the directory inside where a user's own programs are found by name.
     pub(crate) home: Option<PathBuf>,
     pub(crate) programs: PathBuf,
-    /// The folder that is inside as well, and where in it the command was to begin.
+    /// The workspace, and the directory in it in which the command was to begin.
     pub(crate) workspace: PathBuf,
     pub(crate) directory: PathBuf,
-    /// Whether it sees all of this machine, as without a sandbox.
+    /// Whether the command sees all of this machine, as without a sandbox.
     pub(crate) sees_this_machine: bool,
 }
 
 impl Looked {
-    /// What there is to say beside that it was not found; it goes on after a semicolon.
+    /// Returns a hint for a command that was not found; it continues a sentence after a semicolon.
     pub(crate) fn hint(&self, command: &str) -> Option<String> {
         if command.contains(char::is_whitespace) {
             return Some(
@@ -65,7 +65,7 @@ impl Looked {
         }
     }
 
-    /// How a program of the caller's home is brought in, where it is one: as a line that can be typed.
+    /// Returns how a program of the caller's home is brought in, as a line that can be typed.
     fn brought_from_home(&self, file: &Path) -> Option<String> {
         let home = self.home.as_deref().filter(|_| !self.sees_this_machine && is_program(file))?;
         let resolved = file.canonicalize().ok()?;
@@ -89,8 +89,8 @@ impl Looked {
     }
 }
 
-/// What a program must have around it, where it is one of many files: what npm installed with it, or the environment whose interpreter
-/// it names, as those of Python do. Both have their own place written into them.
+/// Returns the directory without which a program is nothing: the `node_modules` that npm installed it in, or the Python environment
+/// whose interpreter it names. Both contain their own path.
 fn tree_of(program: &Path, home: &Path) -> Option<PathBuf> {
     let is_of_node = |folder: &&Path| folder.file_name().is_some_and(|name| name == "node_modules");
     if let Some(modules) = program.ancestors().filter(is_of_node).last() {
@@ -102,7 +102,7 @@ fn tree_of(program: &Path, home: &Path) -> Option<PathBuf> {
     is_one.then(|| environment.to_owned())
 }
 
-/// A path, without what a terminal would obey.
+/// Returns a path without control characters.
 fn shown(path: &Path) -> String {
     path.display().to_string().escape_debug().to_string()
 }
@@ -111,15 +111,15 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// The interpreter that a script's first line names, without what a terminal would obey.
+/// Returns the interpreter that a script's first line names, without control characters.
 fn interpreter_of(script: &Path) -> Option<String> {
-    // Somebody else's command may put a pipe in its place, which nobody would ever write to.
+    // A command of a run may put a pipe in its place, which nobody would ever write to.
     let file = sandbox::open_regular(&script.canonicalize().ok()?).ok()??;
     let mut head = Vec::new();
     file.take(FIRST_LINE).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
-    // The kernel ends it at a space or a tab alone: of a file with Windows' ends of lines the return is a part of the name.
+    // The kernel ends the name at a space or a tab only: with Windows line ends, the carriage return belongs to the name.
     let name = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().filter(|name| !name.is_empty());
     name.map(|interpreter| interpreter.escape_debug().to_string())
 }
@@ -207,7 +207,7 @@ mod tests {
             let hint = looked.hint(command).unwrap();
             assert!(hint.ends_with(&line), "{command}: {hint}");
         }
-        // What is nothing without the files around it.
+        // A program that needs the files around it.
         let script = |place: &str, name: &str, line: &str| {
             std::fs::create_dir_all(at(place).parent().unwrap()).unwrap();
             std::fs::write(at(place), line).unwrap();

@@ -1,5 +1,5 @@
-//! The platform of a run without a server: this process answers its sidecar's questions for credentials, over a socket the
-//! sidecar inherited. The protocol is the server's: HTTP, `/internal/credentials/{providerId}`, a run token as bearer.
+//! Answers the credential questions of a run's sidecar where there is no platform server: this process does, over a socket that the
+//! sidecar inherited. The protocol is the server's: HTTP, `/internal/credentials/{providerId}`, with a run token as bearer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,45 +31,45 @@ pub(crate) struct PlatformLink {
     pub(crate) token: Secret,
 }
 
-/// The answering side.
+/// The side that answers.
 pub(crate) struct Platform {
     socket: OwnedFd,
     token: Secret,
     providers: Vec<ProviderId>,
-    /// What credentials come from, opened at the first question; nothing where none is declared.
+    /// The sources of credentials; `None` where no credential is declared. The vault is opened at the first question.
     sources: Option<Sources>,
     vault: Option<Vault>,
-    /// Nothing where no runs are recorded.
+    /// `None` where no runs are recorded.
     history: Option<History>,
-    /// The runs that were read last, and when: reading them takes time that credentials wait for.
+    /// The runs that were read last, and when: reading them delays credentials.
     runs: Option<(Instant, Vec<RunRecord>)>,
     read: Vec<u8>,
-    /// Why credentials could not be given, and whether that was told.
+    /// Why credentials could not be given, and whether the person has been told.
     faults: Vec<(String, bool)>,
 }
 
-/// For how long runs are told as they were read.
+/// How long a list of runs is answered from memory.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What may be told of earlier runs: those of the same workspace.
+/// The earlier runs that a sidecar may ask for: those of the same workspace.
 pub(crate) struct History {
     pub(crate) directory: StateDirectory,
     pub(crate) workspace: PathBuf,
 }
 
 impl History {
-    /// The latest runs, as many as are told at most.
+    /// Reads the latest runs, at most `MOST_TOLD`.
     fn read(&self) -> Vec<RunRecord> {
         let records = RunRecord::list(&self.directory).unwrap_or_default();
         records.into_iter().filter(|record| record.workspace == self.workspace).take(MOST_TOLD).collect()
     }
 }
 
-/// How many runs are told at most, and if it is not said how many.
+/// How many runs are answered at most, and if the question does not say how many.
 const MOST_TOLD: usize = 50;
 const TOLD: usize = 10;
 
-/// The first of some runs, without what they ran: as many as `limit` in the query says.
+/// Encodes the first runs, as many as `limit` in the query says, without their commands.
 fn told(runs: &[RunRecord], query: &str) -> Vec<u8> {
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse::<usize>().ok());
     let told = runs.iter().take(limit.unwrap_or(TOLD)).map(|record| {
@@ -82,25 +82,25 @@ fn told(runs: &[RunRecord], query: &str) -> Vec<u8> {
     serde_json::to_vec(&serde_json::json!({"object": "list", "data": data})).unwrap_or_default()
 }
 
-/// What credentials come from.
+/// The sources of credentials.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Nothing where another platform answers for what would be in it.
+    /// `None` where another platform answers for the credentials of a vault.
     pub(crate) vault: Option<VaultLater>,
     /// `PROXY_URL`, with its user and password.
     pub(crate) proxy: Option<Stash>,
-    /// `SYSTEM_PROXIES`, with theirs.
+    /// `SYSTEM_PROXIES`, with their users and passwords.
     pub(crate) proxies: Option<Stash>,
 }
 
 impl Sources {
-    /// Takes them out of this process's memory, where nobody will ask for them.
+    /// Removes the secrets from this process's memory, where nobody will ask for them.
     pub(crate) fn forget(caller: &mut Caller) {
         OWN_SECRETS.iter().for_each(|name| Stash::forget(caller, name));
     }
 
-    /// Takes them out of this process's memory. The platform's own keys are no source: they are answered for out of the vaults
-    /// that they were brought to.
+    /// Moves the secrets out of this process's memory. The platform's own keys are no source: they are answered for out of the vaults
+    /// that they were brought into.
     pub(crate) fn prepare(
         caller: &mut Caller,
         directory: &StateDirectory,
@@ -110,7 +110,7 @@ impl Sources {
         Ok(Self { vault: Some(vault), ..Self::without_vault(caller)? })
     }
 
-    /// The same where another platform answers for what a vault would hold.
+    /// Moves the secrets of the proxies out of this process's memory, where another platform answers for the credentials of a vault.
     pub(crate) fn without_vault(caller: &mut Caller) -> Result<Self, Error> {
         let proxy = Stash::take(caller, PROXY_URL)?;
         let proxies = Stash::take(caller, SYSTEM_PROXIES)?;
@@ -124,14 +124,14 @@ fn unusable(error: &Error) -> String {
     format!("{}; `lockgate creds set` sets it anew", error.sentence())
 }
 
-/// What an answer holds.
+/// The answer to a question.
 enum Answer {
     Status(u16),
     Fields(Zeroizing<Vec<u8>>),
 }
 
 impl Platform {
-    /// Makes the pair: this side, and what the sidecar gets.
+    /// Makes both ends: the answering side, and the sidecar's link.
     pub(crate) fn pair(
         sources: Option<Sources>,
         policy: &Policy,
@@ -162,12 +162,12 @@ impl Platform {
         Ok((platform, PlatformLink { socket: theirs, token }))
     }
 
-    /// Where questions come in.
+    /// Returns the socket that is readable when a question comes.
     pub(crate) fn questions(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Reads what there is and answers every whole question; whether the sidecar may still ask.
+    /// Reads what has arrived and answers every complete question. Returns whether the sidecar may still ask.
     pub(crate) fn answer(&mut self) -> bool {
         let mut buffer = [0; 4096];
         match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -218,7 +218,7 @@ impl Platform {
         Answer::Fields(Zeroizing::new(told(runs, query)))
     }
 
-    /// Only what the run declared is given out (C15).
+    /// Answers with a credential, if the run declared its provider (C15).
     fn credential(&mut self, id: &str) -> Answer {
         let is_declared = self.providers.iter().any(|declared| declared.as_str() == id);
         let answers_for =
@@ -235,7 +235,7 @@ impl Platform {
         };
         match found {
             Ok(Some(credential)) => {
-                // An id holds nothing that JSON would have to escape.
+                // An id contains nothing that JSON has to escape.
                 let mut body = Zeroizing::new(format!("{{\"provider\":\"{id}\",\"fields\":{{").into_bytes());
                 for (index, name) in credential.names().enumerate() {
                     let value = credential.field(name.as_str()).map_or(&[][..], Secret::expose);
@@ -255,7 +255,7 @@ impl Platform {
         }
     }
 
-    /// The sidecar hears only that there is none to be had; why is for the person.
+    /// Notes a fault for the person; the sidecar learns only that there is no credential.
     fn fault(&mut self, id: &str, why: &str) -> Answer {
         let told = format!("the credential of `{id}` cannot be used: {why}");
         if !self.faults.iter().any(|(known, _)| *known == told) {
@@ -264,7 +264,7 @@ impl Platform {
         Answer::Status(500)
     }
 
-    /// What the person has not been told of yet.
+    /// Returns a fault that the person has not been told of.
     pub(crate) fn next_fault(&mut self) -> Option<&str> {
         let (fault, is_told) = self.faults.iter_mut().find(|(_, is_told)| !is_told)?;
         *is_told = true;
@@ -292,7 +292,7 @@ impl Platform {
             .into_bytes(),
         );
         out.extend(body);
-        // A sidecar that does not read its answers is not waited for: it loses its platform, and the run its credentials.
+        // The socket is never waited for: a sidecar that does not read its answers loses its platform, and the run its credentials.
         let mut rest = out.as_slice();
         while !rest.is_empty() {
             let sent = rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;

@@ -1,5 +1,5 @@
-//! Reading a policy file: a regular file, or a link to one, of a bounded length. A repository says what lies at the name of
-//! its file, so neither a device without an end nor a pipe that nobody writes to may be waited for. It never writes.
+//! Reads a policy file: a regular file or a link to one, of bounded length. A repository decides what lies at the name of its file, so
+//! neither a device without an end nor a pipe without a writer may be waited for. Nothing here writes.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -13,12 +13,12 @@ use crate::error::Error;
 /// The largest policy file.
 const LARGEST: u64 = 1 << 20;
 
-/// Whose word it is that there is a policy.
+/// Who says that there is a policy.
 #[derive(Clone, Copy)]
 enum Named {
-    /// The person's, who may have a pipe read, as `<(…)` of a shell is one, and waits for who writes to it.
+    /// The person, who may name a pipe, as a shell's `<(…)` is one, and waits for its writer.
     ByThePerson,
-    /// Nobody's but that of whoever put it there.
+    /// Its place in a repository: whoever put it there.
     ByItsPlace,
 }
 
@@ -30,10 +30,10 @@ pub(crate) fn read_policy(path: &Path) -> Result<String, Error> {
     read(path, Named::ByThePerson)
 }
 
-/// Reads one that nobody named and that may be absent; a directory of its name is a placeholder that a run holds.
+/// Reads a policy file that nobody named and that may be absent. A directory of its name is a placeholder that a run holds.
 ///
 /// # Errors
-/// When what is there is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
+/// When it is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
 pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Ok(None),

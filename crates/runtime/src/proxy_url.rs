@@ -1,5 +1,5 @@
-//! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is taken where the policy chooses none (S0.54, S1.29),
-//! and for errands of our own, which heed the variables of other programs as well. A user and password in it stay with this
+//! `PROXY_URL` and `NO_PROXY` of the caller's environment: the proxy that is used if the policy chooses none (S0.54, S1.29), and for
+//! this program's own requests, which respect the variables of other programs as well. A user and password in it stay with this
 //! process, which gives them to the sidecar as any other credential.
 
 use credential::{Credential, Secret, Value};
@@ -16,7 +16,7 @@ const DIRECT: &str = "NO_PROXY";
 /// The name under which its user and password are asked for.
 pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 
-/// Takes the environment's proxy, if there is one and nothing else was chosen.
+/// Gives a policy that chooses no proxy the one of the environment, if there is one.
 pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
     let Some(url) = caller.variable(NAME).filter(|url| !url.is_empty()) else { return Ok(()) };
     if is_past_all(caller) {
@@ -29,14 +29,14 @@ pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Erro
     Ok(())
 }
 
-/// Its user and password.
+/// Returns its user and password.
 pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
     let text = kept.read().ok()?;
     let (_, user) = split(std::str::from_utf8(text.expose()).ok()?);
     known_as(user?)
 }
 
-/// A credential of `user:password`.
+/// Makes a credential of `user:password`.
 pub(crate) fn known_as(user: &str) -> Option<Credential> {
     let (name, password) = user.split_once(':')?;
     let mut credential = Credential::default();
@@ -47,8 +47,8 @@ pub(crate) fn known_as(user: &str) -> Option<Credential> {
     Some(credential)
 }
 
-/// The proxy on the way to what this program itself gets, if the environment names one: `PROXY_URL`, then what others heed,
-/// `HTTPS_PROXY` for what goes over TLS and `HTTP_PROXY` for what does not, then `ALL_PROXY`.
+/// Returns the proxy for this program's own requests, if the environment names one: `PROXY_URL`, then the variables of other programs,
+/// `HTTPS_PROXY` for TLS and `HTTP_PROXY` for plain HTTP, then `ALL_PROXY`.
 pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Error> {
     let theirs = if secure { ["HTTPS_PROXY", "https_proxy"] } else { ["HTTP_PROXY", "http_proxy"] };
     let names = [NAME].into_iter().chain(theirs).chain(["ALL_PROXY", "all_proxy"]);
@@ -57,7 +57,7 @@ pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Er
     if is_past_all(caller) {
         return Ok(None);
     }
-    // Many write the host and port alone.
+    // Many people write only a host and a port.
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let (address, user) = split(&url);
     let proxy = Proxy::parse(name, &address, None);
@@ -65,8 +65,8 @@ pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Er
     Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(caller) }))
 }
 
-/// The proxy and what goes past it, as they stand in the caller's environment but without the user and password: that there
-/// is one is still seen.
+/// Returns the proxy and what goes past it, as in the caller's environment but without the user and password: only that there is a user
+/// remains visible.
 pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
     let url = caller.variable(NAME).filter(|url| !url.is_empty())?;
     let (address, user) = split(url);
@@ -77,7 +77,7 @@ pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
     Some((address, unproxied(caller).to_owned()))
 }
 
-/// An address without its user, and the user.
+/// Splits an address into the rest and its user information.
 pub(crate) fn split(url: &str) -> (String, Option<&str>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     match rest.rsplit_once('@') {
@@ -86,12 +86,12 @@ pub(crate) fn split(url: &str) -> (String, Option<&str>) {
     }
 }
 
-/// What `NO_PROXY` lists.
+/// Returns what `NO_PROXY` lists.
 fn unproxied(caller: &Caller) -> &str {
     caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default()
 }
 
-/// Whether `NO_PROXY` has everything go past the proxy, as is usual by this one word.
+/// Whether `NO_PROXY` excludes everything, as its usual `*` does.
 fn is_past_all(caller: &Caller) -> bool {
     entries(caller).any(|name| name == "*")
 }
@@ -100,20 +100,20 @@ fn entries(caller: &Caller) -> impl Iterator<Item = &str> {
     unproxied(caller).split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// What `NO_PROXY` lists that has nothing go past `PROXY_URL`: ranges of addresses, hosts with a port, and what is no host.
+/// Returns the entries of `NO_PROXY` that exclude nothing from `PROXY_URL`: address ranges, hosts with a port, and what is no host.
 #[must_use]
 pub fn unheeded_no_proxy(caller: &Caller) -> Vec<String> {
     let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(caller);
     let is_heeded = |name: &&str| {
         let name = name.trim_start_matches('.');
-        // A name that no rule opens, as `localhost`, goes nowhere in any case.
+        // A name that no rule allows, such as `localhost`, goes nowhere in any case.
         Host::parse(name).is_ok() || HostPattern::parse(name).is_ok()
     };
     let unheeded = entries(caller).filter(|name| !is_heeded(name));
     if is_used { unheeded.map(str::to_owned).collect() } else { Vec::new() }
 }
 
-/// The hosts of `NO_PROXY`: each with all below it, as is usual.
+/// Returns the hosts of `NO_PROXY`, each with all below it, as is usual.
 fn direct(caller: &Caller) -> Vec<HostPattern> {
     let names = entries(caller).map(|name| name.trim_start_matches('.')).filter(|name| !name.is_empty());
     names

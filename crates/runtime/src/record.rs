@@ -139,7 +139,7 @@ impl RunRecord {
     /// file, and the disk makes no new file.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         let path = directory.record(run);
-        // If the JSON failed half-way, the file would hold a run that nothing can find again.
+        // Serialised before the file is made: an empty record would be a run that nothing can find again.
         let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
         line.push(b'\n');
         let mut file = append(&path)?;

@@ -1,5 +1,5 @@
-//! From files, environment and flags to one run spec. What a layer means is the policy's business; where it is found,
-//! and whether the person has approved it, is decided here.
+//! Finds, reads and merges the settings of a run: files, environment and flags. The policy crate knows what a layer means; where a
+//! layer is found, and whether the person has approved it, is decided here.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ const RUN_LIMITS: &str = "PLATFORM_RUN_LIMITS";
 /// The variable that names the organisation whose keys are used, where nothing else does. S1.27
 const ORGANISATION: &str = "LOCKGATE_ORG";
 
-/// What is in it. A bound that this program does not keep is refused, not passed over (E16).
+/// The content of that variable. A limit that this program does not keep is refused, not ignored (E16).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunLimits {
@@ -34,13 +34,13 @@ struct RunLimits {
 /// What the command line asks of the settings.
 #[derive(Clone, Debug, Default)]
 pub struct SettingsRequest {
-    /// A file that was named: it must be there, and takes the place of the project's.
+    /// A named file: it must exist, and replaces the project's.
     pub policy: Option<PathBuf>,
-    /// Leaves the project's file out.
+    /// Ignores the project's file.
     pub no_project: bool,
-    /// The workspace that was named.
+    /// The named workspace.
     pub workspace: Option<PathBuf>,
-    /// What the flags say.
+    /// The flags.
     pub flags: RunConfig,
 }
 
@@ -49,14 +49,14 @@ pub struct SettingsRequest {
 pub struct Settings {
     /// The layers, for showing where a value came from.
     pub layers: Layers,
-    /// What they come to.
+    /// The compiled settings.
     pub spec: RunSpec,
     /// The project's file, if there is one.
     pub project: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Finds, reads, merges and compiles every layer. Without a state directory nothing is approved, and nothing stored.
+    /// Finds, reads, merges and compiles every layer. Without a state directory nothing is approved, and no credential is stored.
     ///
     /// # Errors
     /// The first file or value that is wrong.
@@ -67,7 +67,7 @@ impl Settings {
     ) -> Result<Self, Error> {
         let (mut layers, project) = Self::layers(request, caller, state)?;
         if layers.want_a_search()? {
-            // Whose credentials count is for the other layers to say.
+            // The other layers say whose credentials count.
             let organisation = layers.compile()?.organisation;
             let stored = state.map(|state| Vault::ids(&state.vault(organisation.as_ref()))).transpose()?;
             layers.choose_search(&stored.unwrap_or_default())?;
@@ -99,7 +99,7 @@ impl Settings {
             let approved = state.is_some_and(|state| is_approved(state, &project, &text));
             let origin = Origin::Project { path: PROJECT.into(), approved };
             let config = parse(&project, &text).map_err(|error| match error {
-                // Whoever made a link chose what would be repeated, of files that only the person may read.
+                // Whoever made the link chose what an error would quote, from files that only the person may read.
                 Error::ParseSettings { path, .. } if path.is_symlink() => Error::ParseSettings {
                     path,
                     why: "it is a link, and what it leads to is no policy".into(),
@@ -125,7 +125,7 @@ impl Settings {
         Ok((layers, found))
     }
 
-    /// What a file comes to that a person would name, on top of what is always in force.
+    /// Compiles a file as if the person named it, on top of the layers that are always in force.
     ///
     /// # Errors
     /// The first file or value that is wrong.
@@ -133,7 +133,7 @@ impl Settings {
         Self::of_layer(Origin::Named(name.into()), config, caller)
     }
 
-    /// The same of a project's file that a person would approve: what is refused of one even then is.
+    /// Compiles a project's file as if the person had approved it; some things are refused even then.
     ///
     /// # Errors
     /// The first file or value that is wrong.
@@ -148,20 +148,20 @@ impl Settings {
     }
 }
 
-/// Where a workspace's own file is, by one path however the workspace was named: its approval is kept under it.
+/// Returns the path of a workspace's own file: one path however the workspace was named, for its approval is stored under it.
 #[must_use]
 pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> PathBuf {
     let named = workspace.map_or_else(|| caller.directory.clone(), |named| caller.resolve(named));
     named.canonicalize().unwrap_or(named).join(PROJECT)
 }
 
-/// The nearest file of a project in whose folder the workspace lies, where it has none of its own and none was named: it is not read.
+/// Returns the nearest project file above the workspace, if the workspace has none and no file was named. It is not read.
 #[must_use]
 pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
     if request.policy.is_some() || request.no_project {
         return None;
     }
-    // Nobody's home can be a workspace.
+    // A home cannot be a workspace.
     let home = caller.home.as_ref().map(|home| home.join(PROJECT));
     let own = project_file(request.workspace.as_deref(), caller);
     let mut found =
@@ -169,7 +169,7 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
     found.next().filter(|path| *path != own && Some(path) != home.as_ref())
 }
 
-/// The layers of the machine and of the person, which are under every project's.
+/// Returns the layers of the machine and of the person, which are below every project's.
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();
     if let Some(text) = caller.variable(RUN_LIMITS).filter(|text| !text.is_empty()) {
@@ -203,7 +203,7 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
         let meant = meant.map(|meant| format!("\n{meant}")).unwrap_or_default();
         Error::ParseSettings { path: path.into(), why: format!("{}{meant}", cut(e.to_string().trim_end())) }
     })?;
-    // Whoever approves a file approves what it names, wherever a run is started.
+    // Whoever approves a file approves the paths it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
@@ -214,7 +214,7 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
     Ok(config)
 }
 
-/// How something of the wrong kind is written, where the reader's words for it are those of programmers.
+/// Returns how a value of the wrong type is written, where the parser's words are a programmer's.
 fn should_be(message: &str) -> Option<&'static str> {
     [
         ("unknown field `allow`", "rules stand in `egress`, each under [[egress.allow]]"),
@@ -227,7 +227,7 @@ fn should_be(message: &str) -> Option<&'static str> {
     .find_map(|(words, meant)| message.contains(words).then_some(meant))
 }
 
-/// What is wrong with a file, with no more of any line of it than one looks at.
+/// Shortens every line of a parser's message to what a person reads.
 fn cut(text: &str) -> String {
     const MOST: usize = 1000;
     let short = |line: &str| match line.char_indices().nth(MOST) {
@@ -237,7 +237,7 @@ fn cut(text: &str) -> String {
     text.lines().map(short).collect::<Vec<_>>().join("\n")
 }
 
-/// `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
+/// Reads `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
 fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
     let mut config = RunConfig::default();
     let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
@@ -271,20 +271,20 @@ pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
         .is_ok_and(|kept| kept.trim() == egress::digest(text.as_bytes()))
 }
 
-/// Notes that the person approves this exact content of this file.
+/// Records that the person approves this exact content of this file.
 ///
 /// # Errors
-/// When the note cannot be kept.
+/// When the record cannot be written.
 pub fn approve(state: &StateDirectory, path: &Path, text: &str) -> Result<(), Error> {
     make_directory(&state.approved())?;
     replace(&approval(state, path), format!("{}\n", egress::digest(text.as_bytes())).as_bytes())
 }
 
-/// Waits until nobody else changes a policy and approves it: what is read then still stands there when it is written. The turn
-/// is over when the file that is returned is closed.
+/// Waits until no other process changes and approves a policy, so that what is read still stands there when it is replaced. Dropping
+/// the file ends the turn.
 ///
 /// # Errors
-/// When there is no place for it in the state directory.
+/// When the state directory cannot be written to.
 pub fn turn_to_approve(state: &StateDirectory) -> Result<std::fs::File, Error> {
     let path = state.approved().join(".turn");
     let file = append(&path)?;

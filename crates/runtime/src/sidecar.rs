@@ -1,4 +1,4 @@
-//! The sidecar process beside a run.
+//! The sidecar process of a run.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -20,36 +20,36 @@ use crate::gate::{base_options, duplicate_audit, open_gate};
 use crate::platform::PlatformLink;
 use crate::state::state;
 
-/// What a run's sidecar is given.
+/// The inputs of a run's sidecar.
 pub(crate) struct SidecarConfig {
     pub(crate) run: RunId,
     pub(crate) policy: Policy,
     pub(crate) spending: Spending,
     pub(crate) identity: Identity,
     pub(crate) bundle: Option<String>,
-    /// Those of another machine, which are taken in the place of this one's.
+    /// The certification authorities of another machine, used instead of this one's.
     pub(crate) other_bundle: Option<File>,
     /// The addresses that stand for names.
     pub(crate) names: NameRange,
     pub(crate) audit: File,
-    /// Where that is, for a person; none where its lines go to another machine.
+    /// The path of that file, for messages; `None` if its lines go to another machine.
     pub(crate) audit_path: Option<PathBuf>,
     pub(crate) key: Secret,
-    /// The socket on which listeners come, and whose end is the run's end.
+    /// The socket over which listeners come, and whose end is the run's end.
     pub(crate) link: OwnedFd,
-    /// Where it tells denials.
+    /// The socket on which it tells denials.
     pub(crate) notices: OwnedFd,
-    /// What it needs to ask for credentials.
+    /// Its access to credentials.
     pub(crate) credentials: SidecarCredentials,
-    /// Whose connections alone are taken, where others of this machine could connect.
+    /// The one user whose connections are taken, where others of this machine could connect.
     pub(crate) allowed_peer: Option<AllowedPeer>,
-    /// The ways to the services beside the command.
+    /// The ways to the companions.
     pub(crate) companions: Vec<(Hostname, Entrance)>,
-    /// What may be reached from outside, and the way there.
+    /// The ports that may be reached from outside, and the way to the command.
     pub(crate) inbound: Option<InboundPorts>,
     /// The companions that its audit names.
     pub(crate) chains: Vec<CompanionChain>,
-    /// The addresses of the machine, where the sidecar's kernel has others.
+    /// The addresses of the machine, if the sidecar's kernel has others.
     pub(crate) machine: Vec<IpAddr>,
 }
 
@@ -70,30 +70,30 @@ impl AllowedPeer {
     }
 }
 
-/// What a sidecar needs to ask for credentials.
+/// A sidecar's access to credentials.
 #[derive(Debug, Default)]
 pub(crate) struct SidecarCredentials {
     pub(crate) platform: Option<PlatformLink>,
     /// Answers for the credentials that are this program's own, where the platform is elsewhere.
     pub(crate) own: Option<PlatformLink>,
     pub(crate) generation: Option<File>,
-    /// The folder of that file, for whoever waits for it to change.
+    /// The directory of that file, for a process that waits for it to change.
     pub(crate) vault: Option<PathBuf>,
     pub(crate) placeholders: Vec<(Placeholder, ProviderId)>,
-    /// What the command is given by value.
+    /// The credentials that the command is given by value.
     pub(crate) exposed: Vec<(ProviderId, Secret)>,
-    /// Whose credentials they are, where they are not the person's own.
+    /// The organisation whose credentials they are, if not the person's own.
     pub(crate) organisation: Option<OrganisationName>,
 }
 
 impl SidecarCredentials {
-    /// What must stay open in the sidecar.
+    /// Returns the descriptors that must stay open in the sidecar.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sockets = self.platform.iter().chain(&self.own).map(|link| link.socket.as_fd());
         sockets.chain(self.generation.as_ref().map(AsFd::as_fd))
     }
 
-    /// What the gate takes; descriptors are shared with this process's copies, which end with it.
+    /// Returns the configuration for the gate. Its descriptors are duplicates, shared with those of this process.
     pub(crate) fn credential_config(&self) -> std::io::Result<CredentialConfig> {
         let inherited = |link: &PlatformLink| {
             Ok::<_, std::io::Error>((UnixStream::from(link.socket.try_clone()?), link.token.clone()))
@@ -131,7 +131,8 @@ pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
     sandbox::start_sidecar(&keep, || ended(serve(config), config.notices.as_fd()))
 }
 
-/// The exit code of a process that serves a run. Why it could not go on is told, for only the run's own process speaks to the person.
+/// Returns the exit code of a process that served a run. A failure is told over `notices`, for only the run's own process speaks to the
+/// person.
 pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 {
     match outcome {
         Ok(()) => 0,
@@ -170,12 +171,8 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     };
     let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
     let ready = || sandbox::report_ready(config.link.as_fd());
-    match egress::serve(gate, listeners, stop, ready, sandbox::trim_heap) {
-        // What could not be recorded was part of its last word.
-        Ok(()) | Err(GateError::Unwritten { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // Init waits for the last word, not for this process to be taken apart.
+    egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
+    // Init waits for the last message, not for this process to be torn down.
     let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())
 }

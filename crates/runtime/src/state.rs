@@ -1,17 +1,17 @@
-//! Where runs are recorded: `$XDG_STATE_HOME/lockgate`, readable by its owner only.
+//! The state directory, `$XDG_STATE_HOME/lockgate`, readable by its owner only.
 //!
 //! ```text
-//! runs/<id>.jsonl    what it was and what became of it
-//! audit/<id>.jsonl   what it asked for, and what was decided; <id>.<name>.jsonl the same of a companion
-//! changes/<id> what it wrote in its workspace, where that is kept apart
-//! written/<id> what it writes over its image, where that cannot be in memory
-//! trusted/<id> its sidecar's authority, where the command sees this machine's files
-//! live/<id>    the undo log of a run, locked for as long as its process lives
-//! stock/       what holds names in workspaces, between two runs
-//! turns/       empty files: each is a slot at an engine, and the run that has it holds it locked
-//! keys/        the audit's signing key, and the vault's
-//! vault/       credentials, encrypted; organisations/<name>/vault/ the same of an organisation
-//! approved/    what project files the person has approved
+//! runs/<id>.jsonl    the record of a run
+//! audit/<id>.jsonl   its audit; <id>.<name>.jsonl is a companion's
+//! changes/<id>       what it wrote in a workspace that is kept apart
+//! written/<id>       what it writes over its image, if that cannot be in memory
+//! trusted/<id>       its sidecar's authority, if the command sees this machine's files
+//! live/<id>          its run lock and undo log, locked for as long as its process lives
+//! stock/             placeholders that hold names in workspaces, between two runs
+//! turns/             empty files: each is a slot at an engine, locked by the run that has it
+//! keys/              the audit's signing key, and the vault's
+//! vault/             credentials, encrypted; organisations/<name>/vault/ is an organisation's
+//! approved/          what project files the person has approved
 //! ```
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,10 +27,10 @@ use sandbox::{Caller, PathIdentity};
 
 use crate::error::Error;
 
-/// What runs wrote in their workspaces, and write over their images.
+/// The directories of what runs wrote in their workspaces, and of what they write over their images.
 const CHANGES: &str = "changes";
 const WRITTEN: &str = "written";
-/// The vaults that are not the person's own.
+/// The directory of the vaults that are not the person's own.
 const ORGANISATIONS: &str = "organisations";
 
 /// The state directory.
@@ -38,10 +38,10 @@ const ORGANISATIONS: &str = "organisations";
 pub struct StateDirectory(PathBuf);
 
 impl StateDirectory {
-    /// The directory of a caller, by the XDG rules.
+    /// Returns the state directory of a caller, by the XDG rules.
     ///
     /// # Errors
-    /// When neither `XDG_STATE_HOME` nor `HOME` names a place, or somebody else may have written what is obeyed there.
+    /// When neither `XDG_STATE_HOME` nor `HOME` names a place, or somebody else may have written to a directory whose files are obeyed.
     pub fn of(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
@@ -52,11 +52,11 @@ impl StateDirectory {
         Ok(directory)
     }
 
-    /// What lies there is obeyed: a mark says what is taken away behind a run, an approval what a project's file may do. So nobody else
-    /// may write there.
+    /// Refuses directories that others may write to: their files are obeyed. An undo log says what is taken away behind a run, and an
+    /// approval what a project's file may do.
     fn refuse_others(&self, own: u32) -> Result<(), Error> {
         for path in [self.0.clone(), self.live(), self.runs(), self.approved()] {
-            // One that is not there is made, and one that cannot be looked at cannot be read.
+            // A directory that does not exist will be made, and one that cannot be examined cannot be read either.
             let Ok(about) = std::fs::metadata(&path) else { continue };
             let (owner, mode) = (about.uid(), about.mode() & 0o7777);
             let (why, remedy) = if owner != own && owner != 0 {
@@ -85,13 +85,13 @@ impl StateDirectory {
         self.0.join("runs")
     }
 
-    /// Where what a run writes in its workspace is kept apart.
+    /// Returns the directory of what a run writes in a workspace that is kept apart.
     pub(crate) fn changes(&self, run: &RunId) -> PathBuf {
         self.0.join(CHANGES).join(run.as_str())
     }
 
-    /// The same, and where what a run writes over its image goes if that cannot be in memory: by paths without links, as they
-    /// are mounted. Neither is made yet.
+    /// Returns the directories of what a run writes in its workspace, and over its image if that cannot be in memory: by paths without
+    /// links, as they are mounted. Neither is made.
     pub(crate) fn mounted(&self, run: &RunId) -> Result<[PathBuf; 2], Error> {
         let base = match self.0.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -104,12 +104,12 @@ impl StateDirectory {
         Ok([CHANGES, WRITTEN].map(|part| base.join(part).join(run.as_str())))
     }
 
-    /// Where the authority of a run's sidecar is written for its command. It is not made yet.
+    /// Returns the directory in which the authority of a run's sidecar is written for its command. It is not made.
     pub(crate) fn trusted(&self, run: &RunId) -> PathBuf {
         self.0.join("trusted").join(run.as_str())
     }
 
-    /// Where the runs of one person take slots at engines. It is made when it is needed.
+    /// Returns the directory in which the runs of one person take slots at engines. It is made when it is needed.
     pub(crate) fn engine_slots(&self) -> PathBuf {
         self.0.join("turns")
     }
@@ -118,7 +118,7 @@ impl StateDirectory {
         self.0.join("live")
     }
 
-    /// What holds names in workspaces while it holds none.
+    /// Returns the directory of the placeholders that hold names in workspaces, while none is held.
     pub(crate) fn stock(&self) -> PathBuf {
         self.0.join("stock")
     }
@@ -127,13 +127,13 @@ impl StateDirectory {
         self.0.join("keys")
     }
 
-    /// Where credentials lie: the person's own, or those of an organisation. S1.27
+    /// Returns the directory of the person's own vault, or of an organisation's. S1.27
     pub(crate) fn vault(&self, organisation: Option<&OrganisationName>) -> PathBuf {
         let of = organisation.map(|name| self.0.join(ORGANISATIONS).join(name.as_str()));
         of.as_ref().unwrap_or(&self.0).join("vault")
     }
 
-    /// The organisations that have a directory here, in order.
+    /// Returns the organisations that have a directory here, sorted.
     pub(crate) fn organisations(&self) -> Result<Vec<OrganisationName>, Error> {
         let path = self.0.join(ORGANISATIONS);
         let entries = match std::fs::read_dir(&path) {
@@ -143,7 +143,7 @@ impl StateDirectory {
         let mut names = Vec::new();
         for entry in entries {
             let name = entry.map_err(|source| state(&path, source))?.file_name();
-            // Another name is no vault that anything here would read.
+            // A directory of another name is no vault that this program would read.
             names.extend(name.to_str().and_then(|name| name.parse().ok()));
         }
         names.sort();
@@ -154,18 +154,18 @@ impl StateDirectory {
         self.0.join("approved")
     }
 
-    /// The audit of a run.
+    /// Returns the audit file of a run.
     #[must_use]
     pub fn audit(&self, run: &RunId) -> PathBuf {
         self.0.join("audit").join(format!("{run}{RECORD}"))
     }
 
-    /// The same of a companion of it.
+    /// Returns the audit file of a run's companion.
     pub(crate) fn audit_of(&self, run: &RunId, companion: &Hostname) -> PathBuf {
         self.0.join("audit").join(format!("{run}.{companion}{RECORD}"))
     }
 
-    /// Where the audits of a run's companions are, with their names.
+    /// Returns the audit files of a run's companions, each with the companion's name.
     #[must_use]
     pub fn companion_audits(&self, run: &RunId) -> Vec<(String, PathBuf)> {
         let begins = format!("{run}.");
@@ -181,7 +181,7 @@ impl StateDirectory {
     }
 }
 
-/// What the name of a file of records ends in, behind the run's.
+/// The extension of record and audit files.
 pub(crate) const RECORD: &str = ".jsonl";
 
 /// Makes a directory and its parents, for the owner only.
@@ -189,13 +189,13 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| state(path, source))
 }
 
-/// Opens a file for appending, made if it is not there, its directory too, for the owner only.
+/// Opens a file for appending, making it and its directory if they do not exist, for the owner only.
 pub(crate) fn append(path: &Path) -> Result<File, Error> {
     in_directory(path, || OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path))
 }
 
-/// Makes a file; where its directory is not there, that first. A run's files lie side by side: a directory for each would be
-/// the dearest step of a start.
+/// Makes a file, and its directory if that does not exist. The files of all runs are in one directory: one for each run would be the
+/// most expensive step of a start.
 pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> Result<File, Error> {
     let made = match make() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -207,14 +207,15 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
-/// A path without links, as far as it is there already.
+/// Resolves the links in as much of a path as exists.
 fn real(path: &Path) -> PathBuf {
     path.ancestors()
         .find_map(|there| Some((there.canonicalize().ok()?, path.strip_prefix(there).ok()?)))
         .map_or_else(|| path.to_path_buf(), |(there, rest)| there.join(rest))
 }
 
-/// The first of some paths that holds one of the directories or is in it, so that whoever sees the one sees some of the other.
+/// Returns the first path that contains one of the directories or is inside one, so that whoever sees the path sees some of the
+/// directory.
 pub(crate) fn overlapped<'a>(
     directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
@@ -229,16 +230,15 @@ pub(crate) fn overlapped<'a>(
     })
 }
 
-/// Why a key cannot be read that somebody else made: it is there, and is not.
+/// Returns the error for a key whose name exists and leads nowhere.
 pub(crate) fn links_to_nothing(path: &Path) -> Error {
     Error::KeyFile { path: path.into(), source: io::Error::other("it is a link to nothing") }
 }
 
-/// The largest file of a key.
+/// The largest key file.
 const LARGEST_KEY: u64 = 64 * 1024;
 
-/// Reads a file that holds a key, if it is there: a regular file that is this person's alone, of which what somebody else puts there is
-/// not waited for.
+/// Reads a key file, if it exists. It must be a regular file of this person's alone; a pipe in its place is not waited for.
 pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
@@ -261,7 +261,7 @@ pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     read().map(Some).map_err(unreadable)
 }
 
-/// Refuses a key that somebody else put there, or that others may read or write.
+/// Refuses a key file of another user, or one that others may read or write.
 fn refuse_shared(path: &Path, owner: u32, mode: u32, own: u32) -> Result<(), Error> {
     if owner != own && owner != 0 {
         return Err(Error::KeyOfOthers { path: path.into(), owner });
@@ -272,11 +272,11 @@ fn refuse_shared(path: &Path, owner: u32, mode: u32, own: u32) -> Result<(), Err
     }
 }
 
-/// Makes a file that holds a key: whole or not at all, for the owner only; the first of two processes wins. Whether it was
-/// this one.
+/// Makes a key file: whole or not at all, for the owner only. Of two processes the first wins; returns whether this one did.
 pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    // Written without a name, then given it, and the name made to last as well: of whoever is killed meanwhile nothing is left.
+    // Written without a name, synchronised, then linked, and the directory synchronised: a process that is killed meanwhile leaves
+    // nothing.
     let made = match rustix::fs::open(
         parent,
         OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC,
@@ -289,7 +289,7 @@ pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
                 .and_then(|()| file.sync_all())
                 .and_then(|()| Ok(rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?))
         }
-        // Not every file system has files without a name.
+        // Not every file system supports `O_TMPFILE`.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => make_beside(path, content),
         Err(errno) => Err(errno.into()),
     };
@@ -300,10 +300,10 @@ pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
     }
 }
 
-/// The same by a file beside it.
+/// Makes the file under another name, then links it.
 fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("new.{}", rustix::process::getpid().as_raw_nonzero()));
-    // One that is there is of a process that had this number and was killed.
+    // A file that is there is of a killed process that had the same number.
     let _ = std::fs::remove_file(&beside);
     let made = OpenOptions::new()
         .write(true)
@@ -316,7 +316,7 @@ fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
     made
 }
 
-/// Replaces a file as a whole: readers see the old content or the new.
+/// Replaces a file atomically: readers see the old content or the new.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let beside = path.with_extension("new");
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        // Where a file needs a name, one that a killed process of this number left is in nobody's way.
+        // If a file needs a name, one that a killed process of the same number left is no obstacle.
         let other = folder.path().join("vault.key");
         let beside = other.with_extension(format!("new.{}", std::process::id()));
         std::fs::write(&beside, "half").unwrap();

@@ -1,6 +1,6 @@
-//! `SYSTEM_PROVIDER_KEYS`, by which a platform gives its organisations keys: a JSON list, read to be brought into vaults and for
-//! nothing else. No run is answered out of it. It is read whole before anything of it is stored; an error says which entry and
-//! what is wrong with it, and shows nothing that stands there but names that are harmless. S1.27
+//! `SYSTEM_PROVIDER_KEYS`, in which a platform gives its organisations keys: a JSON list, read only to be brought into vaults. No run
+//! is answered out of it. It is read completely before anything is stored; an error says which entry is wrong and why, and shows
+//! nothing of it but harmless names. S1.27
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use zeroize::Zeroize;
 
 use crate::error::Error;
 
-/// The variable, as the existing platform calls it.
+/// The variable, named as on the existing platform.
 const VARIABLE: &str = "SYSTEM_PROVIDER_KEYS";
 
 /// The largest value, in octets: beyond what Linux lets a variable hold on most machines, execve(2).
 const LARGEST: usize = 256 * 1024;
-/// How many keys there may be, and of how many organisations one of them may be.
+/// The largest number of keys, and of organisations of one key.
 const MOST_KEYS: usize = 256;
 const MOST_ORGANISATIONS: usize = 64;
 
-/// What a platform says of a key that this program has from elsewhere: how it is called, and the models behind it.
+/// Fields of a platform that this program knows from elsewhere: the name of a key, and the models behind it.
 const LEFT_OUT: [&str; 4] = ["label", "api", "apiShape", "models"];
-/// Where a key is good. A provider that ships knows that by itself; a key that is for another place would go to the wrong one.
+/// Fields that say where a key is good. A provider that ships knows that itself; a key for another place would go to the wrong one.
 const PLACES: [&str; 2] = ["baseUrl", "baseUrlOverride"];
 
 /// The keys of a platform.
@@ -33,12 +33,12 @@ pub struct SystemKeys {
     left_out: Vec<&'static str>,
 }
 
-/// One of them.
+/// A key of a platform.
 #[derive(Debug)]
 pub struct SystemKey {
     provider: ProviderId,
     value: Value,
-    /// Whose it is; the person's own where none is named.
+    /// The organisations whose key it is; `None` for the person's own.
     organisations: Option<Vec<OrganisationName>>,
 }
 
@@ -58,12 +58,12 @@ impl SystemKeys {
     /// The variable's name.
     pub const VARIABLE: &str = VARIABLE;
 
-    /// Reads them from the caller's environment, if it has any.
+    /// Reads the keys from the caller's environment, if it has any.
     ///
     /// # Errors
     /// The first entry that is wrong.
     pub fn of(caller: &Caller) -> Result<Option<Self>, Error> {
-        // Nobody may look into a process that reads keys.
+        // No other process may look into one that reads keys.
         let _ = sandbox::undumpable();
         let found = caller.environment.iter().find(|(name, value)| name == VARIABLE && !value.is_empty());
         let Some((_, value)) = found else { return Ok(None) };
@@ -71,7 +71,7 @@ impl SystemKeys {
         Self::parse(text).map(Some).map_err(bad)
     }
 
-    /// Every key with whose vault it is for: an organisation's, or the person's own.
+    /// Returns every key with its vault: an organisation's, or the person's own.
     pub fn assigned(&self) -> impl Iterator<Item = (Option<&OrganisationName>, &SystemKey)> {
         self.keys.iter().flat_map(|key| {
             let own = key.organisations.is_none().then_some(None);
@@ -79,7 +79,7 @@ impl SystemKeys {
         })
     }
 
-    /// The fields that some entry has and that change nothing here.
+    /// Returns the fields that some entry has and that have no effect here.
     #[must_use]
     pub fn left_out(&self) -> &[&'static str] {
         &self.left_out
@@ -89,7 +89,7 @@ impl SystemKeys {
         if text.len() > LARGEST {
             return Err(format!("it has {} octets, and at most {LARGEST} are read", text.len()));
         }
-        // What a parser says of a text may quote it.
+        // A parser's message may quote the text.
         let parsed = serde_json::from_str(text).map(Wiped);
         let mut parsed = parsed
             .map_err(|error| format!("it is not JSON: line {}, column {}", error.line(), error.column()))?;
@@ -154,7 +154,7 @@ impl SystemKeys {
         Ok(SystemKey { provider, value, organisations })
     }
 
-    /// A vault has one key of a provider: of two, neither is the one that was meant.
+    /// Refuses two keys of one provider for one vault: it is not clear which is meant.
     fn refuse_rivals(&self) -> Result<(), String> {
         let mut known = BTreeMap::new();
         for (index, key) in self.keys.iter().enumerate() {
@@ -196,13 +196,13 @@ fn text_of<'a>(field: &str, value: &'a Json) -> Result<&'a str, String> {
     value.as_str().ok_or_else(|| format!("`{field}` is not text"))
 }
 
-/// The provider that ships and is at an address.
+/// Returns the shipped provider that is at an address.
 fn shipped_at(url: &str) -> Option<String> {
     let target = Target::parse(url).ok()?;
     policy::provider_for(target.host(), target.port())
 }
 
-/// The name of a field, where it cannot be a key that stands in the wrong place.
+/// Returns the name of a field, unless it may be a key in the wrong place.
 fn shown(name: &str) -> String {
     let is_word = name.len() <= 32 && name.bytes().all(|octet| octet.is_ascii_alphabetic() || octet == b'_');
     if is_word { format!("`{name}`") } else { "a field whose name is not told".into() }
@@ -212,7 +212,7 @@ fn bad(why: impl Into<String>) -> Error {
     Error::ParseSettings { path: VARIABLE.into(), why: why.into() }
 }
 
-/// A document whose texts are overwritten when it is let go.
+/// A JSON document whose strings are overwritten when it is dropped.
 struct Wiped(Json);
 
 impl Drop for Wiped {

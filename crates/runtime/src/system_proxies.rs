@@ -1,6 +1,6 @@
-//! `SYSTEM_PROXIES`, by which a platform declares proxies for all of its runs: a JSON list of names and addresses. They are declared
-//! below every file: one may choose among them, and say otherwise what a name means. A user and password in an address stay with
-//! this process, as those of `PROXY_URL` do. S0.54, S1.29, S1.44
+//! `SYSTEM_PROXIES`, in which a platform declares proxies for all of its runs: a JSON list of names and addresses. It is a layer below
+//! every file, so a file may choose among the proxies and redefine a name. Users and passwords in the addresses stay with this process,
+//! as those of `PROXY_URL` do. S0.54, S1.29, S1.44
 
 use credential::Credential;
 use policy::{ProxyConfig, RunConfig};
@@ -12,17 +12,17 @@ use crate::error::Error;
 use crate::proxy_url::{known_as, split};
 use crate::stash::Stash;
 
-/// The variable, as the existing platform calls it.
+/// The variable, named as on the existing platform.
 pub(crate) const VARIABLE: &str = "SYSTEM_PROXIES";
 
-/// The largest value, in octets, and how many proxies there may be.
+/// The largest value, in octets, and the largest number of proxies.
 const LARGEST: usize = 64 * 1024;
 const MOST: usize = 64;
 
-/// Under which names their users and passwords are asked for: this, and the place in the list.
+/// The prefix of the names under which their users and passwords are asked for; the place in the list follows.
 const CREDENTIAL: &str = "@lockgate/system-proxy-";
 
-/// One of them. `label` is how the platform shows it to people, and nothing here.
+/// A proxy of the list. `label` is shown to people by the platform, and not used here.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -32,7 +32,7 @@ struct Entry {
     _label: Option<String>,
 }
 
-/// What they are as a layer, without their users and passwords, if the caller's environment declares any.
+/// Returns the declared proxies as a layer, without their users and passwords, if the caller's environment declares any.
 pub(crate) fn declared(caller: &Caller) -> Result<Option<RunConfig>, Error> {
     let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(None) };
     let mut config = RunConfig::default();
@@ -47,7 +47,7 @@ pub(crate) fn declared(caller: &Caller) -> Result<Option<RunConfig>, Error> {
     Ok(Some(config))
 }
 
-/// The user and password that are asked for by a name, if it is one of theirs.
+/// Returns the user and password that are asked for by a name, if it is one of theirs.
 pub(crate) fn credential(kept: &Stash, id: &str) -> Option<Credential> {
     let number: usize = id.strip_prefix(CREDENTIAL)?.parse().ok()?;
     let text = kept.read().ok()?;
@@ -56,7 +56,7 @@ pub(crate) fn credential(kept: &Stash, id: &str) -> Option<Credential> {
     known_as(user?)
 }
 
-/// What a parser says of a text may quote it, so that only the place is told.
+/// Parses the list. A parser's message may quote the text, so an error names only the position.
 fn parse(text: &str) -> Result<Vec<Entry>, String> {
     const FORM: &str = "write it as [{\"id\": \"corp\", \"url\": \"http://host:port\"}]";
     if text.len() > LARGEST {

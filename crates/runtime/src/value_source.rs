@@ -1,4 +1,4 @@
-//! Where a secret's value is read from. Never from the command line: others on the machine can read that.
+//! Reads the value of a secret. It never comes from the command line, which others on the machine can read.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,13 +12,13 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, 
 use crate::error::Error;
 use crate::own_secrets::OWN_SECRETS;
 
-/// The largest value that is read; the vault refuses earlier.
+/// The largest value that is read; the vault refuses shorter ones already.
 const LARGEST: u64 = 1 << 20;
 
-/// A place a value is read from.
+/// A source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueSource {
-    /// The person, asked on the terminal without an echo.
+    /// The person, prompted on the terminal without echo.
     Prompt(String),
     /// Standard input, to its end.
     Stdin,
@@ -31,10 +31,10 @@ pub enum ValueSource {
 }
 
 impl ValueSource {
-    /// What is read there, as a value that can be stored.
+    /// Reads a value that can be stored.
     ///
     /// # Errors
-    /// When it cannot be read, or is none; the error says where it was to come from.
+    /// When it cannot be read or is unfit; the error names the source.
     pub fn value(&self) -> Result<Value, Error> {
         let from = || match self {
             Self::Variable(name) => format!("{name}: "),
@@ -84,7 +84,7 @@ fn limited(reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Asks on the terminal. What is typed is not shown, and the terminal is put back whatever happens.
+/// Prompts on the terminal without echo, and restores the terminal in any case.
 fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -96,7 +96,8 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     silent.local_modes.insert(LocalModes::ECHONL);
-    // No key ends or stops this program while the terminal is silent: it would stay so. Those that end it come as ends of a line.
+    // No key may end or stop this program while the terminal is silent, for it would stay silent. The keys that would end it are read
+    // as line ends.
     silent.local_modes.remove(LocalModes::ISIG);
     let [interrupt, quit] =
         [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| before.special_codes[key]);
@@ -109,7 +110,7 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let line = read?;
     if line.last().is_some_and(|last| is_end(*last, &[interrupt, quit])) {
         let _ = writeln!(io::stderr());
-        // As the key would have done: whoever waits for this program, a shell above all, is told of the signal.
+        // Raises the signal that the key would have raised: a shell that waits for this program must see it.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)?;
         return Err(io::ErrorKind::Interrupted.into());
     }
@@ -119,7 +120,7 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What was typed, with the line's end or the key that ends the program.
+/// Reads a line, with its end or the key that ends the program.
 fn typed(mut from: impl BufRead, ends: &[u8]) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     loop {
@@ -137,7 +138,7 @@ fn typed(mut from: impl BufRead, ends: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether it is one of the keys that end the program; 0 is that of a key that is switched off (termios(3)).
+/// Whether an octet is a key that ends the program; 0 means a disabled key (termios(3)).
 fn is_end(octet: u8, ends: &[u8]) -> bool {
     octet != 0 && ends.contains(&octet)
 }
@@ -151,7 +152,7 @@ fn run(command: &[String]) -> io::Result<Vec<u8>> {
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(std::process::Stdio::inherit()).stderr(std::process::Stdio::inherit());
     command.stdout(std::process::Stdio::piped());
-    // It has the person's environment, and not what only this program is told.
+    // The command gets the person's environment without the secrets of this program alone.
     for name in OWN_SECRETS {
         command.env_remove(OsStr::from_bytes(name.to_bytes()));
     }

@@ -1,4 +1,4 @@
-//! The middle of a run: waiting for whatever comes first, in one thread, until the command has ended.
+//! Waits, in one thread, for whatever happens first in a run, until the command has ended.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -16,48 +16,48 @@ use crate::set_up_log::SetUpLog;
 use crate::streams::RunningCopiers;
 use crate::terminal_relay::Relay;
 
-/// How long a command that was asked to end may take before it is made to.
+/// How long a command that was asked to end may take before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long a sidecar may take to end behind its sandbox.
+/// How long a sidecar may take to end after its sandbox.
 const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How many denials wait for the screen.
+/// How many denials are held back while the command has the whole screen.
 const MOST_HELD: usize = 1000;
 
 const SIGWINCH: i32 = 28;
 
-/// What was seen of it.
+/// What was seen of the run.
 pub(crate) struct Seen {
     pub(crate) end: End,
-    /// The sidecar's last word, if it has said it.
+    /// The sidecar's last message, if it has come.
     pub(crate) summary: Option<Summary>,
-    /// What the sandbox used, where only it can tell.
+    /// What the sandbox used, if only the sandbox itself can tell.
     pub(crate) used: Option<Usage>,
 }
 
-/// What is watched.
+/// Everything that is watched, and who is told.
 pub(crate) struct Watch<'a> {
     pub(crate) sandbox: &'a Started,
     pub(crate) sidecar: &'a Sidecar,
     pub(crate) notices: BorrowedFd<'a>,
     pub(crate) signals: &'a Signals,
-    /// Who answers the sidecar's questions for credentials.
+    /// Answers the sidecar's questions for credentials.
     pub(crate) platform: Option<Box<Platform>>,
     /// The services beside the command.
     pub(crate) companions: &'a mut Companions,
-    /// What is carried between the caller's streams and the command's.
+    /// The copying of the caller's streams and the command's.
     pub(crate) streams: &'a mut RunningCopiers,
     pub(crate) deadline: Instant,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
-    /// By which signal the command is asked to end.
+    /// The signal that asks the command to end.
     pub(crate) stop: i32,
     pub(crate) set_up: SetUpLog<'a>,
     pub(crate) report: &'a mut dyn FnMut(Report<'_>),
 }
 
-/// What may be ready.
+/// What the wait can end with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Sandbox,
@@ -75,18 +75,18 @@ enum Source {
 /// The state of the wait.
 struct State {
     relay: Option<Relay>,
-    /// When a command that was asked to end is made to, and by which signal it was asked.
+    /// When a command that was asked to end is killed, and by which signal it was asked.
     kill_at: Option<(Instant, i32)>,
     timed_out: bool,
     started: bool,
     sidecar_gone: bool,
-    /// Why the sidecar cannot go on, where it said so.
+    /// Why the sidecar cannot go on, if it said so.
     failed: Option<Error>,
-    /// The sidecar's last word, if it came before the sandbox's.
+    /// The sidecar's last message, if it came before the sandbox's.
     summary: Option<Summary>,
-    /// What the sandbox used, where only it can tell.
+    /// What the sandbox used, if only the sandbox itself can tell.
     used: Option<Usage>,
-    /// Denials that are told once the command does not have the whole screen any more.
+    /// Denials that are reported once the command no longer has the whole screen.
     held: Vec<Notice>,
 }
 
@@ -95,7 +95,7 @@ impl State {
         self.relay.as_ref().is_some_and(Relay::is_full_screen)
     }
 
-    /// More of them are shown to nobody; each is in the audit.
+    /// Holds a denial back. Beyond the limit denials are dropped; each is in the audit.
     fn hold(&mut self, notice: Notice) {
         if self.held.len() < MOST_HELD {
             self.held.push(notice);
@@ -119,7 +119,7 @@ impl Watch<'_> {
         };
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
-        // Gives the person's terminal back, before there is more to say.
+        // Restores the person's terminal before anything more is reported.
         state.relay = None;
         self.tell_held(&mut state);
         if let (Ok(_), Some(failed)) = (&end, &state.failed) {
@@ -128,7 +128,7 @@ impl Watch<'_> {
         end.map(|end| Seen { end, summary: state.summary, used: state.used })
     }
 
-    /// Why a run failed: what a sidecar told of its own end, before what others saw of it. It was told before that end.
+    /// Returns why a run failed. What the sidecar told of its own end comes before what others saw of it, and was told before that end.
     fn cause(&mut self, error: Error, state: &mut State) -> Error {
         if matches!(error, Error::Unprotected { .. }) {
             return error;
@@ -143,22 +143,10 @@ impl Watch<'_> {
             if ready.contains(&Source::Signals) {
                 self.take_signals(state)?;
             }
-            // First, for it may bring the terminal; an end counts once all else that came with it is told.
+            // First, for it may bring the terminal. An end counts only after everything that arrived with it.
             let event = if ready.contains(&Source::Sandbox) { self.take_event(state) } else { Ok(None) };
             if let Some(relay) = &mut state.relay {
-                if ready.contains(&Source::Output) || ready.contains(&Source::Room) {
-                    relay.show_output();
-                    relay.give_input();
-                }
-                if ready.contains(&Source::Input) {
-                    relay.take_input();
-                }
-            }
-            // A denial is told behind what the command had shown before it, also where the terminal is new or let be for now.
-            if ready.contains(&Source::Notices)
-                && let Some(relay) = &state.relay
-            {
-                relay.show_output();
+                pass_terminal(relay, &ready);
             }
             if !state.is_full_screen() {
                 self.tell_held(state);
@@ -169,16 +157,8 @@ impl Watch<'_> {
             if ready.contains(&Source::Companions) {
                 self.companions.hear(self.report);
             }
-            if ready.contains(&Source::Questions)
-                && let Some(platform) = &mut self.platform
-            {
-                let more = platform.answer();
-                while let Some(fault) = platform.next_fault() {
-                    (self.report)(Report::Notice(fault));
-                }
-                if !more {
-                    self.platform = None;
-                }
+            if ready.contains(&Source::Questions) {
+                self.answer_questions();
             }
             if ready.contains(&Source::Protection)
                 && let Some(path) = self.sandbox.unprotected()
@@ -186,22 +166,39 @@ impl Watch<'_> {
                 return Err(Error::Unprotected { path: path.into() });
             }
             if let Some(end) = event? {
-                // Of a command that was asked to end nobody may be there to read the rest.
-                let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
-                match &state.relay {
-                    Some(relay) if by_itself => relay.show_rest(self.signals),
-                    Some(relay) => while relay.show_output() {},
-                    None => {}
-                }
-                self.streams.finish(by_itself.then_some(self.signals));
-                return self.streams.unwritten().map_or(Ok(end), |lost| Err(lost.into()));
+                return self.finish(end, state);
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
-                // Init sees the same and ends the run; its last word may still be under way.
+                // Init sees the same and ends the run; the sidecar's last message may still be under way.
                 state.sidecar_gone = true;
                 self.sandbox.kill();
             }
             self.mind_the_time(state);
+        }
+    }
+
+    /// Passes on the last output of a command that has ended.
+    fn finish(&mut self, end: End, state: &State) -> Result<End, Error> {
+        // If the command was asked to end, nobody may be there to read the rest.
+        let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
+        match &state.relay {
+            Some(relay) if by_itself => relay.show_rest(self.signals),
+            Some(relay) => while relay.show_output() {},
+            None => {}
+        }
+        self.streams.finish(by_itself.then_some(self.signals));
+        self.streams.unwritten().map_or(Ok(end), |lost| Err(lost.into()))
+    }
+
+    /// Answers the sidecar's questions for credentials, until it asks no more.
+    fn answer_questions(&mut self) {
+        let Some(platform) = &mut self.platform else { return };
+        let more = platform.answer();
+        while let Some(fault) = platform.next_fault() {
+            (self.report)(Report::Notice(fault));
+        }
+        if !more {
+            self.platform = None;
         }
     }
 
@@ -221,7 +218,7 @@ impl Watch<'_> {
         if let Some(relay) = &state.relay {
             let mut wish = if relay.has_output() { PollFlags::empty() } else { PollFlags::IN };
             wish.set(PollFlags::OUT, relay.has_input());
-            // One that is hung up would be told of without end.
+            // A terminal that is hung up would always be ready.
             if relay.shut_until().is_none() && !wish.is_empty() {
                 sources.push((Source::Output, relay.master(), wish));
             }
@@ -283,7 +280,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Why a sandbox ended that said nothing of an end.
+    /// Returns why a sandbox ended without saying so.
     fn lost(&mut self, state: &mut State) -> Error {
         if self.lost_its_sidecar(state) {
             return Error::SidecarLost;
@@ -297,10 +294,10 @@ impl Watch<'_> {
         }
     }
 
-    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox ends as well, and has a last word.
+    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox ends as well, but sends a last message.
     fn lost_its_sidecar(&mut self, state: &mut State) -> bool {
         let mut gone = [PollFd::from_borrowed_fd(self.sidecar.gone(), PollFlags::IN)];
-        // Its sockets are closed a moment before it is gone.
+        // Its sockets are closed a moment before the process is gone.
         let is_gone = rustix::event::poll(&mut gone, Some(&LAST_WORD)).is_ok_and(|ready| ready > 0);
         self.take_notices(state);
         state.summary.is_none() && is_gone
@@ -310,7 +307,7 @@ impl Watch<'_> {
         state.held.drain(..).for_each(|notice| (self.report)(Report::Denied(&notice)));
     }
 
-    /// Reads what the sidecar tells.
+    /// Takes the messages of the sidecar.
     fn take_notices(&mut self, state: &mut State) {
         let mut buffer = [0; 8192];
         while let Ok((length @ 1.., _)) =
@@ -329,7 +326,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ctrl-C asks once and kills the second time; what else a supervisor sends asks as well, and keeps the grace of what asked before.
+    /// Takes the signals that came. Ctrl-C asks the command to end, and kills it the second time; the other signals of a supervisor ask
+    /// as well, within the grace of an earlier one.
     fn take_signals(&mut self, state: &mut State) -> Result<(), Error> {
         while let Some(signal) =
             self.signals.next().map_err(|source| Error::Plumbing { what: "read signals", source })?
@@ -344,7 +342,7 @@ impl Watch<'_> {
                     Some((_, before)) if before == signal => self.sandbox.kill(),
                     asked => {
                         self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
-                        // A person's Ctrl-C may be answered by going on; only the second one is meant.
+                        // A command may answer Ctrl-C by going on; only the second one insists.
                         let grace =
                             if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
                         let until = Instant::now() + grace;
@@ -368,9 +366,24 @@ impl Watch<'_> {
         } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline)
         {
             self.sandbox.kill();
-            // Init's end is the next event.
+            // The next event is init's end.
             self.deadline = now + GRACE;
             state.kill_at = state.kill_at.map(|(_, signal)| (now + GRACE, signal));
         }
+    }
+}
+
+/// Moves what is ready between the terminals.
+fn pass_terminal(relay: &mut Relay, ready: &[Source]) {
+    if ready.contains(&Source::Output) || ready.contains(&Source::Room) {
+        relay.show_output();
+        relay.give_input();
+    }
+    if ready.contains(&Source::Input) {
+        relay.take_input();
+    }
+    // A denial is shown after what the command had written before it, even if the terminal is new or not polled for now.
+    if ready.contains(&Source::Notices) {
+        relay.show_output();
     }
 }

@@ -1,11 +1,11 @@
-//! How companions begin: at an engine all at once, elsewhere one after the other, and each is looked at from its own beginning on,
-//! until all are well.
+//! Waits for companions to begin and to become healthy. At an engine all begin at once, elsewhere one after the other; each is checked
+//! from its own beginning on.
 //!
 //! ```text
 //! making ── its command runs ──► begun ── it is well ──► well
 //!    └── at an engine: its network is there ─► the next one can be made, which may have to reach it
 //! ```
-//! The engine's keepers bound how many are made at the same time.
+//! The shims at the engine limit how many are made at the same time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ use crate::locality::Locality;
 use crate::report::Report;
 
 impl Companions {
-    /// Waits until one more can be made: it may have to reach the last.
+    /// Waits until the next one can be made: it may have to reach the last.
     pub(super) fn await_way(
         &mut self,
         signals: &Signals,
@@ -33,7 +33,7 @@ impl Companions {
         Ok(())
     }
 
-    /// Waits until all are well.
+    /// Waits until all are healthy.
     pub(super) fn await_health(
         &mut self,
         signals: &Signals,
@@ -45,7 +45,7 @@ impl Companions {
         Ok(())
     }
 
-    /// Takes what comes of any of them, and looks at those that have begun.
+    /// Takes the events of all of them, and checks those that have begun.
     fn attend(&mut self, signals: &Signals, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let told = self.0.iter().filter(|it| !it.has_way()).map(|it| it.broker.as_fd());
         let waits: Vec<BorrowedFd<'_>> = self.descriptors().chain(told).chain([signals.as_fd()]).collect();
@@ -92,11 +92,11 @@ impl Running {
         Ok(())
     }
 
-    /// Takes where it is, once the engine has a network for it: the first that is told on its line.
+    /// Takes its network, once the engine has made it: the first message on its line.
     fn take_place(&mut self) {
         if let (Some(name), None) = (&self.name_at_engine, &self.place)
             && readable(self.broker.as_fd())
-            // Of a keeper that is gone its last word tells why.
+            // If the shim is gone, its last message tells why.
             && let Ok(network) = self.broker.network()
         {
             self.place = Some((name.clone(), network));
@@ -126,14 +126,14 @@ impl Running {
         }
     }
 
-    /// What it means that it ended before it was healthy, if it did.
+    /// Returns the error if it ended before it was healthy.
     fn ended_early(&mut self) -> Option<Error> {
         let how = self.end_if_any()?;
         Some(self.lost(&format!("it ended before it was healthy: {how}")))
     }
 }
 
-/// Ends the wait where somebody asks for the end of the run.
+/// Ends the wait if a signal asks for the end of the run.
 fn heed(signals: &Signals) -> Result<(), Error> {
     const ENDS: [i32; 4] = [1, 2, 3, 15]; // SIGHUP, SIGINT, SIGQUIT, SIGTERM
     while let Ok(Some(signal)) = signals.next() {

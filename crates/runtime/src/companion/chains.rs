@@ -1,4 +1,4 @@
-//! Where the audits of companions begin: what the run's own audit names them by.
+//! The starts of the companions' audit chains, by which the run's own audit names them.
 
 use std::fs::File;
 use std::io;
@@ -11,15 +11,15 @@ use super::running::{Companions, Running};
 use crate::error::Error;
 use crate::state::StateDirectory;
 
-/// How long the first record of one that is well may be under way: out of a container it comes by a line of its own.
+/// How long the first record of a healthy companion may take to arrive: out of a container it comes over a line of its own.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Companions {
-    /// Each of them, by the first record of its chain.
+    /// Returns each companion with the hash of the first record of its chain.
     ///
     /// # Errors
-    /// When one has none: then nothing of it is recorded.
+    /// When an audit has no record: then nothing of that companion is recorded.
     pub(crate) fn chains(&self, state: &StateDirectory, run: &RunId) -> Result<Vec<CompanionChain>, Error> {
         self.0.iter().map(|it| it.chain(state, run)).collect()
     }

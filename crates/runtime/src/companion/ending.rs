@@ -1,4 +1,4 @@
-//! How companions end: asked to where their image says how, and then made to, all at once.
+//! Ends companions: those whose image names a stop signal are asked first, then all are killed at once.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,11 @@ use sandbox::{Taken, UndoLog};
 use super::running::{Companions, Running};
 use super::wait::wait_for;
 
-/// How long those that were asked to end may take before they are made to.
+/// How long companions that were asked to end may take before they are killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Companions {
-    /// Asks those to end whose image says how, and leaves them a moment for it. Of others nothing outlasts their end, so it is
-    /// not waited for.
+    /// Asks companions whose image names a stop signal to end, and waits a moment for them. The others are not waited for.
     fn ask_to_end(&mut self) {
         for it in self.0.iter().filter(|it| !it.ended) {
             if let Some(signal) = it.image.stop_signal() {
@@ -27,7 +26,7 @@ impl Companions {
             let lines = said.flat_map(|it| [Some(it.sandbox.events()), it.output.descriptor()]).flatten();
             wait_for(lines, deadline.saturating_duration_since(Instant::now()));
             for it in self.0.iter_mut().filter(|it| ends(it)) {
-                // One that writes its last words must not wait for somebody to read them.
+                // A companion that writes its last output must not block.
                 it.output.read();
                 let _ = it.end_if_any();
             }
@@ -36,13 +35,13 @@ impl Companions {
 }
 
 impl Companions {
-    /// Ends them, and strikes out what an engine had of those that have taken it away.
+    /// Ends all companions, and removes from the undo log what those at an engine have taken away themselves.
     pub(crate) fn end(&mut self, undo: &mut UndoLog) {
         self.end_all().iter().for_each(|run| undo.engine_is_done(run));
     }
 
-    /// Ends them all at once, then waits for each: what held them is taken away after this. Those that have taken away what an
-    /// engine had of them are named.
+    /// Ends all companions at once, then waits for each: what held them is taken away after this. Returns those at an engine that have
+    /// taken everything away themselves.
     fn end_all(&mut self) -> Vec<RunId> {
         self.ask_to_end();
         self.0.iter().for_each(|it| it.sandbox.kill());

@@ -1,5 +1,5 @@
-//! Whether a companion is healthy: its own command says so, or every declared port accepts a connection. At an engine a command of
-//! ours tells of the ports, inside.
+//! Checks whether a companion is healthy: its own command succeeds, or every declared port accepts a connection. At an engine a command
+//! of this program's checks the ports, inside.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,28 +12,28 @@ use sandbox::{Probed, SocketBroker};
 
 use crate::locality::Locality;
 
-/// How long is waited between two looks.
+/// The pause between two checks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
-/// How long one answer of the command may take.
+/// How long the health command may take.
 const LONGEST_PROBE: Duration = Duration::from_secs(10);
-/// How long is waited at most between two looks by an image's own command: it says how often a service is looked at that runs,
-/// and this one is waited for.
+/// The longest pause that an image's own health check gets: its interval is meant for a service that already runs, and this one is
+/// waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long one connection may take.
+/// How long a connection may take.
 const CONNECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What is known of one companion's health.
+/// The health of a companion.
 pub(super) struct Health {
     ports: Vec<Port>,
     by_command: bool,
-    /// What it means when that command says no.
+    /// The reason it is not healthy when its command fails.
     refused: String,
-    /// When the command that tells was begun.
+    /// When the running health command was started.
     asked: Option<Instant>,
     next: Instant,
     well: bool,
     why: String,
-    /// How long is waited between two looks, and how long one answer of the command may take.
+    /// The pause between two checks, and how long the health command may take.
     pause: Duration,
     longest: Duration,
 }
@@ -42,7 +42,7 @@ const NOT_BEGUN: &str =
     "its health command cannot be executed: the image has no such program, or it is not executable";
 
 impl Health {
-    /// `image` is the image's own way of telling, where that counts: its times within bounds.
+    /// Starts checking. `image` is the image's own health check, if that counts; its times are clamped.
     pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, place: Locality) -> Self {
         let within = |said: u64, least, most, unsaid| match said {
             0 => unsaid,
@@ -75,12 +75,12 @@ impl Health {
         self.well
     }
 
-    /// Why it is not.
+    /// Why it is not healthy.
     pub(super) fn why(&self) -> &str {
         &self.why
     }
 
-    /// Looks, if it is time to.
+    /// Checks, if it is time to.
     pub(super) fn look(&mut self, broker: &SocketBroker) {
         if self.well || Instant::now() < self.next {
             return;
@@ -107,7 +107,7 @@ impl Health {
             }
         } else if asked.elapsed() > self.longest {
             self.why = format!("its health command took longer than {:?}", self.longest);
-            // It answers once it is gone; that answer is taken as any other.
+            // Its end arrives as an answer, and is taken as any other.
             let _ = broker.end_probe();
         }
     }
@@ -136,7 +136,7 @@ fn accepts(broker: &SocketBroker, port: Port) -> bool {
 fn connects(socket: &OwnedFd, address: SocketAddr) -> bool {
     let other = || rustix::net::getpeername(socket).ok()?.map(SocketAddr::try_from)?.ok();
     let own = || SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok();
-    // Where nobody listens, a socket that was given that very port reaches itself.
+    // If nobody listens, a socket whose own port is the same one connects to itself.
     is_connected(socket, address) && own().zip(other()).is_some_and(|(own, other)| own != other)
 }
 

@@ -6,8 +6,8 @@
 //!        ├── this process: is it healthy?
 //!        └── the sidecars of the command and of those after it
 //! ```
-//! Nothing of a companion is on the network of another: whoever reaches it does so through a sidecar, by name and declared port.
-//! At an engine the broker leads to its keeper and gives no sockets; the sidecars that reach it have a place on its network instead.
+//! No companion shares a network with another: it is reached through a sidecar, by name and declared port. At an engine the broker
+//! leads to its shim and gives no sockets; the sidecars that reach it have a place on its network instead.
 
 mod beginning;
 mod chains;

@@ -1,4 +1,4 @@
-//! What a companion writes: the last of it is kept, to be shown where it fails.
+//! The output of a companion. The last of it is kept, to be shown if it fails.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,21 +8,21 @@ use rustix::pipe::PipeFlags;
 
 /// How many octets are kept.
 const KEPT: usize = 4096;
-/// How many reads one look takes: a companion that writes without end must not keep the run from anything else.
+/// How many reads are done at a time: a companion that writes without end must not block the run.
 const READS: usize = 16;
 
-/// The reading end of its output, and the last of what came.
+/// The read end of its output, and the last octets.
 pub(super) struct Output {
-    /// Nothing any more once it has ended.
+    /// `None` after the end.
     reader: Option<OwnedFd>,
     last: VecDeque<u8>,
 }
 
 impl Output {
-    /// A pipe, and the streams of whoever writes into it: it reads nothing.
+    /// Makes the pipe, and the standard streams of the companion, whose input is empty.
     pub(super) fn pipe() -> io::Result<(Self, [OwnedFd; 3])> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // The reader's end alone: the companion waits where nobody has read yet.
+        // Only the read end: the companion blocks while nobody has read.
         let flags = rustix::fs::fcntl_getfl(&reader)? | rustix::fs::OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&reader, flags)?;
         let null = rustix::fs::open(
@@ -38,7 +38,7 @@ impl Output {
         self.reader.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes what has come.
+    /// Reads what has arrived.
     pub(super) fn read(&mut self) {
         let mut buffer = [0; 4096];
         for _ in 0..READS {
@@ -55,20 +55,20 @@ impl Output {
         }
     }
 
-    /// The last of it, as the end of a message; nothing where it has written nothing.
+    /// Returns the last lines, as the end of a message; empty if it has written nothing.
     pub(super) fn told(&self) -> String {
         let (front, back) = self.last.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let from = lines.len().saturating_sub(5);
-        // What it says is hostile: a terminal must not be made to do anything by it.
+        // Its output is hostile, and must not control the terminal.
         let shown = lines[from..].iter().map(|line| format!("\n  | {}", plain(line)));
         shown.collect()
     }
 }
 
 fn plain(line: &str) -> String {
-    // Letters, and what is plain to see: not what turns the direction, hides, or takes no room.
+    // Letters and visible ASCII: no characters that change the direction, hide, or have no width.
     let shown = |c: char| c.is_alphanumeric() || c == ' ' || c.is_ascii_graphic();
     line.chars().map(|c| if shown(c) { c } else { '\u{fffd}' }).take(300).collect()
 }

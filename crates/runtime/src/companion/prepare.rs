@@ -1,4 +1,4 @@
-//! A companion before anything of it is made: its image, its ids, its plan. What can be refused is refused here.
+//! Prepares companions: their images, ids and plans. What can be refused is refused here, before anything is made.
 
 use std::ffi::OsString;
 use std::io;
@@ -39,7 +39,7 @@ pub(super) struct PreparedCompanion {
 /// Prepares every companion of a run: its image, its ids, its plan.
 ///
 /// # Errors
-/// When one of them cannot be on this machine.
+/// When one of them cannot run on this machine.
 pub(crate) fn prepare(spec: &RunSpec, context: &RunContext<'_>) -> Result<PreparedCompanions, Error> {
     let one = |companion: &Companion| {
         let named = |error: Error| Error::Companion {
@@ -59,7 +59,7 @@ fn prepare_one(
 ) -> Result<PreparedCompanion, Error> {
     let mut spec = spec_of(companion, of);
     let command = companion.command.iter().flatten().map(OsString::from).collect();
-    // A name of its own: what is made for it is not the run's.
+    // It has a run id of its own: what is made for it is not the run's.
     let own = new_run_id()?;
     let (image, command) = take_image(&mut spec, companion, context, command)?;
     let mut additions = Additions {
@@ -80,7 +80,7 @@ fn prepare_one(
     Ok(PreparedCompanion { companion, spec, plan, command, image, image_health })
 }
 
-/// Returns what a companion is and may do: as the run it belongs to, but for what is declared of it.
+/// Returns the run spec of a companion: that of its run, but for what is declared of the companion.
 fn spec_of(companion: &Companion, of: &RunSpec) -> RunSpec {
     let mut spec = RunSpec {
         backend: if of.backend == Backend::Docker { Backend::Docker } else { Backend::Container },
@@ -113,7 +113,7 @@ fn take_image(
         let image = image.ok_or_else(|| plumbing("take its image")(io::ErrorKind::NotFound.into()))?;
         return Ok((image, command));
     }
-    // It is shown no folder of anybody's, and takes no sidecar that waits for the command of a run.
+    // It is shown no folder of the caller's, and takes no sidecar of the pool, which waits for the command of a run.
     let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.engine_slots())?;
     let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
     images::find_account(&mut engine)?;

@@ -1,4 +1,4 @@
-//! The companions that run, and what is heard of them.
+//! The running companions, and their events.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use crate::images::TakenImage;
 use crate::locality::Locality;
 use crate::report::Report;
 
-/// How long a sandbox may take to begin its command, and an engine over a turn and the containers.
+/// How long a sandbox may take to begin its command; an engine, with its wait for a slot and the containers.
 const MAKING: Duration = Duration::from_secs(20);
 const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
 
-/// How far one of them is.
+/// The progress of a companion.
 pub(super) enum Stage {
-    /// Its sandbox is being made, until then at the latest.
+    /// Its sandbox is being made, until this moment at the latest.
     Making(Instant),
-    /// Its command runs, and it has to be well some time after this moment.
+    /// Its command has run since this moment, and is not healthy yet.
     Begun(Health, Instant),
     Well,
 }
 
 impl Stage {
-    /// The first of them.
+    /// Returns the first stage.
     pub(super) fn making(place: Locality) -> Self {
         let patience = match place {
             Locality::Here => MAKING,
@@ -40,11 +40,11 @@ impl Stage {
     }
 }
 
-/// Companions that run.
+/// The companions of a run that have been started.
 #[derive(Default)]
 pub(crate) struct Companions(pub(super) Vec<Running>);
 
-/// One of them.
+/// A running companion.
 pub(super) struct Running {
     pub(super) companion: Companion,
     pub(super) sandbox: Started,
@@ -52,7 +52,7 @@ pub(super) struct Running {
     pub(super) notices: OwnedFd,
     pub(super) broker: SocketBroker,
     pub(super) stage: Stage,
-    /// At an engine: its name there, and once it is made its network.
+    /// At an engine: its run id there, and its network once that is made.
     pub(super) name_at_engine: Option<RunId>,
     pub(super) place: Option<(RunId, RunNetwork)>,
     pub(super) output: Output,
@@ -64,7 +64,7 @@ pub(super) struct Running {
 }
 
 impl Companions {
-    /// A way into each, for another sidecar.
+    /// Returns a way to each companion, for another sidecar.
     ///
     /// # Errors
     /// When one of them is gone.
@@ -80,8 +80,8 @@ impl Companions {
         self.0.iter().map(way).collect()
     }
 
-    /// The networks of those at an engine, for a sidecar that has its index among those that reach them: that of the command is
-    /// the first, and no two are the same.
+    /// Returns the networks of the companions at an engine, for the sidecar of index `index`: no two sidecars on a network have the
+    /// same, and the command's has the first.
     pub(crate) fn visits(&self, index: usize) -> Vec<Visit> {
         let visit = |(run, network): &(RunId, RunNetwork)| Visit {
             run: run.clone(),
@@ -91,14 +91,14 @@ impl Companions {
         self.0.iter().filter_map(|it| it.place.as_ref().map(visit)).collect()
     }
 
-    /// What becomes readable when one of them says something, or ends.
+    /// Returns the descriptors that become readable when a companion says something, or ends.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let live = self.0.iter().filter(|it| !it.ended);
         live.flat_map(|it| [it.sandbox.events(), it.notices.as_fd()])
             .chain(self.0.iter().filter_map(|it| it.output.descriptor()))
     }
 
-    /// Hears what they say. One that has ended is told of, and the run goes on.
+    /// Takes their events. A companion that has ended is reported, and the run goes on.
     pub(crate) fn hear(&mut self, report: &mut dyn FnMut(Report<'_>)) {
         for it in &mut self.0 {
             it.output.read();
@@ -120,7 +120,7 @@ impl Running {
         }
     }
 
-    /// How it ended, the first time it is asked for after that.
+    /// Returns how it ended, once after its end.
     pub(super) fn end_if_any(&mut self) -> Option<String> {
         while !self.ended && readable(self.sandbox.events()) {
             let how = match self.sandbox.next_event() {
@@ -146,7 +146,7 @@ impl Running {
         {
             match SidecarMessage::parse(&buffer[..length]) {
                 Some(SidecarMessage::Denied(mut notice)) => {
-                    // What would allow it is not the command's to change.
+                    // What would allow it is not for the command to change.
                     notice.hint = None;
                     notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
                     report(Report::Denied(&notice));

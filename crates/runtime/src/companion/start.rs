@@ -1,4 +1,4 @@
-//! The sandbox and the sidecar of each companion.
+//! Starts the sandbox and the sidecar of each companion.
 
 use std::os::fd::AsFd;
 
@@ -13,13 +13,12 @@ use crate::error::{Error, plumbing};
 use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch, StartedPair};
 use crate::locality::Locality;
 use crate::report::Report;
-use crate::sidecar::SidecarCredentials;
 
 impl Companions {
-    /// Starts them, each as soon as those before it can be reached, and waits until all are healthy.
+    /// Starts all companions, each as soon as those before it can be reached, and waits until all are healthy.
     ///
     /// # Errors
-    /// When one does not begin, ends, or is not healthy in time; or the person has enough of waiting. None is left then.
+    /// When a companion does not begin, ends, or is not healthy in time, or a signal asks for an end. None is left then.
     pub(crate) fn start(
         prepared: PreparedCompanions,
         context: &RunContext<'_>,
@@ -33,7 +32,10 @@ impl Companions {
                 report(Report::Notice(&format!("companion `{}`: {notice}", prepared.companion.name)));
             }
             companions.await_way(signals, report)?;
-            let ways = (companions.entrances()?, companions.visits(companions.0.len() + 1));
+            let ways = Ways {
+                entrances: companions.entrances()?,
+                visits: companions.visits(companions.0.len() + 1),
+            };
             let began = begin(prepared, context, ways, undo)?;
             companions.0.push(began);
         }
@@ -42,11 +44,17 @@ impl Companions {
     }
 }
 
-/// Makes the sandbox of one, and starts its sidecar.
+/// The ways to the companions that began before one.
+struct Ways {
+    entrances: Vec<(Hostname, Entrance)>,
+    visits: Vec<Visit>,
+}
+
+/// Makes the sandbox of a companion, and starts its sidecar.
 fn begin(
     prepared: PreparedCompanion,
     context: &RunContext<'_>,
-    (entrances, visits): (Vec<(Hostname, Entrance)>, Vec<Visit>),
+    Ways { entrances, visits }: Ways,
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
     let PreparedCompanion { companion, spec, plan, command, image, image_health } = prepared;
@@ -54,17 +62,7 @@ fn begin(
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
     let (output, streams) = Output::pipe().map_err(plumbing("make a pipe"))?;
-    let given = SidecarEndpoints {
-        credentials: SidecarCredentials::default(),
-        platform_data: None,
-        link: link_inside,
-        notices: notices_inside,
-        allowed_peer: None,
-        entrances,
-        inbound: None,
-        chains: Vec::new(),
-        ports_here: None,
-    };
+    let endpoints = SidecarEndpoints::without_credentials(link_inside, notices_inside, entrances);
     let mut launch = SidecarLaunch {
         spec: &spec,
         plan: &plan,
@@ -75,7 +73,7 @@ fn begin(
         directory: context.state,
         proxy: None,
         notices: notices.as_fd(),
-        state: LaunchState::Waiting(Box::new(given)),
+        state: LaunchState::Waiting(Box::new(endpoints)),
     };
     let lines = InitChannels {
         stdio: Stdio::Descriptors(streams),

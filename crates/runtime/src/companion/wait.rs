@@ -1,15 +1,15 @@
-//! Waiting for what companions say.
+//! Waits for the descriptors of companions.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Waits until one of them is readable, and no longer than said.
+/// Waits until one of the descriptors is readable, or for `longest`.
 pub(super) fn wait_for<'a>(list: impl IntoIterator<Item = BorrowedFd<'a>>, longest: Duration) {
     let mut fds: Vec<PollFd<'_>> =
         list.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    // Interrupted or not, whoever waits looks again.
+    // Callers look again in any case, so an interruption does not matter.
     let _ = rustix::event::poll(&mut fds, Timespec::try_from(longest).ok().as_ref());
 }
 

@@ -1,4 +1,5 @@
-//! How a sidecar alone ends: asked once, it finishes what is under way; asked again, or after its time, it ends at once.
+//! The end of a sidecar that serves alone: at the first signal it finishes open exchanges; at the second, or when its time is up, it
+//! ends at once.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -9,18 +10,18 @@ use sandbox::Signals;
 
 use crate::error::{Error, plumbing};
 
-/// What the process that serves is told over its link, so that it takes nothing new.
+/// The message that tells the serving process to take nothing new.
 const DRAIN: &[u8] = b"drain";
-/// After how long it is told what is waited for.
+/// How long it may take before the person is told what is waited for.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-/// No grace is longer.
+/// The longest grace.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-/// How far a sidecar is on the way to its end.
+/// The progress of a sidecar towards its end.
 pub(super) struct Ending {
     grace: Duration,
-    /// When it is told that something is waited for, and when what is left is cut.
+    /// When the person is told of the wait, and when what is left is cut.
     begun: Option<(Option<Instant>, Instant)>,
 }
 
@@ -29,32 +30,32 @@ impl Ending {
         Self { grace: grace.min(LONGEST), begun: None }
     }
 
-    /// Whether it was asked for.
+    /// Whether an end was asked for.
     pub(super) fn has_begun(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// How long may be waited for something else.
+    /// Returns how long the caller may wait for something else.
     pub(super) fn left(&self) -> Option<Duration> {
         let (told, until) = self.begun?;
         let left = told.unwrap_or(until).min(until).saturating_duration_since(Instant::now());
-        // Not a moment too early: a wait is rounded down.
+        // Rounded up, for poll(2) rounds down.
         Some(left + Duration::from_millis(1))
     }
 
-    /// How long the rest has, the first time that it takes a while.
+    /// Returns how long open exchanges still have, the first time that they take a while.
     pub(super) fn takes_a_while(&mut self) -> Option<Duration> {
         let (told, until) = self.begun.as_mut()?;
         told.take_if(|at| *at <= Instant::now())?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether the time for what was under way is over.
+    /// Whether the time for open exchanges is over.
     pub(super) fn is_due(&self) -> bool {
         self.begun.is_some_and(|(_, until)| until <= Instant::now())
     }
 
-    /// Takes the signals that came; whether they say to end at once. A window that changes its size says nothing.
+    /// Takes the signals that came, and returns whether they say to end at once. A change of the window's size says nothing.
     pub(super) fn is_at_once(&mut self, stop: &Signals, link: &OwnedFd) -> Result<bool, Error> {
         while let Some(signal) = stop.next().map_err(plumbing("read signals"))? {
             match Signal::from_named_raw(signal) {
@@ -63,7 +64,7 @@ impl Ending {
                     return Ok(true);
                 }
                 Some(Signal::INT | Signal::TERM) => {
-                    // Where it cannot be told it has gone, which is seen next.
+                    // If it cannot be told, it is gone, which is seen next.
                     let _ = rustix::net::send(link, DRAIN, SendFlags::NOSIGNAL);
                     let now = Instant::now();
                     self.begun = Some((Some(now + A_WHILE), now + self.grace));

@@ -1,37 +1,47 @@
-//! The process that serves, from what it inherits to its end: it opens the gate, shuts itself in, and says that it is ready, or why it
-//! is not.
+//! The serving process: opens the gate, confines itself, and says that it is ready, or why it is not.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use egress::{CredentialConfig, Files, GateError, GateOptions, Listeners, PlatformPlace, RunAuthority, Stop};
+use credential::Secret;
+use egress::{
+    CredentialConfig, Files, GateError, GateOptions, Listeners, PlatformAddress, PlatformPlace, RunAuthority,
+    RunToken, Stop,
+};
 use rustix::net::{SendFlags, Shutdown};
 
 use super::outlet::{self, Outlet};
-use super::{AuditFile, PlatformRoute, READY, Standalone, unwritten};
+use super::{AuditFile, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
 use crate::gate::{base_options, duplicate_audit, open_gate};
 use crate::sidecar::SidecarCredentials;
 
-/// What the process that serves has.
+/// What the serving process inherits.
 pub(super) struct Inside {
     pub(super) sidecar: Standalone,
     pub(super) listeners: Listeners,
     pub(super) credentials: SidecarCredentials,
-    pub(super) place: PlatformRoute,
+    pub(super) route: PlatformRoute,
     pub(super) outlets: Outlets,
     pub(super) bundle: Option<String>,
-    /// Where it tells how it is, and whose end is its own.
+    /// The socket over which it reports its state, and whose end is its own.
     pub(super) link: OwnedFd,
-    /// Where it tells denials.
+    /// The socket on which it tells denials.
     pub(super) notices: OwnedFd,
 }
 
-/// What it writes before it serves.
+/// A platform elsewhere: one that the environment names, or one that `/configure` will name.
+#[derive(Default)]
+pub(super) struct PlatformRoute {
+    pub(super) address: Option<(PlatformAddress, RunToken)>,
+    pub(super) configure_once: Option<Secret>,
+}
+
+/// The files it writes before it serves.
 pub(super) struct Outlets {
-    /// Gets the placeholders, and which they are.
+    /// The file for the placeholders, and its content.
     pub(super) environment: Option<(Outlet, String)>,
-    /// Gets the certificate of its authority.
+    /// The file for the certificate of its authority.
     pub(super) authority: Option<Outlet>,
 }
 
@@ -53,7 +63,7 @@ impl Inside {
         all
     }
 
-    /// Its life, and the status it ends with.
+    /// Serves, and returns the exit status.
     pub(super) fn live(&self) -> i32 {
         match self.serve() {
             Ok(()) => 0,
@@ -100,14 +110,14 @@ impl Inside {
     /// Returns where credentials come from: a platform elsewhere, where one is known, or the process that started this one.
     fn credential_config(&self) -> io::Result<CredentialConfig> {
         let mut config = self.credentials.credential_config()?;
-        config.configure_once.clone_from(&self.place.configure_once);
-        if let Some((address, token)) = &self.place.address {
+        config.configure_once.clone_from(&self.route.configure_once);
+        if let Some((address, token)) = &self.route.address {
             config.platform = Some(PlatformPlace::Address(*address, token.clone()));
         }
         Ok(config)
     }
 
-    /// Returns what ends the serving: the link, and at a request to drain the end of every listener.
+    /// Returns what stops the serving: the end of the link at once, and a message on it after every listener has been shut down.
     fn stop(&self) -> Result<Stop, Error> {
         // Shut down rather than closed: the copies in this process stay open until it ends.
         let shut = duplicate(&self.listeners).map_err(plumbing("use the sockets"))?;
@@ -121,7 +131,7 @@ impl Inside {
         Ok(Stop::after_what_is_under_way(link, drain))
     }
 
-    /// Makes the authority, and writes what others are to be given.
+    /// Makes the authority, and writes the files that others are to be given.
     fn write(&self) -> Result<Option<RunAuthority>, Error> {
         let Outlets { environment, authority: certificate } = &self.outlets;
         let authority = certificate.as_ref().map(|_| RunAuthority::make()).transpose();

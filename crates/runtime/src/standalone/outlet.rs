@@ -1,5 +1,5 @@
-//! A file that a sidecar is told to write: looked for before anything is begun, written once nothing that was named can be wrong any more,
-//! and before the audit is begun. It is not taken away again.
+//! A file that a sidecar is told to write. It is opened before anything begins, and written when nothing that was named can be wrong
+//! any more and before the audit begins. It is not removed again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,14 +20,13 @@ const WITHOUT_WAITING: i32 = OFlags::NONBLOCK.bits().cast_signed();
 #[derive(Debug)]
 pub(super) struct Outlet {
     path: PathBuf,
-    /// What was there already. It may be a pipe that has a name in the process that was started alone.
+    /// The file that existed already. It may be a pipe that has a name only in the process that was started.
     there: Option<File>,
     mode: u32,
 }
 
 impl Outlet {
-    /// Opens what is there, and changes nothing of it. What is not there is to be made with a mode. A pipe that nobody reads is
-    /// refused: opening it would wait, and no signal would end that.
+    /// Opens the file if it exists, without changing it; otherwise it will be made with `mode`.
     pub(super) fn find(path: &Path, mode: u32) -> Result<Self, Error> {
         let there = match OpenOptions::new().write(true).custom_flags(WITHOUT_WAITING).open(path) {
             Ok(file) => Some(file),
@@ -57,7 +56,7 @@ impl Outlet {
     }
 }
 
-/// Writes each; none is written where one of them cannot be opened.
+/// Writes every file, or none if one of them cannot be opened.
 pub(super) fn write_all(texts: &[(&Outlet, &str)]) -> Result<(), Error> {
     let mut opened = Vec::new();
     for (outlet, text) in texts {

@@ -1,0 +1,148 @@
+//! Decides where the credentials of a sidecar that serves alone come from: a platform that the environment names, one that `/configure`
+//! will name, or else a vault of this machine, an organisation's or the person's own, for which this process answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use credential::{Placeholder, Secret, Vault};
+use egress::{PlatformAddress, RunToken};
+use policy::{OrganisationName, Policy, ProviderId};
+use sandbox::Caller;
+
+use super::Standalone;
+use super::inside::{Outlets, PlatformRoute};
+use super::outlet::Outlet;
+use crate::error::Error;
+use crate::platform::{History, Platform, Sources};
+use crate::random_ids::placeholders;
+use crate::sidecar::SidecarCredentials;
+use crate::state::StateDirectory;
+
+/// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
+const TOKEN: &str = "RUN_TOKEN";
+const PLATFORM: &str = "PLATFORM_API_URL";
+const CONFIGURE: &str = "CONFIG_SECRET";
+
+/// What a sidecar has for credentials.
+pub(super) struct Provided {
+    pub(super) credentials: SidecarCredentials,
+    pub(super) route: PlatformRoute,
+    pub(super) outlets: Outlets,
+    /// Answers in this process, where it is asked for anything.
+    pub(super) platform: Option<Platform>,
+}
+
+/// Makes the placeholders, and decides where credentials come from.
+///
+/// # Errors
+/// When a platform is named by half or beside an organisation, or a file or the vault cannot be used.
+pub(super) fn provide(sidecar: &Standalone, caller: &mut Caller) -> Result<Provided, Error> {
+    let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
+    let placeholders = placeholders(policy)?;
+    let find = |path: &Option<PathBuf>, mode| path.as_ref().map(|path| Outlet::find(path, mode)).transpose();
+    let outlets = Outlets {
+        environment: find(&sidecar.environment, 0o600)?.map(|it| (it, lines(policy, &placeholders))),
+        authority: find(&sidecar.authority, 0o666)?,
+    };
+    let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
+    let mut credentials = SidecarCredentials { placeholders, ..SidecarCredentials::default() };
+    let route = route_of(caller)?;
+    let platform = if route.address.is_some() || route.configure_once.is_some() {
+        if let Some(organisation) = organisation.cloned() {
+            let platform = if route.address.is_some() { PLATFORM } else { CONFIGURE };
+            return Err(Error::OrganisationBesidePlatform { organisation, platform });
+        }
+        answer_for_proxies(policy, caller, &mut credentials)?
+    } else {
+        Some(answer_from_vault(policy, organisation, caller, &mut credentials)?)
+    };
+    Ok(Provided { credentials, route, outlets, platform })
+}
+
+/// Returns the platform elsewhere that the environment names, or will have named.
+fn route_of(caller: &Caller) -> Result<PlatformRoute, Error> {
+    // A value that came out of a file often ends with a newline.
+    let variable = |name: &str| {
+        let text = caller.variable(name).map(|text| text.trim_end_matches(['\r', '\n']));
+        text.filter(|text| !text.is_empty())
+    };
+    let secret = |name: &str| variable(name).map(|text| Secret::from_text(text.to_owned()));
+    let address = match (secret(TOKEN), variable(PLATFORM)) {
+        (Some(token), Some(address)) => Some(parse_platform(address, token)?),
+        (None, None) => None,
+        // Credentials would come out of another vault than the one that whoever set the variable believes.
+        (Some(_), None) => return Err(Error::HalfPlatform { set: TOKEN, lacks: PLATFORM }),
+        (None, Some(_)) => return Err(Error::HalfPlatform { set: PLATFORM, lacks: TOKEN }),
+    };
+    Ok(PlatformRoute { address, configure_once: secret(CONFIGURE) })
+}
+
+/// Answers for the users and passwords of the environment's proxies, which no platform elsewhere knows, where the policy uses them.
+fn answer_for_proxies(
+    policy: &Policy,
+    caller: &mut Caller,
+    credentials: &mut SidecarCredentials,
+) -> Result<Option<Platform>, Error> {
+    let sources = Sources::without_vault(caller)?;
+    if !providers_used(policy).any(is_own) {
+        return Ok(None);
+    }
+    let (platform, link) = Platform::pair(Some(sources), policy, None)?;
+    credentials.own = Some(link);
+    Ok(Some(platform))
+}
+
+/// Answers out of a vault of this machine. None is opened where nothing in it would be asked for.
+fn answer_from_vault(
+    policy: &Policy,
+    organisation: Option<&OrganisationName>,
+    caller: &mut Caller,
+    credentials: &mut SidecarCredentials,
+) -> Result<Platform, Error> {
+    let directory = StateDirectory::of(caller);
+    let history = |directory| History { directory, workspace: caller.directory.clone() };
+    let history = directory.as_ref().ok().cloned().map(history);
+    let sources = match providers_used(policy).all(is_own) {
+        true => Sources::without_vault(caller)?,
+        false => {
+            let directory = directory?;
+            credentials.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
+            Sources::prepare(caller, &directory, organisation)?
+        }
+    };
+    credentials.organisation = organisation.cloned();
+    let (platform, link) = Platform::pair(Some(sources), policy, history)?;
+    credentials.platform = Some(link);
+    Ok(platform)
+}
+
+/// Returns the providers whose credentials a sidecar may ask for.
+fn providers_used(policy: &Policy) -> impl Iterator<Item = &ProviderId> {
+    let proxies = policy.proxies().declared().filter_map(|proxy| proxy.credential.as_ref());
+    policy.providers().map(|provider| provider.id()).chain(proxies)
+}
+
+fn is_own(id: &ProviderId) -> bool {
+    ProviderId::is_own(id.as_str())
+}
+
+/// Parses the platform that the environment names, and the token it is asked with.
+fn parse_platform(address: &str, token: Secret) -> Result<(PlatformAddress, RunToken), Error> {
+    let bad = |variable: &str, why: &str| Error::ParseSettings { path: variable.into(), why: why.into() };
+    let form = "write it as http://ADDRESS:PORT, with an address and no name";
+    let address = address.parse().map_err(|_| bad(PLATFORM, form))?;
+    let token = token.try_into().map_err(|why| bad(TOKEN, &format!("it {why}")))?;
+    Ok((address, token))
+}
+
+/// Returns the variables with placeholders that the caller's own sandbox is to be given, as lines.
+fn lines(policy: &Policy, placeholders: &[(Placeholder, Arc<policy::Provider>)]) -> String {
+    let mut lines = String::new();
+    for (placeholder, provider) in placeholders {
+        for name in provider.environment() {
+            lines.push_str(&format!("{name}={placeholder}\n"));
+        }
+    }
+    debug_assert_eq!(policy.providers().count(), placeholders.len());
+    lines
+}
