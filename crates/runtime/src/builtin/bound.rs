@@ -1,4 +1,4 @@
-//! Which placeholder stands for what a file holds: by the address where it is good, or by the variable it is put into.
+//! Finds the placeholder for a credential of a file: by the address where it is good, or by the variable that holds it.
 
 use credential::Placeholder;
 use policy::{OrganisationName, Policy, Provider, ProviderId, Target};
@@ -19,19 +19,19 @@ impl<'a> Bound<'a> {
         Self { policy, placeholders, organisation }
     }
 
-    /// The placeholder of the provider that is good at an address.
+    /// Returns the placeholder of the provider that is good at an address.
     pub(super) fn at(&self, url: &str) -> Option<&'a str> {
         let target = Target::parse(url).ok()?;
         self.of(self.policy.provider_at(target.host(), target.port())?)
     }
 
-    /// The placeholder of the provider whose credential is usual in a variable.
+    /// Returns the placeholder of the provider whose credential a variable usually holds.
     pub(super) fn variable(&self, name: &str) -> Option<&'a str> {
         let has = |provider: &&std::sync::Arc<Provider>| provider.environment().iter().any(|n| n == name);
         self.of(self.policy.providers().find(has)?)
     }
 
-    /// How a person gives what is good at an address.
+    /// Returns how to give a credential that is good at an address.
     pub(super) fn remedy_at(&self, url: &str) -> Option<String> {
         let target = Target::parse(url).ok()?;
         Some(match policy::provider_for(target.host(), target.port()) {
@@ -45,7 +45,7 @@ impl<'a> Bound<'a> {
         })
     }
 
-    /// The same for what is usual in a variable.
+    /// Returns how to give a credential that a variable usually holds.
     pub(super) fn remedy_of_variable(&self, name: &str) -> Option<String> {
         let known = policy::provider_variables().ok()?;
         let found = known.iter().find(|(_, variables)| variables.iter().any(|variable| variable == name));

@@ -1,6 +1,6 @@
-//! Whether a cache may enter: what programs fetched may lie beside what they asked with.
+//! Decides whether a cache may enter: what programs fetched may lie beside the credential they fetched it with.
 //!
-//! It is looked at and never changed. What it finds is a reason for the person, and never a part of what was read.
+//! A cache is only read. A finding becomes a reason for the person, and never contains what was read.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,28 +11,28 @@ use credential::Secret;
 
 use super::table::Cache;
 
-/// How many files of a cache are looked into, and for how long: a run waits for it. A registry that has credentials kept has
-/// them kept with most of its answers, so that the first files tell.
+/// How many files of a cache are searched, and for how long: a run waits for it. A registry that has credentials stored has them stored
+/// with most answers, so the first files suffice.
 const MOST: usize = 4096;
 const LONGEST: Duration = Duration::from_millis(300);
-/// How much of a file is looked at: headers are before the content, and pip of old has what varies behind it.
+/// How much of a file is searched: headers come before the content, and old versions of pip put the varying ones behind it.
 const HEAD: usize = 16 << 10;
 const TAIL: usize = 4 << 10;
-/// The header that presents a credential, RFC 9110, section 11.6.2.
+/// The header that carries a credential, RFC 9110, section 11.6.2.
 const PRESENTS: &[u8] = b"authorization";
 
-/// What looking through a cache came to.
+/// The result of searching a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// Nothing was found, in all of it.
+    /// All of it was searched, and nothing found.
     Clean,
-    /// Nothing was found in as much of it as there was time for.
+    /// Nothing was found in as much as time allowed.
     Unfinished,
     Found,
 }
 
-/// Why a cache stays outside. Of one that could not be looked through whole it depends on whether its tool asks with a credential:
-/// what would be kept of that may lie where nobody looked.
+/// Returns why a cache stays outside. A cache that could not be searched completely stays outside if its tool uses a credential, which
+/// may be stored where nobody looked.
 pub(super) fn objection(home: &Path, cache: &Cache, asks_with_credential: bool) -> Option<String> {
     let folder = home.join(&cache.path);
     if cache.unless.iter().any(|pattern| !fitting(&folder, pattern).is_empty()) {
@@ -70,7 +70,7 @@ pub(super) fn objection(home: &Path, cache: &Cache, asks_with_credential: bool) 
     }
 }
 
-/// What of a folder is at a path in which `*` stands for any part of a name.
+/// Returns what in a folder matches a path in which `*` stands for any part of a name.
 fn fitting(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     pattern.split('/').fold(vec![folder.to_owned()], |places, part| {
         let Some((before, after)) = part.split_once('*') else {
@@ -89,7 +89,7 @@ fn fitting(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     })
 }
 
-/// Whether one of the files below a folder has the header, or an address with a user. No link is followed.
+/// Searches the files below a folder for the header, or an address with a user. No link is followed.
 fn look_below(folder: &Path, until: Instant, left: &mut usize) -> Look {
     let mut look = Look::Clean;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -105,7 +105,7 @@ fn look_below(folder: &Path, until: Instant, left: &mut usize) -> Look {
             }
             continue;
         }
-        // The content of an answer stands by itself in pip's newer form.
+        // Newer versions of pip keep the content of an answer in a file of its own.
         if !kind.is_file() || entry.path().extension().is_some_and(|extension| extension == "body") {
             continue;
         }
@@ -121,7 +121,7 @@ fn look_below(folder: &Path, until: Instant, left: &mut usize) -> Look {
 
 fn presents(mut file: &File) -> bool {
     let holds = |length: usize| {
-        // With all the room there may be, so that nothing is left behind where it grew.
+        // Allocated at once: growing would leave copies behind.
         let mut content = Vec::with_capacity(length + 1);
         let read = file.take(length as u64).read_to_end(&mut content);
         let content = Secret::new(content);
@@ -133,12 +133,12 @@ fn presents(mut file: &File) -> bool {
     }
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let behind = length > HEAD as u64;
-    // The end begins where the head ended, at the earliest, and a little before it: a word may lie across.
+    // The tail begins after the head at the earliest, less the length of the word, which may span both.
     let from = length.saturating_sub(TAIL as u64).max(HEAD as u64 - PRESENTS.len() as u64);
     behind && file.seek(SeekFrom::Start(from)).is_ok() && holds(TAIL + PRESENTS.len())
 }
 
-/// Whether an address in a text has a user, who may come with a password: RFC 3986, section 3.2.1.
+/// Whether an address in a text has user information, which may include a password: RFC 3986, section 3.2.1.
 fn names_user(text: &[u8]) -> bool {
     let ends = |octet: &u8| *octet <= b' ' || matches!(octet, b'/' | b'"' | b'\'' | b'\\' | b'<' | b'>');
     let after =

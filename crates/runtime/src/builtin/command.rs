@@ -1,6 +1,6 @@
-//! Passwords among the words of a command, where a flag of one letter means one. Which does is a matter of the program.
+//! Recognises passwords among the words of a command, where a flag of one letter means one. Which flag does depends on the program.
 
-/// Programs whose flags give a password, and the flags: as a word before it, or together with it.
+/// Programs whose flags give a password, and the flags. The password is the next word, or attached to the flag.
 const PROGRAMS: &[(&[&str], &[&str])] = &[
     (&["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlsh", "mariadb", "mariadb-dump"], &["-p"]),
     (&["sshpass", "mongo", "mongosh", "mongodump", "mongorestore", "7z"], &["-p"]),
@@ -8,17 +8,17 @@ const PROGRAMS: &[(&[&str], &[&str])] = &[
     (&["ldapsearch", "ldapadd", "ldapmodify", "ipmitool"], &["-w", "-P"]),
     (&["sqlcmd", "bcp", "zip", "unzip", "mosquitto_pub", "mosquitto_sub"], &["-P"]),
 ];
-/// Programs for whom `-p` means something else: a path, a port, a package, a prompt.
+/// Programs for which `-p` means something else: a path, a port, a package, a prompt.
 const OTHERS: &[&str] = &[
     "mkdir", "cargo", "ssh", "git", "claude", "tmux", "make", "python", "python3", "cp", "tar", "kubectl",
-    "install", // An alias of cargo's begins with what cargo is asked to do.
+    "install", // An alias of cargo's begins with a subcommand.
     "run", "build", "test", "check", "clippy", "doc",
 ];
-/// Programs that start another, for whom it does before that one is named.
+/// Programs that start another, and for which `-p` means something else before that one is named.
 const RUNNERS: &[&str] = &["npx", "bunx", "pnpm", "npm", "yarn", "bun", "uvx", "uv", "pipx"];
-/// Words by which those do.
+/// The subcommands by which those start it.
 const STARTS: &[&str] = &["run", "dlx", "exec", "x", "tool"];
-/// Programs for whom `-u A:B` means a user and a group.
+/// Programs for which `-u A:B` means a user and a group.
 const ENGINES: &[&str] = &["docker", "podman", "nerdctl", "helm"];
 
 /// Whether a line of words gives a password by a flag.
@@ -49,7 +49,7 @@ pub(super) fn gives_password(line: &str) -> bool {
     })
 }
 
-/// The same for a program and a list of words, each given to it as it is.
+/// Whether a program's arguments, each passed as it is, give a password by a flag.
 pub(super) fn gives_password_to(program: &str, words: &[&str]) -> bool {
     let own = words.first().copied().filter(|word| !word.starts_with('-')).unwrap_or_default();
     let program = base(if program.is_empty() { own } else { program });
@@ -66,7 +66,7 @@ pub(super) fn gives_password_to(program: &str, words: &[&str]) -> bool {
         })
 }
 
-/// `-u NAME:PASSWORD`, as curl has it.
+/// Whether a word is curl's `-u NAME:PASSWORD`.
 fn is_pair(word: &str, next: &str) -> bool {
     let attached = word.strip_prefix("-u").filter(|held| held.contains(':'));
     let given = match word {
@@ -77,7 +77,7 @@ fn is_pair(word: &str, next: &str) -> bool {
     is_held(password) && !password.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A value, and no reference to one, flag or wildcard.
+/// Whether a text is a value, and no reference, flag or wildcard.
 fn is_held(value: &str) -> bool {
     !value.is_empty()
         && !value.starts_with(['$', '-', '{', '<'])
@@ -85,7 +85,7 @@ fn is_held(value: &str) -> bool {
         && !value.contains("lgph_")
 }
 
-/// A port, a path or the name of a package.
+/// Whether a text is a port, a path or the name of a package.
 fn is_plain(value: &str) -> bool {
     value.starts_with(['/', '.', '~', '@'])
         || value

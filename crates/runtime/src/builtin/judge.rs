@@ -1,4 +1,4 @@
-//! The one decision over an entry of a configuration: it is kept, its value becomes a placeholder, or it is left out.
+//! Decides on each entry of a configuration: it is kept, its value becomes a placeholder, or it is left out.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::table::Entry;
 use super::telling;
 use super::userinfo::{self, Told};
 
-/// What becomes of an entry.
+/// The decision on an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It enters as it is.
+    /// It enters unchanged.
     Keep,
     /// It enters with another value.
     Become(String),
@@ -23,10 +23,10 @@ pub(super) enum Fate {
 pub(super) struct Judge<'a> {
     bound: &'a Bound<'a>,
     entry: &'a Entry,
-    /// What was kept of the tool's files so far, by the names of the entries.
+    /// The values of the tool's files that were kept so far, by the names of the entries.
     kept: &'a mut BTreeMap<String, String>,
     left_out: LeftOut,
-    /// Whether an entry was a credential, whatever became of it.
+    /// Whether an entry was a credential, whatever was decided on it.
     has_credential: bool,
 }
 
@@ -48,23 +48,23 @@ impl<'a> Judge<'a> {
         self.has_credential
     }
 
-    /// Takes note that a credential is used that stands elsewhere, as in `${TOKEN}`.
+    /// Notes that a credential from elsewhere is used, as by `${TOKEN}`.
     pub(super) fn refers(&mut self) {
         self.has_credential = true;
     }
 
-    /// The providers of the run.
+    /// Returns the providers of the run.
     pub(super) fn bound(&self) -> &'a Bound<'a> {
         self.bound
     }
 
-    /// Notes that a part of an entry, which is a credential, did not enter.
+    /// Notes that a part of an entry, which is a credential, was left out.
     pub(super) fn lacks(&mut self, name: &str, remedy: Option<String>) {
         self.has_credential = true;
         self.left_out.note(name, Why::Credential(remedy));
     }
 
-    /// Whether an entry speaks of what is not inside; then it is noted.
+    /// Whether an entry refers to what is not inside; if so, notes it.
     pub(super) fn is_outside(&mut self, path: &[&str]) -> bool {
         let name = path.join(".");
         let lower = name.to_lowercase();
@@ -78,13 +78,13 @@ impl<'a> Judge<'a> {
         is
     }
 
-    /// An entry that is not understood as anything else is like a credential: it is left out, and noted.
+    /// Leaves out an entry that is not understood: it may be a credential, and is noted as one.
     pub(super) fn leave_out(&mut self, name: &str) -> Fate {
         self.lacks(name, None);
         Fate::LeaveOut
     }
 
-    /// The placeholder for the credential in an entry that is good at an address. `None` is noted.
+    /// Returns the placeholder for the credential in an entry that is good at an address; notes the entry if there is none.
     pub(super) fn credential_at(&mut self, name: &str, url: &str) -> Option<&'a str> {
         self.has_credential = true;
         let placeholder = self.bound.at(url);
@@ -94,7 +94,7 @@ impl<'a> Judge<'a> {
         placeholder
     }
 
-    /// The fate of a value.
+    /// Decides on a value.
     pub(super) fn value(&mut self, path: &[&str], value: &str) -> Fate {
         if self.is_outside(path) {
             return Fate::LeaveOut;
@@ -151,21 +151,21 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Where the credential is good that the table says is in this entry.
+    /// Returns the address where the credential is good that the table says is in this entry.
     fn known(&self, path: &[&str]) -> Option<String> {
         self.entry.credentials.iter().find_map(|(pattern, at)| {
             let parts: Vec<&str> = pattern.split('.').collect();
             let fits = parts.len() == path.len() && parts.iter().zip(path).all(|(p, k)| *p == "*" || p == k);
             let stood_for = parts.iter().zip(path).find(|(p, _)| **p == "*").map_or("", |(_, key)| key);
             let at = at.replace('*', stood_for);
-            // The address of an index begins with how it is asked: `sparse+https://…`.
+            // The address of an index may begin with a protocol: `sparse+https://…`.
             let seen = || self.kept.get(&at).map(|url| url.trim_start_matches("sparse+").to_owned());
             fits.then(|| if at.contains("://") { at.clone() } else { seen().unwrap_or_default() })
         })
     }
 }
 
-/// A value that is no more than the name of a variable: `${NAME}`, `$NAME`, `{env:NAME}`.
+/// Whether a value is only the name of a variable: `${NAME}`, `$NAME`, `{env:NAME}`.
 fn is_reference(value: &str) -> bool {
     let inner =
         value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).or_else(|| value.strip_prefix('$'));
@@ -175,7 +175,7 @@ fn is_reference(value: &str) -> bool {
     })
 }
 
-/// Whether an entry that speaks of the environment holds the name of a variable, as `bearer_token_env_var` does.
+/// Whether an entry about the environment holds the name of a variable, as `bearer_token_env_var` does.
 fn names_variable(path: &[&str], value: &str) -> bool {
     let of_environment = path
         .iter()

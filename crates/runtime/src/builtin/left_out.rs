@@ -1,24 +1,24 @@
-//! What of a file did not enter, told to the person: names of entries, never a value.
+//! Tells the person what of a file did not enter: names of entries, never a value.
 
 use std::path::Path;
 
 use super::telling;
 
-/// The longest name that is told.
+/// The longest name that is shown.
 const LONGEST: usize = 80;
 
-/// What was left out of one file.
+/// The entries that were left out of one file.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     entries: Vec<(String, Why)>,
 }
 
-/// Why.
+/// Why an entry was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It speaks of places or programs that are not inside.
+    /// It refers to paths or programs that are not inside.
     Outside,
-    /// It is a credential, and how it is given instead.
+    /// It is a credential, and how to give it instead.
     Credential(Option<String>),
 }
 
@@ -27,7 +27,7 @@ impl LeftOut {
         self.entries.push((shown(name), why));
     }
 
-    /// One sentence for each reason.
+    /// Returns a sentence for each reason.
     pub(super) fn sentences(&self, file: &Path) -> Vec<String> {
         let mut reasons: Vec<(&Why, Vec<&str>)> = Vec::new();
         for (name, why) in &self.entries {
@@ -56,7 +56,7 @@ impl LeftOut {
     }
 }
 
-/// A name as it may be told: names may be made by anybody, and hold what they should not.
+/// Returns a name as it may be shown: anybody may choose names, even ones that contain a credential.
 fn shown(name: &str) -> String {
     if telling::is_telling(name) {
         return "an entry whose name is not told".into();

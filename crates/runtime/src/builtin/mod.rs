@@ -1,11 +1,11 @@
-//! Built-in tools: what of the caller's configuration enters a sandbox, and what of it does not.
+//! Built-in tools: decides what of the caller's configuration enters a sandbox.
 //!
 //! ```text
 //! table ─► files of the home ─► form: what they say ─► judge: keep, placeholder, leave out ─► written anew
 //! ```
-//! A file never enters as it is. It is read, understood, judged entry by entry and written anew from what was kept; one that
-//! is not understood stays outside. All of it happens in a process of its own, so that what was read is in no memory that a
-//! sandbox is cloned from; no value that was left out is ever part of a notice.
+//! A file never enters unchanged. It is read, parsed, judged entry by entry, and written anew from what was kept; a file that does
+//! not parse stays outside. All of this happens in a process of its own, so that no sandbox is forked from memory that held what was
+//! read. No value that was left out is ever part of a notice.
 
 mod bound;
 mod cache;
@@ -30,18 +30,18 @@ use self::bound::Bound;
 use self::table::Tool;
 use crate::error::Error;
 
-/// What is made of the tools' files: all of it may be seen inside.
+/// The result of preparing the tools' files: all of it may be seen inside.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Prepared {
-    /// Paths from the home, and what stands there.
+    /// Paths relative to the home, each with its content.
     files: Vec<(PathBuf, String)>,
-    /// Caches by their paths from the home.
+    /// Caches, by their paths relative to the home.
     caches: Vec<PathBuf>,
-    /// What was left out, each a sentence for the person.
+    /// A sentence for the person for each thing that was left out.
     notices: Vec<String>,
 }
 
-/// Adds to a run what its built-in tools bring. For a process that has one thread.
+/// Adds what its built-in tools bring to a run. The process must have one thread.
 pub(crate) fn bring(
     spec: &mut RunSpec,
     caller: &Caller,
@@ -74,12 +74,12 @@ pub(crate) fn bring(
     Ok(())
 }
 
-/// A built-in tool by itself, for fuzzing and tests.
+/// A built-in tool, for fuzzing and tests.
 #[derive(Debug)]
 pub struct BuiltinTool(Tool);
 
 impl BuiltinTool {
-    /// The tool of that name.
+    /// Returns the tool of that name.
     ///
     /// # Errors
     /// When there is none.
@@ -91,7 +91,7 @@ impl BuiltinTool {
         })
     }
 
-    /// What it brings of files that hold these texts, by their paths from the home, and what is told of the rest.
+    /// Returns what it brings of files with these texts, by their paths relative to the home, and the notices about the rest.
     #[must_use]
     pub fn brings(
         &self,

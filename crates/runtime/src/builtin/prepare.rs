@@ -1,6 +1,7 @@
-//! From the files of a home to those of a sandbox: found without following links, read whole, judged, written anew.
+//! Turns the files of a home into those of a sandbox: finds them without following links, reads them whole, judges them, and writes
+//! them anew.
 //!
-//! It runs in a process of its own and answers with what may be seen.
+//! It runs in a process of its own, and answers with what may be seen.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,11 +15,11 @@ use super::cache;
 use super::judge::Judge;
 use super::table::{Cache, Entry, Form, Tool, Whole};
 
-/// The largest file that enters, and the most of them together.
+/// The largest file that enters, and the most that all together may hold.
 const LARGEST: usize = 1 << 20;
 const MOST: usize = 8 << 20;
 
-/// What the tools bring from this home.
+/// Returns what the tools bring from this home.
 pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepared {
     let mut work = Work::new(home, bound);
     for tool in tools {
@@ -33,7 +34,7 @@ pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepare
     work.prepared
 }
 
-/// What a tool brings of files that hold these texts, in the order of the table.
+/// Returns what a tool brings of files with these texts, in the order of the table.
 pub(super) fn prepare_texts(tool: &Tool, files: &[(&str, &str)], bound: &Bound<'_>) -> Prepared {
     let mut work = Work::new(Path::new(""), bound);
     let mut kept = BTreeMap::new();
@@ -49,7 +50,7 @@ struct Work<'a> {
     bound: &'a Bound<'a>,
     prepared: Prepared,
     total: usize,
-    /// Whether what is read of the tool at hand holds a credential, or may.
+    /// Whether the files of the current tool hold a credential, or may.
     uncertain: bool,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A file that is nothing but a credential is not read.
+    /// Handles a file that is nothing but a credential, without reading it.
     fn whole(&mut self, whole: &Whole) {
         match sandbox::is_there(&self.home.join(&whole.path)) {
             Ok(true) => {}
@@ -114,7 +115,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A program that fetches with a credential may keep it beside what it fetched.
+    /// Handles a cache: a program that fetches with a credential may keep that beside what it fetched.
     fn cache(&mut self, cache: &Cache) {
         let path = &cache.path;
         match sandbox::is_folder(&self.home.join(path)) {
@@ -129,7 +130,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What is not read may hold anything.
+    /// Notes a file that was not read, and so may hold anything.
     fn unread(&mut self, path: &Path, why: &str) {
         self.uncertain = true;
         self.stays(path, why);
@@ -148,10 +149,10 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A file's content, in memory that is wiped.
+/// Reads a file into memory that is wiped.
 fn read(path: &Path) -> Result<Option<Secret>, String> {
     let Some(file) = sandbox::open_regular(path).map_err(why)? else { return Ok(None) };
-    // With all the room there may be, so that nothing is left behind where it grew.
+    // Allocated at once: growing would leave copies behind.
     let mut content = Vec::with_capacity(LARGEST + 2);
     let read = file.take(LARGEST as u64 + 1).read_to_end(&mut content);
     let content = Secret::new(content);
@@ -162,7 +163,7 @@ fn read(path: &Path) -> Result<Option<Secret>, String> {
     Ok(Some(content))
 }
 
-/// Without the path, which is told otherwise.
+/// Returns the reason without the path, which the notice names itself.
 fn why(error: sandbox::Error) -> String {
     match error {
         sandbox::Error::Source { why, .. } => why.split(';').next().unwrap_or_default().to_owned(),

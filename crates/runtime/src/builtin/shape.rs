@@ -1,13 +1,13 @@
-//! What a value looks like that nobody would remember: a key, a token, a random number. It knows no names.
+//! Recognises values that nobody would remember by their shape: a key, a token, a random number. Names play no part.
 
-/// So many letters and digits in a row, both among them, are nobody's word.
+/// So many letters and digits in a row, both among them, are no word.
 const RANDOM: usize = 24;
-/// The same where a word is rarer: within an address, and in the value of a header. The tokens of registries that have them in
-/// an address are as short as this.
+/// The same where words are rarer: within an address, and in the value of a header. The tokens of registries that put them into an
+/// address are as short as this.
 const SHORT: usize = 16;
 /// The same with `-` and `_` among them, as in base64url (RFC 4648, section 5).
 const LINKED: usize = 20;
-/// Where a path names commits by their hashes.
+/// Hosts whose paths name commits by their hashes.
 const SOURCES: &[&str] = &[
     "github.com",
     "raw.githubusercontent.com",
@@ -16,20 +16,20 @@ const SOURCES: &[&str] = &[
     "bitbucket.org",
     "codeberg.org",
 ];
-/// The length of a hash of git's in hexadecimal: SHA-1 and SHA-256.
+/// The lengths of git's hashes in hexadecimal: SHA-1 and SHA-256.
 const COMMITS: [usize; 2] = [40, 64];
 
-/// Whether a run of letters and digits is a random one.
+/// Whether a run of letters and digits is random.
 pub(super) fn is_random(part: &str) -> bool {
     part.len() >= RANDOM && is_mixed(part)
 }
 
-/// Whether there is a shorter one in a text of few words.
+/// Whether a text of few words contains a shorter random run.
 pub(super) fn has_short(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part.len() >= SHORT && is_mixed(part))
 }
 
-/// Letters and digits, or as many capitals as no word has.
+/// Whether a run mixes letters and digits, or has more capitals than any word.
 pub(super) fn is_mixed(part: &str) -> bool {
     let (digits, large, small) = counts(part);
     (digits > 0 && large + small > 0) || large.min(small) >= part.len() / 4
@@ -40,14 +40,14 @@ fn counts(part: &str) -> (usize, usize, usize) {
     (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase), count(u8::is_ascii_lowercase))
 }
 
-/// A text without the commits in addresses of public sources, which are no secret and look like one.
+/// Removes the commits from addresses of public sources, which look like secrets and are none.
 pub(super) fn without_commits(text: &str) -> String {
     let mut rest = text.to_owned();
     for address in addresses(text) {
         let mut parts = address.split('/');
         let public = parts.next().is_some_and(|host| SOURCES.contains(&host));
         let path = address.split(['?', '#']).next().unwrap_or_default();
-        // After the owner and the name of what is kept there.
+        // After the owner and the name of a repository.
         for part in path.split('/').skip(3).filter(|_| public) {
             let hash = part.split('.').next().unwrap_or_default();
             let hex = hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -59,7 +59,7 @@ pub(super) fn without_commits(text: &str) -> String {
     rest
 }
 
-/// Whether an address of a text has a key in its path or its parameters.
+/// Whether an address in a text has a key in its path or its parameters.
 pub(super) fn is_in_address(text: &str) -> bool {
     addresses(text).any(|address| {
         let behind = address.find(['/', '?']).map_or("", |at| &address[at..]);
@@ -69,7 +69,7 @@ pub(super) fn is_in_address(text: &str) -> bool {
     })
 }
 
-/// What follows the scheme of each address; npm's begin without one.
+/// Returns what follows the scheme of each address; npm's addresses have none.
 fn addresses(text: &str) -> impl Iterator<Item = &str> {
     let bare = text.strip_prefix("//");
     let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');

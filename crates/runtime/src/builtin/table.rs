@@ -32,13 +32,13 @@ pub(super) struct Tool {
     pub(super) env: BTreeMap<String, String>,
 }
 
-/// How a file is written.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Form {
     /// git-config(1).
     GitConfig,
-    /// gitcredentials(7), as `store` keeps them.
+    /// gitcredentials(7), as the `store` helper writes it.
     GitCredentials,
     /// Python's configparser, for pip.
     Ini,
@@ -48,55 +48,55 @@ pub(super) enum Form {
     Json,
     /// TOML.
     Toml,
-    /// YAML, as much of it as people write by hand.
+    /// YAML as people write it by hand.
     Yaml,
     /// A text for people or models.
     Text,
-    /// A folder of them.
+    /// A folder of such texts.
     Texts,
 }
 
-/// A file, or a folder of texts, by its path from the home.
+/// A file, or a folder of texts, by its path relative to the home.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
     pub(super) path: PathBuf,
     pub(super) form: Form,
-    /// Keys that mean nothing inside; `*` at the end stands for any rest.
+    /// Keys that mean nothing inside; a trailing `*` stands for any rest.
     #[serde(default)]
     pub(super) outside: Vec<String>,
-    /// Keys of credentials and where each is good: `*` is any one part of a key, and in the address what it stood for. What is
-    /// no address is a key of an earlier file that holds one.
+    /// Keys of credentials, and where each is good. In a key `*` is any one part, and in the address that part. A value that is no
+    /// address is a key of an earlier file that holds one.
     #[serde(default)]
     pub(super) credentials: BTreeMap<String, String>,
 }
 
-/// A file that is nothing but a credential. It is not even read.
+/// A file that is nothing but a credential. It is never read.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Whole {
     pub(super) path: PathBuf,
-    /// Where what it holds is good.
+    /// Where its credential is good.
     pub(super) at: String,
-    /// What stands there instead, with `{placeholder}`; nothing if not said.
+    /// Its content inside, with `{placeholder}`; nothing if not given.
     #[serde(default)]
     pub(super) instead: Option<String>,
 }
 
-/// A folder of what was fetched, by its path from the home.
+/// A folder of fetched files, by its path relative to the home.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cache {
     pub(super) path: PathBuf,
-    /// Places in it where the whole stays outside if there is anything; `*` is any part of a name.
+    /// Paths in it that keep the whole cache outside if they exist; `*` is any part of a name.
     #[serde(default)]
     pub(super) unless: Vec<String>,
-    /// Places in it that are looked through for the header of a request that held a credential.
+    /// Paths in it that are searched for the header of a request with a credential.
     #[serde(default)]
     pub(super) search: Vec<String>,
 }
 
-/// The named tools, each once.
+/// Returns the named tools, each once.
 pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
     let refused = |what: String, remedy| Error::Sandbox(sandbox::Error::Refused { what, remedy });
     let table: Table = toml::from_str(DATA)

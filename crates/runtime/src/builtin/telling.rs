@@ -1,11 +1,11 @@
-//! What looks like a credential: by the name of an entry, or by the value itself. Wrong towards leaving out.
+//! Recognises credentials by the name of an entry or by the value itself. Errors are on the side of leaving out.
 
 use credential::Placeholder;
 
 use super::command;
 use super::shape::{has_short, is_in_address, is_mixed, is_random, without_commits};
 
-/// Words in names of credentials, in lower case and without anything between letters.
+/// Words in names of credentials, in lower case and without separators.
 const WORDS: &[&str] = &[
     "token",
     "secret",
@@ -27,11 +27,11 @@ const WORDS: &[&str] = &[
     "jwt",
     "honeycombteam",
 ];
-/// How names of credentials end, written together: `MYSQL_PWD`, `SMTP_PW`, `X-Goog-Key`.
+/// Ends of names of credentials, written together: `MYSQL_PWD`, `SMTP_PW`, `X-Goog-Key`.
 const ENDS: &[&str] = &["pwd", "pswd", "pw", "psk", "key"];
-/// What is said of a credential's form behind its name.
+/// Words behind a credential's name that describe its form.
 const FORMS: &[&str] = &["base64", "b64", "hex", "value"];
-/// Names that end in the same way and hold none.
+/// Names with such an end that hold no credential.
 const NO_ENDS: &[&str] = &[
     "bypass",
     "publickey",
@@ -52,11 +52,11 @@ const NO_ENDS: &[&str] = &[
     "hockey",
     "whiskey",
 ];
-/// Parts of a name that are a credential by themselves and nothing within a longer one: `JIRA_PAT`, and no pattern.
+/// Parts of a name that mean a credential by themselves, and nothing within a longer part: `JIRA_PAT`, but not `pattern`.
 const PARTS: &[&str] = &["pat", "pw", "pwd", "key", "otp", "pin"];
-/// Parameters of addresses that let in whoever has them.
+/// Parameters of addresses that grant access by themselves.
 const PARAMETERS: &[&str] = &["sig", "signature", "code", "hmac"];
-/// What a chord of keys is made of, beside letters, digits and `f1`.
+/// Parts of a key chord, beside letters, digits and `f1`.
 const CHORDS: &[&str] = &[
     "ctrl",
     "control",
@@ -87,9 +87,9 @@ const CHORDS: &[&str] = &[
     "pageup",
     "pagedown",
 ];
-/// Words of names that count tokens and do not hold one.
+/// Words of names that count tokens instead of holding one.
 const COUNTS: &[&str] = &["tokens", "limit", "max", "min", "budget", "count", "timeout", "ttl"];
-/// How well-known credentials begin; `-` and `_` belong to them.
+/// Prefixes of well-known credentials; `-` and `_` belong to them.
 const BEGINNINGS: &[&str] = &[
     "ghp_",
     "gho_",
@@ -122,18 +122,18 @@ const BEGINNINGS: &[&str] = &[
     "tvly-",
     "AGE-SECRET-KEY-",
 ];
-/// How much follows such a beginning at least.
+/// The least number of characters that follow such a prefix.
 const LEAST: usize = 16;
-/// How a private key begins, RFC 7468.
+/// The start of a private key, RFC 7468.
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
-/// How a placeholder begins.
+/// The start of a placeholder.
 const PLACEHOLDER: &str = "lgph_";
 
 /// Whether a name says that it holds a credential.
 pub(super) fn is_sensitive(name: &str) -> bool {
     let letters = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
     let word: String = letters.collect();
-    // An author is nobody's credential; an authorization is.
+    // `author` is no credential; `authorization` is.
     let word = word.replace("authori", "auth!").replace("author", "");
     let bare = bare(&word);
     let ends = bare.ends_with("pass") || ENDS.iter().any(|known| bare.ends_with(known));
@@ -143,36 +143,36 @@ pub(super) fn is_sensitive(name: &str) -> bool {
         || last(name).is_some_and(|part| part == "pat")
 }
 
-/// A name without its number and what says in which form it is: `STORAGE_KEY_1`, `KEY_BASE64`.
+/// Strips a name of its number and of the words for a form: `STORAGE_KEY_1`, `KEY_BASE64`.
 fn bare(word: &str) -> &str {
     let short = word.trim_end_matches(|c: char| c.is_ascii_digit());
     FORMS.iter().find_map(|form| word.strip_suffix(form)).unwrap_or(short)
 }
 
-/// The last part of a name, as `_`, `-` or a capital begins it; what is alone is whole.
+/// Returns the last part of a name, which begins after `_` or `-` or with a capital; a name of one part is returned whole.
 fn last(name: &str) -> Option<String> {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || !c.is_alphanumeric());
     let part = name.rsplit(|c: char| !c.is_alphanumeric()).next()?;
-    // `jiraPat`, and not `PAT`.
+    // `jiraPat`, but not `PAT`.
     let hump = part.rfind(|c: char| c.is_uppercase()).filter(|at| part[..*at].ends_with(char::is_lowercase));
     Some(part[hump.unwrap_or(0)..].to_lowercase())
 }
 
-/// Whether an entry is a credential by what it stands under: a parameter of an address, or a header whose value is random.
+/// Whether an entry is a credential because of its parent: a parameter of an address, or a header with a random value.
 pub(super) fn is_sensitive_under(parent: &str, name: &str, value: &str) -> bool {
     let (parent, name) = (parent.to_lowercase(), name.to_lowercase());
     let parameter = parent.contains("param") || parent.contains("query");
     (parameter && PARAMETERS.contains(&name.as_str())) || (parent.ends_with("headers") && has_short(value))
 }
 
-/// Whether a text under a name of headers holds any: `x-team=VALUE,x-other=VALUE`.
+/// Whether a text under a name for headers holds any: `x-team=VALUE,x-other=VALUE`.
 pub(super) fn holds_headers(name: &str, value: &str) -> bool {
     let named = ["headers", "header"].iter().any(|known| name.to_lowercase().ends_with(known));
     let mut pairs = value.split([',', '\n']).filter_map(|pair| pair.split_once(['=', ':']));
     named && pairs.any(|(_, held)| !is_reference(held.trim()))
 }
 
-/// Whether a value under a name of keys is one to press: `ctrl+p`.
+/// Whether a value under a name for keys is a chord to press: `ctrl+p`.
 pub(super) fn is_chord(name: &str, value: &str) -> bool {
     let key = |part: &str| {
         let function = part.strip_prefix('f').is_some_and(|n| n.parse().is_ok_and(|n: u8| n <= 24));
@@ -194,7 +194,7 @@ pub(super) fn is_count(name: &str, value: &str) -> bool {
     digits && !secret && COUNTS.iter().any(|known| word.contains(known))
 }
 
-/// Whether a value is itself like a credential, or holds one.
+/// Whether a value looks like a credential, or contains one.
 pub(super) fn is_telling(value: &str) -> bool {
     let rest = &without_commits(value);
     is_known_form(value)
@@ -206,17 +206,17 @@ pub(super) fn is_telling(value: &str) -> bool {
         || runs(rest).any(|run| run.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random))
 }
 
-/// The same for the words of a command, given to a program each by itself.
+/// Whether one of a command's words, each passed to a program as it is, is or contains a credential.
 pub(super) fn is_telling_to(program: &str, words: &[&str]) -> bool {
     is_telling(&words.join(" ")) || command::gives_password_to(program, words)
 }
 
-/// The same for a text in a human language, in which names and hashes of all kinds stand.
+/// Whether a text in a human language, in which names and hashes of all kinds occur, contains a credential.
 pub(super) fn is_known_form(text: &str) -> bool {
     text.contains(PRIVATE_KEY) || has_password(text, "://") || runs(text).any(begins)
 }
 
-/// Maximal runs of what a credential is written in.
+/// Returns the maximal runs of characters that credentials are written in.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.split(move |c| !inside(c)).filter(|run| run.parse::<Placeholder>().is_err())
@@ -228,14 +228,14 @@ fn begins(run: &str) -> bool {
         .any(|known| run.strip_prefix(known).is_some_and(|rest| rest.len() >= LEAST && is_mixed(rest)))
 }
 
-/// `USER:PASSWORD@` right after `before`, or who asks in the address of a database, where a password may hold anything.
+/// Whether `USER:PASSWORD@` follows `before`, or the address of a database names a user, whose password may contain anything.
 fn has_password(text: &str, before: &str) -> bool {
-    /// How the place of a database begins, as drivers of MySQL and Oracle write it.
+    /// The start of a database's address, as drivers of MySQL and Oracle write it.
     const PLACES: &[&str] = &["@tcp(", "@tcp6(", "@unix(", "@//", "@(DESCRIPTION"];
     if PLACES.iter().any(|known| text.contains(known)) {
         return true;
     }
-    /// What stands before a colon and is no user.
+    /// Words before a colon that are no user.
     const NOBODY: &[&str] = &["mailto", "npm", "acct", "sip", "xmpp"];
     text.match_indices('@').any(|(at, _)| {
         let ends = |c: char| c.is_whitespace() || matches!(c, '/' | '@' | '"' | '\'' | '`' | '<' | '(');
@@ -249,7 +249,7 @@ fn has_password(text: &str, before: &str) -> bool {
     })
 }
 
-/// `Bearer VALUE` or `Basic VALUE`, as a header holds them.
+/// Whether the text contains `Bearer VALUE` or `Basic VALUE`, as a header does.
 fn presents(value: &str) -> bool {
     let held = value
         .trim()
@@ -260,7 +260,7 @@ fn presents(value: &str) -> bool {
     })
 }
 
-/// `NAME=VALUE`, `NAME: VALUE` or `--NAME VALUE` with a sensitive name and a value that is no reference.
+/// Whether the text contains `NAME=VALUE`, `NAME: VALUE` or `--NAME VALUE`, with a sensitive name and a value that is no reference.
 fn assigns(text: &str) -> bool {
     let words: Vec<&str> = text.split([' ', '\t', '\n', '&', '?', ';', ',', '"', '\'']).collect();
     words.iter().enumerate().any(|(at, word)| {
@@ -289,7 +289,7 @@ fn assigns(text: &str) -> bool {
     })
 }
 
-/// What stands for a value: a variable, a placeholder, nothing.
+/// Whether a value stands for another: a variable, a placeholder, nothing.
 fn is_reference(value: &str) -> bool {
     value.is_empty() || value.starts_with(['$', '{', '%']) || value.starts_with(PLACEHOLDER)
 }

@@ -1,26 +1,26 @@
-//! Who asks, as it stands in an address: `scheme://USER:PASSWORD@host`.
+//! User information in addresses: `scheme://USER:PASSWORD@host`.
 
 use data_encoding::BASE64;
 
 use super::telling;
 
-/// The name beside a placeholder where the caller's own is not fit to be told.
+/// The name beside a placeholder if the caller's own must not be shown.
 const NAMELESS: &str = "x-access-token";
-/// The longest name of a person that is told.
+/// The longest name of a person that is shown.
 const LONGEST_NAME: usize = 20;
 
-/// The name beside a placeholder.
+/// Returns the name beside a placeholder.
 fn name(user: &str, password: &str) -> String {
     let plain = !user.is_empty()
         && user.len() <= LONGEST_NAME
         && user.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._@".contains(&b))
         && !telling::is_telling(user);
-    // With these the name is the credential.
+    // With these passwords the name is the credential.
     let swapped = matches!(password, "" | "x-oauth-basic" | "x");
     if plain && !swapped { user.into() } else { NAMELESS.into() }
 }
 
-/// `USER:PLACEHOLDER` in base64, for what held `USER:PASSWORD` in it. RFC 7617.
+/// Returns `USER:PLACEHOLDER` in base64, for a value that held `USER:PASSWORD`. RFC 7617.
 pub(super) fn basic(held: &str, placeholder: &str) -> String {
     let decoded = BASE64.decode(held.trim().as_bytes()).ok().and_then(|text| String::from_utf8(text).ok());
     let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
@@ -28,26 +28,27 @@ pub(super) fn basic(held: &str, placeholder: &str) -> String {
     BASE64.encode(format!("{name}:{placeholder}").as_bytes())
 }
 
-/// An address of which the user information is taken apart.
+/// An address split at its user information.
 struct Address<'a> {
     before: &'a str,
     userinfo: Option<&'a str>,
-    /// From the host on.
+    /// The rest, from the host on.
     host: &'a str,
 }
 
-/// What an address of a text comes to.
+/// The result of replacing the user information in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Nobody is named in it.
+    /// No address has user information.
     Nothing,
-    /// The text with placeholders in the place of passwords, and without those for which there is none: where they are good.
+    /// The text with placeholders instead of passwords, and the addresses whose password was removed because there is no placeholder
+    /// for it.
     Anew(String, Vec<String>),
-    /// It cannot be told where the credential begins and ends.
+    /// It is not clear where the credential begins and ends.
     Unclear,
 }
 
-/// Replaces who asks in every address of a text.
+/// Replaces the user information in every address of a text.
 pub(super) fn replaced<'p>(text: &str, placeholder: &dyn Fn(&str) -> Option<&'p str>) -> Told {
     let (mut anew, mut missing, mut rest, mut changed) = (String::new(), Vec::new(), text, false);
     while let Some(address) = first(rest) {
@@ -58,7 +59,7 @@ pub(super) fn replaced<'p>(text: &str, placeholder: &dyn Fn(&str) -> Option<&'p 
         let Some(userinfo) = userinfo else { continue };
         let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
         if is_shell(scheme) && password.is_empty() {
-            // The name of an account; the key is elsewhere.
+            // The name of an account; its key is elsewhere.
             anew.push_str(user);
             anew.push('@');
             continue;
@@ -79,7 +80,8 @@ pub(super) fn replaced<'p>(text: &str, placeholder: &dyn Fn(&str) -> Option<&'p 
     Told::Anew(anew, missing)
 }
 
-/// The host and port of an address, which is all of it that may be told; a text without one is told whole if it is plain.
+/// Returns the host and port of an address, which is all of it that may be shown; a text without an address is shown whole if it is
+/// plain.
 pub(super) fn host(text: &str) -> &str {
     let whole = !text.contains(['@', ':', '/']) && !telling::is_telling(text);
     match first(text) {
@@ -107,13 +109,13 @@ fn scheme_of(before: &str) -> &str {
         .unwrap_or(scheme)
 }
 
-/// The host and port an address begins with.
+/// Returns the host and port that an address begins with.
 fn authority(host: &str) -> &str {
     let end = host.find(|c: char| !(c.is_ascii_alphanumeric() || "-._:[]".contains(c)));
     host[..end.unwrap_or(host.len())].trim_end_matches(':')
 }
 
-/// The first address of a text; an error where a password has what ends one for some reader (`/`, `?`, `#`).
+/// Finds the first address of a text. An error if a password contains a character that ends it for some parser (`/`, `?`, `#`).
 fn first(text: &str) -> Option<Result<Address<'_>, ()>> {
     let at = text.find("://")? + 3;
     let (before, rest) = text.split_at(at);
@@ -126,7 +128,7 @@ fn first(text: &str) -> Option<Result<Address<'_>, ()>> {
     };
     let port = if host.starts_with('[') { host.rsplit_once("]:") } else { host.split_once(':') };
     let odd = port.is_some_and(|(_, port)| !port.bytes().all(|b| b.is_ascii_digit()));
-    // `https://me:pass/word@host`: a reader may take all before the last `@` for the password.
+    // `https://me:pass/word@host`: a parser may take all before the last `@` for the password.
     let later = word[authority.len()..].contains('@') && (odd || !word[authority.len()..].starts_with('/'));
     if later || (odd && word.contains('@')) {
         return Some(Err(()));

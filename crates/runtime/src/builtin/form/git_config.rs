@@ -1,11 +1,11 @@
-//! git's configuration, as git-config(1) describes it: read letter by letter as git does, and written in its plainest form.
+//! git's configuration, as git-config(1) describes it: parsed character by character as git does, and written in its plainest form.
 
 use super::super::judge::{Fate, Judge};
 use super::super::telling;
 use super::super::userinfo::{self, Told};
 use super::NotUnderstood;
 
-/// One variable. A value that is not there means true.
+/// A variable. Without a value it means true.
 struct Variable {
     section: String,
     subsection: Option<String>,
@@ -41,12 +41,12 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// The variable as it may enter.
+/// Returns the variable as it may enter.
 fn judged(variable: Variable, judge: &mut Judge<'_>) -> Option<Variable> {
     let Variable { section, subsection, name, value } = variable;
     let place = subsection.as_deref().unwrap_or_default().to_owned();
     let told = match &subsection {
-        // An address there may name who asks as well.
+        // An address there may contain user information as well.
         Some(subsection) => format!("{section}.{}.{name}", userinfo::host(subsection)),
         None => format!("{section}.{name}"),
     };
@@ -86,7 +86,7 @@ fn judged(variable: Variable, judge: &mut Judge<'_>) -> Option<Variable> {
     Some(Variable { section, subsection, name, value })
 }
 
-/// The address of a subsection, as of `[url "https://me:…@host/"]`.
+/// Returns the address of a subsection, as of `[url "https://me:…@host/"]`.
 fn address(text: String, judge: &mut Judge<'_>, told: &str) -> Option<String> {
     let bound = judge.bound();
     match userinfo::replaced(&text, &|url| bound.at(url)) {
@@ -106,7 +106,7 @@ fn address(text: String, judge: &mut Judge<'_>, told: &str) -> Option<String> {
     }
 }
 
-/// `Authorization: Basic …` and the like, for the address of its section.
+/// Judges a header such as `Authorization: Basic …`, for the address of its section.
 fn header(value: &str, url: &str, judge: &mut Judge<'_>, told: &str) -> Option<String> {
     let (name, content) = value.split_once(':').unwrap_or((value, ""));
     if value.is_empty() || (!telling::is_sensitive(name) && !telling::is_telling(value)) {
@@ -158,7 +158,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The next letter; the end of a line is one letter however it is written.
+    /// Returns the next character; a line end is one character however it is written.
     fn next(&mut self) -> Option<char> {
         let mut letter = self.rest.next()?;
         if letter == '\r' && self.rest.peek() == Some(&'\n') {
@@ -178,7 +178,7 @@ impl Reader<'_> {
         while self.next().is_some_and(|letter| letter != '\n') {}
     }
 
-    /// `[name]`, `[name "sub"]` or the old `[name.sub]`.
+    /// Parses `[name]`, `[name "sub"]` or the old `[name.sub]`.
     fn section(&mut self) -> Result<(String, Option<String>), NotUnderstood> {
         self.next();
         let mut name = String::new();
@@ -240,7 +240,7 @@ impl Reader<'_> {
         }
     }
 
-    /// As git's `parse_value`: blanks at the ends go, quotes protect, `\` continues or escapes.
+    /// Parses a value as git's `parse_value` does: blanks at the ends are dropped, quotes protect, `\` continues or escapes.
     fn value(&mut self) -> Result<String, NotUnderstood> {
         let (mut value, mut blanks, mut quoted) = (String::new(), String::new(), false);
         loop {
@@ -267,7 +267,7 @@ impl Reader<'_> {
                     blanks.clear();
                 }
                 Some('\\') => match self.next() {
-                    // Blanks before it are the value's, as git has it.
+                    // Blanks before it belong to the value, as in git.
                     Some('\n') => {
                         value.push_str(&blanks);
                         blanks.clear();
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn blanks_are_those_of_git() {
-        // Each as `git config --list` of version 2.47 has it.
+        // The expected values are those of `git config --list`, version 2.47.
         for (value, read) in [
             ("v  w ", "v  w"),
             ("\u{e9} \\\n", "\u{e9} "),

@@ -1,4 +1,4 @@
-//! What git's `store` keeps: an address with name and password a line. Only lines whose host has a placeholder enter.
+//! The file of git's `store` helper: an address with name and password on each line. Only lines whose host has a placeholder enter.
 
 use super::super::judge::Judge;
 use super::super::telling;
@@ -12,11 +12,11 @@ pub(super) fn anew(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnder
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // One address and nothing else, in letters that an address may have.
+        // One address and nothing else, in characters that an address may have.
         let plain = line.bytes().all(|b| b.is_ascii_graphic()) && line.matches("://").count() == 1;
         let bound = judge.bound();
         match plain.then(|| userinfo::replaced(line, &|url| bound.at(url))) {
-            // A path may hold one as well.
+            // A path may contain a credential as well.
             Some(Told::Anew(address, _)) if telling::is_telling(&address) => {
                 judge.leave_out(userinfo::host(&address));
             }

@@ -1,4 +1,5 @@
-//! The form of Python's configparser, as pip reads it: sections, `name = value` or `name: value`, and lines further in that go on.
+//! The format of Python's configparser, as pip reads it: sections, `name = value` or `name: value`, and indented lines that continue a
+//! value.
 
 use super::super::judge::{Fate, Judge};
 use super::super::telling;

@@ -1,5 +1,5 @@
-//! The forms of configuration: each understands its own text, asks the judge about every entry, and writes what is kept anew.
-//! Remarks are never kept. What is not understood is an error, which says where and not what.
+//! The formats of configuration files. Each parses its text, asks the judge about every entry, and writes what is kept anew. Comments
+//! are never kept. A text that does not parse is an error, which says where and not what.
 
 mod git_config;
 mod git_credentials;
@@ -14,7 +14,7 @@ use std::fmt;
 use super::judge::Judge;
 use super::table::Form;
 
-/// A text is not what its form says.
+/// A text is not what its format says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotUnderstood {
     line: Option<usize>,
@@ -40,7 +40,7 @@ impl fmt::Display for NotUnderstood {
 }
 
 impl Form {
-    /// The text as it may enter.
+    /// Returns the text as it may enter.
     pub(super) fn anew(self, text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
@@ -58,7 +58,7 @@ impl Form {
 
 #[cfg(test)]
 mod tried {
-    //! A form's text judged with one provider, good at `bound.example`, whose variable is `BOUND_TOKEN`.
+    //! Judges a text of a format with one provider, good at `bound.example`, whose variable is `BOUND_TOKEN`.
 
     use std::collections::BTreeMap;
 
@@ -71,14 +71,14 @@ mod tried {
 
     const POLICY: &str = "[[provider]]\nid = \"bound\"\nauthorized_uris = [\"https://bound.example/*\"]\nenv = \"BOUND_TOKEN\"";
 
-    /// The text as it enters with `{}` for the placeholder, and the names of what was left out.
+    /// Returns the text as it enters, with `{}` for the placeholder, and the names of what was left out.
     pub(super) fn tried(form: Form, rest: &str, text: &str) -> Result<(String, Vec<String>), NotUnderstood> {
         let placeholder = Placeholder::mint([7; 24]);
         let (anew, left_out) = entering(form, rest, text)?;
         Ok((anew.replace(placeholder.as_str(), "{}"), left_out))
     }
 
-    /// The same, with the placeholder itself.
+    /// Returns the text as it enters, with the placeholder itself.
     pub(super) fn entering(
         form: Form,
         rest: &str,
@@ -133,7 +133,7 @@ mod tests {
             ], 0..24,
         )) {
             let text = text.concat();
-            // Chance writes the word that stands for a secret as well: here it is none.
+            // A random text may contain the word that stands for a secret: here it does not count.
             let text = text.replace("hush", "");
             for form in FORMS {
                 if let Ok((anew, _)) = tried::entering(form, "", &text) {

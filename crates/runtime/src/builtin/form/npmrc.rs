@@ -1,4 +1,4 @@
-//! npm's configuration: `name = value`, where what a registry is asked with stands under its address, `//host/path/:_authToken`.
+//! npm's configuration: `name = value`. Credentials for a registry are under its address, `//host/path/:_authToken`.
 
 use super::super::judge::{Fate, Judge};
 use super::super::{telling, userinfo};
@@ -12,7 +12,7 @@ pub(super) fn anew(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnder
         if content.is_empty() || content.starts_with(['#', ';']) {
             continue;
         }
-        // A section would make all that follows mean something else.
+        // A section would change the meaning of all that follows.
         if content.starts_with(['[', '=']) || content.chars().any(char::is_control) {
             return Err(no());
         }
@@ -42,7 +42,7 @@ pub(super) fn anew(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnder
 fn judged(name: &str, value: &str, judge: &mut Judge<'_>) -> Option<String> {
     let fate = match name.strip_prefix("//").and_then(|rest| rest.rsplit_once(':')) {
         Some((place, field)) => return of_registry(name, place, field, value, judge),
-        // Not under an address: for whom it would be, npm itself does not say any more.
+        // Not under an address: npm itself no longer says for which registry it would be.
         None if matches!(name, "_auth" | "_authToken" | "_password") => judge.leave_out(name),
         None => judge.value(&[name], value),
     };
@@ -53,10 +53,10 @@ fn judged(name: &str, value: &str, judge: &mut Judge<'_>) -> Option<String> {
     }
 }
 
-/// What stands under the address of a registry.
+/// Judges an entry under the address of a registry.
 fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Judge<'_>) -> Option<String> {
     let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-    // A token in braces is one all the same.
+    // A token in braces is still a token.
     let reference = whole.is_some_and(|inner| {
         inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !telling::is_telling(inner)
     });
@@ -72,7 +72,7 @@ fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Ju
         }
         "_authToken" => judge.credential_at(name, &url).map(str::to_owned),
         "_auth" => judge.credential_at(name, &url).map(|placeholder| userinfo::basic(value, placeholder)),
-        // The password is kept in base64.
+        // The password is stored in base64.
         "_password" => {
             let placeholder = judge.credential_at(name, &url)?;
             Some(data_encoding::BASE64.encode(placeholder.as_bytes()))
@@ -87,7 +87,7 @@ fn of_registry(name: &str, place: &str, field: &str, value: &str, judge: &mut Ju
     }
 }
 
-/// As npm's `ini` reads a name or a value; `None` where it is not beyond doubt.
+/// Reads a name or a value as npm's `ini` does; `None` if its meaning is not beyond doubt.
 fn unquoted(text: &str) -> Option<String> {
     let text = text.trim();
     if text.starts_with('"') {
@@ -96,7 +96,7 @@ fn unquoted(text: &str) -> Option<String> {
     if let Some(inner) = text.strip_prefix('\'') {
         return inner.strip_suffix('\'').filter(|inner| !inner.contains('\'')).map(str::to_owned);
     }
-    // An unprotected `;` or `#` begins a remark; with `\` before it, it does not.
+    // An unescaped `;` or `#` begins a comment; one after `\` does not.
     if text.contains('\\') {
         return None;
     }
@@ -105,7 +105,7 @@ fn unquoted(text: &str) -> Option<String> {
 
 fn quoted(text: &str) -> String {
     let odd = text.is_empty() || text.trim() != text || text.contains([';', '#', '"', '\'', '=', '\\', '[']);
-    // A name with brackets at its end is a list, which quotes would not be.
+    // A name with brackets at its end is a list; with quotes it would not be.
     let list =
         text.ends_with("[]") && !text[..text.len() - 2].contains(['[', '"', '\'', ';', '#', '=', '\\']);
     if odd && !list { serde_json::Value::from(text).to_string() } else { text.into() }
@@ -143,7 +143,7 @@ mod tests {
         let placeholder = credential::Placeholder::mint([7; 24]);
         let pair = BASE64.encode(format!("me:{}", placeholder.as_str()).as_bytes());
         let password = BASE64.encode(placeholder.as_str().as_bytes());
-        // What ends in `=` is quoted, which npm reads the same.
+        // A value that ends in `=` is quoted, which npm reads as the same.
         let value = |text: &str| if text.contains('=') { format!("\"{text}\"") } else { text.into() };
         let expected = format!(
             "registry=https://bound.example/\n@own:registry=https://other.example/npm/\n//bound.example/:_authToken={{}}\n\

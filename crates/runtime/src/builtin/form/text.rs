@@ -1,5 +1,5 @@
-//! Texts for people or models, which enter as they are. One that holds something in the form of a credential stays outside:
-//! where it begins and ends cannot be told.
+//! Texts for people or models, which enter unchanged. A text that contains something like a credential stays outside, for it cannot be
+//! told where the credential begins and ends.
 
 use super::super::telling;
 use super::NotUnderstood;

@@ -1,4 +1,4 @@
-//! JSON and TOML: a tree is read whole, its values are judged, and what is left is written anew.
+//! JSON and TOML: parses a whole tree, judges its values, and writes what is left anew.
 
 use serde_json::{Map, Value};
 
@@ -6,9 +6,9 @@ use super::super::judge::{Fate, Judge};
 use super::super::telling;
 use super::NotUnderstood;
 
-/// The name under which a date of TOML stands in the tree: no key can be it.
+/// The key under which the tree holds a date of TOML: no real key can be this one.
 const DATE: &str = "\0date";
-/// How deep a tree is followed.
+/// The deepest nesting that is followed.
 const DEEPEST: usize = 64;
 
 pub(super) fn json(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnderstood> {
@@ -26,7 +26,7 @@ pub(super) fn toml(text: &str, judge: &mut Judge<'_>) -> Result<String, NotUnder
     toml::to_string(&to_toml(tree)?).map_err(|_| NotUnderstood::somewhere())
 }
 
-/// The tree without what is left out. Only an object is configuration.
+/// Returns the tree without what is left out. Only an object is configuration.
 pub(super) fn judged(tree: Value, judge: &mut Judge<'_>) -> Result<Value, NotUnderstood> {
     let Value::Object(mut object) = tree else { return Err(NotUnderstood::at(1)) };
     each(judge, &mut Vec::new(), &mut object);
@@ -34,7 +34,7 @@ pub(super) fn judged(tree: Value, judge: &mut Judge<'_>) -> Result<Value, NotUnd
 }
 
 fn each(judge: &mut Judge<'_>, path: &mut Vec<String>, object: &mut Map<String, Value>) {
-    // Whose words a list beside it holds.
+    // The command whose words a list beside it contains.
     let program = object.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();
     object.retain(|key, value| {
         path.push(key.clone());
@@ -193,7 +193,7 @@ mod tests {
         assert!(tried(Form::Json, "", &format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000))).is_err());
     }
 
-    /// Each entry of an object is left out, in JSON and, where it can be written so, in TOML.
+    /// Leaves out each entry of an object, in JSON and, where it can be written so, in TOML.
     fn each_is_left_out(entries: &serde_json::Value) {
         for (name, value) in entries.as_object().unwrap() {
             let tree = serde_json::json!({"of": {name: value}});

@@ -1,5 +1,5 @@
-//! YAML as people write it by hand: maps in maps, and plain or quoted values in one line. Lists, anchors, blocks and flows
-//! (but for the empty ones) are not understood.
+//! YAML as people write it by hand: nested maps, and plain or quoted values on one line. Lists, anchors, blocks and flows other than
+//! empty ones do not parse.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ struct Line<'a> {
     value: Option<&'a str>,
 }
 
-/// Lines that say something.
+/// Returns the lines with content.
 fn lines(text: &str) -> Result<Vec<Line<'_>>, NotUnderstood> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -76,14 +76,14 @@ fn map(lines: &[Line<'_>], at: &mut usize, indent: usize) -> Result<Map<String, 
     Ok(read)
 }
 
-/// A plain or quoted value and what follows; a key ends before its colon.
+/// Parses a plain or quoted value, and returns what follows; a key ends before its colon.
 fn scalar(text: &str, key: bool) -> Option<(String, &str)> {
     if let Some(inner) = text.strip_prefix('\'') {
         let (end, value) = single(inner)?;
         return Some((value, &inner[end..]));
     }
     if text.starts_with('"') {
-        // Its escapes are JSON's; the few that are not are not understood.
+        // Its escapes are JSON's; the few that are not do not parse.
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<String>();
         let value = values.next()?.ok()?;
         return Some((value, &text[values.byte_offset()..]));
@@ -97,7 +97,7 @@ fn scalar(text: &str, key: bool) -> Option<(String, &str)> {
     (!odd && !value.is_empty()).then(|| (value.to_owned(), &text[end..]))
 }
 
-/// The content of single quotes and where it ends.
+/// Returns the content of single quotes, and where it ends.
 fn single(inner: &str) -> Option<(usize, String)> {
     let mut from = 0;
     loop {
@@ -127,7 +127,7 @@ fn write(anew: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A word as it is where nothing could take it for something else; in the quotes of JSON otherwise, which are YAML's too.
+/// Writes a word plainly if nothing could take it for something else; otherwise in the quotes of JSON, which are YAML's too.
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
