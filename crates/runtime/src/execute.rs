@@ -14,13 +14,13 @@ use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::images::TakenImage;
 use crate::inbound;
-use crate::last_word::last_word;
 use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
 use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
-use crate::report::{End, Lived, Report};
+use crate::report::{End, ExecutedRun, Report};
 use crate::run_journal::RunJournal;
 use crate::sidecar::SidecarCredentials;
+use crate::sidecar_messages::await_summary;
 use crate::streams::{Copiers, RunningCopiers, stdio};
 use crate::watch::{Seen, Watch};
 
@@ -36,7 +36,7 @@ pub(crate) fn execute(
     inputs: RunInputs,
     journal: &mut RunJournal,
     report: &mut dyn FnMut(Report<'_>),
-) -> Result<Lived, Error> {
+) -> Result<ExecutedRun, Error> {
     let PlannedRun { spec, caller, state, host, plan, .. } = planned;
     let RunInputs { mut credentials, platform_data, exposed, proxy, companions, ports, ahead } = inputs;
     let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
@@ -71,7 +71,7 @@ pub(crate) fn execute(
     let pair = start_sandbox(planned, &exposed, channels, launch, &mut journal.undo)?;
     let mut streams = start_copiers(copiers, &pair)?;
     let StartedPair { sandbox, sidecar, platform } = pair;
-    // This process answers for credentials from now on, so nobody may look into it. Ids could not be mapped if it were set earlier.
+    // This process answers for credentials from now on, so no other may look into it. Set earlier, ids could not be mapped.
     let _ = sandbox::undumpable();
     journal.look_for_dead();
     let watch = Watch {
@@ -177,7 +177,7 @@ impl EndedRun {
         notices: BorrowedFd<'_>,
         journal: &mut RunJournal,
         report: &mut dyn FnMut(Report<'_>),
-    ) -> Result<Lived, Error> {
+    ) -> Result<ExecutedRun, Error> {
         let Self { end, mut sandbox, sidecar, mut companions } = self;
         // A command that ended by itself leaves the processor to the sidecar first: the kernel takes its time over namespaces, and the
         // sidecar writes its records meanwhile.
@@ -206,8 +206,8 @@ impl EndedRun {
             sandbox.release();
             journal.give_back_names();
         }
-        let summary = summary.or_else(|| last_word(notices, report));
+        let summary = summary.or_else(|| await_summary(notices, report));
         companions.end(&mut journal.undo);
-        Ok(Lived { end, summary, usage: usage.or(used), sandbox })
+        Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox })
     }
 }

@@ -82,7 +82,7 @@ impl Images {
     ) -> Result<Listed, Error> {
         let login = asked.credential.map(|id| login(id, caller)).transpose()?;
         let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE"))?);
-        let way = Way {
+        let route = RegistryRoute {
             outside,
             secure: proxy_url::detour(caller, true)?,
             plain: proxy_url::detour(caller, false)?,
@@ -94,7 +94,7 @@ impl Images {
             bounds: asked.bounds,
             owners: self.owners,
         };
-        Ok(image::pull(&self.store()?, &way, &request, report)?)
+        Ok(image::pull(&self.store()?, &route, &request, report)?)
     }
 
     /// Lists every image under each of its names.
@@ -140,7 +140,7 @@ impl Images {
 #[derive(Debug)]
 pub(crate) enum TakenImage {
     /// One of this program's own store.
-    Stored(Box<KeptImage>),
+    Stored(Box<StoredImage>),
     /// One that an engine has.
     AtEngine(Box<EngineRun>),
 }
@@ -186,9 +186,9 @@ impl TakenImage {
     }
 }
 
-/// What a run keeps of its image for as long as it lives.
+/// A stored image that a run holds for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct KeptImage {
+pub(crate) struct StoredImage {
     image: Held,
     ids: Option<ClaimedIds>,
     /// The subordinate ids of a caller who is not root.
@@ -233,7 +233,7 @@ pub(crate) fn take(
         None
     };
     let subordinate = lent_for(&image, caller)?;
-    let kept = KeptImage { image, ids, subordinate };
+    let kept = StoredImage { image, ids, subordinate };
     Ok((Some(TakenImage::Stored(Box::new(kept))), whole))
 }
 
@@ -367,13 +367,13 @@ fn root_of(held: &Held) -> RootImage {
 }
 
 /// The way to a registry, with the proxies on it.
-struct Way {
+struct RegistryRoute {
     outside: Outside,
     secure: Option<Detour>,
     plain: Option<Detour>,
 }
 
-impl Connect for Way {
+impl Connect for RegistryRoute {
     fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a> {
         Box::pin(async move {
             Ok(if secure {

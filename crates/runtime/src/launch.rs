@@ -10,13 +10,13 @@ use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 use crate::engine::{self, PortsHere, StandInConfig};
 use crate::error::Error;
 use crate::key::audit_key;
-use crate::last_word::first_word;
 use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
 use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
+use crate::sidecar_messages::await_authority;
 use crate::state::{StateDirectory, append};
 
-/// What the sidecar's questions are answered from.
+/// The data from which the sidecar's questions are answered.
 pub(crate) struct PlatformData {
     /// `None` where no credential is declared.
     pub(crate) sources: Option<Sources>,
@@ -199,7 +199,7 @@ impl SidecarStart for SidecarLaunch<'_> {
     }
 
     fn authority(&mut self) -> std::io::Result<Vec<u8>> {
-        first_word(self.notices)
+        await_authority(self.notices)
     }
 }
 

@@ -12,8 +12,8 @@ const OF_THE_SHELL: [&str; 10] =
 /// The longest first line that names an interpreter, execve(2).
 const FIRST_LINE: u64 = 256;
 
-/// The places in which a command was looked for.
-pub(crate) struct Looked {
+/// The places in which a command was searched for.
+pub(crate) struct SearchedPlaces {
     /// The caller's own search path.
     pub(crate) path: Option<String>,
     /// The caller's home, and the directory inside where a user's own programs are found by name.
@@ -26,7 +26,7 @@ pub(crate) struct Looked {
     pub(crate) sees_this_machine: bool,
 }
 
-impl Looked {
+impl SearchedPlaces {
     /// Returns a hint for a command that was not found; it continues a sentence after a semicolon.
     pub(crate) fn hint(&self, command: &str) -> Option<String> {
         if command.contains(char::is_whitespace) {
@@ -152,7 +152,8 @@ mod tests {
         let path = Some(format!("relative:/none:{}", folder.path().display()));
         let [workspace, directory] = [folder.path(), folder.path()].map(Path::to_owned);
         let (home, programs) = (None, "/home/agent/.local/bin".into());
-        let looked = Looked { path, home, programs, workspace, directory, sees_this_machine: false };
+        let searched =
+            SearchedPlaces { path, home, programs, workspace, directory, sees_this_machine: false };
         for (command, said) in [
             ("make test", Some("words of their own")),
             ("cd", Some("sh -c 'cd …'")),
@@ -167,16 +168,16 @@ mod tests {
             ("data", None),
             ("none", None),
         ] {
-            let hint = looked.hint(command);
+            let hint = searched.hint(command);
             assert!(
                 hint.as_deref().is_some_and(|hint| said.is_some_and(|said| hint.contains(said)))
                     || hint.is_none() && said.is_none(),
                 "{command}: {hint:?}"
             );
         }
-        let below = Looked { directory: at("below"), ..looked };
+        let below = SearchedPlaces { directory: at("below"), ..searched };
         assert!(below.hint("./script").is_none() && below.hint("../script").is_some());
-        let bare = Looked { sees_this_machine: true, ..below };
+        let bare = SearchedPlaces { sees_this_machine: true, ..below };
         assert_eq!(bare.hint("tool"), None);
     }
 
@@ -193,7 +194,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("../apps/1.2/agent", home.join("bin/agent")).unwrap();
         let at = |place: &str| home.join(place);
-        let looked = Looked {
+        let searched = SearchedPlaces {
             path: Some(format!("{}:{}", at("bin").display(), at(".cargo/bin").display())),
             home: Some(home.clone()),
             programs: "/home/agent/.local/bin".into(),
@@ -204,7 +205,7 @@ mod tests {
         let line =
             format!("--mount {}:/home/agent/.local/bin/agent -- agent", at("apps/1.2/agent").display());
         for command in ["agent", &at("bin/agent").display().to_string(), "../bin/agent"] {
-            let hint = looked.hint(command).unwrap();
+            let hint = searched.hint(command).unwrap();
             assert!(hint.ends_with(&line), "{command}: {hint}");
         }
         // A program that needs the files around it.
@@ -213,7 +214,7 @@ mod tests {
             std::fs::write(at(place), line).unwrap();
             std::fs::set_permissions(at(place), PermissionsExt::from_mode(0o755)).unwrap();
             std::os::unix::fs::symlink(at(place), at("bin").join(name)).unwrap();
-            looked.hint(name).unwrap()
+            searched.hint(name).unwrap()
         };
         let hint = script("npm/lib/node_modules/a/cli.js", "a", "#!/bin/sh\n");
         let [tree, program] = ["npm/lib/node_modules", "npm/lib/node_modules/a/cli.js"].map(at);
@@ -224,9 +225,9 @@ mod tests {
         let hint = script("venvs/b/bin/b", "b", &format!("#!{}\n", at("venvs/b/bin/python").display()));
         let line = format!("--mount {0}:{0} -- {1}", at("venvs/b").display(), at("venvs/b/bin/b").display());
         assert!(hint.ends_with(&line), "{hint}");
-        let hint = looked.hint("cargo-nextest").unwrap();
+        let hint = searched.hint("cargo-nextest").unwrap();
         assert!(hint.contains("--tool rustup brings it"), "{hint}");
-        let bare = Looked { sees_this_machine: true, ..looked };
+        let bare = SearchedPlaces { sees_this_machine: true, ..searched };
         assert_eq!(bare.hint(&at("bin/agent").display().to_string()), None);
     }
 }

@@ -25,7 +25,7 @@ use crate::{builtin, inbound, proxy_url};
 /// A run that somebody asks for.
 #[derive(Debug)]
 pub struct RunRequest {
-    /// What it is and what it may do.
+    /// The run and its rules.
     pub spec: RunSpec,
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -33,7 +33,7 @@ pub struct RunRequest {
     pub caller: Caller,
     /// Where it is recorded.
     pub state: StateDirectory,
-    /// Namespaces for its sandbox, where whoever asks began them early.
+    /// Namespaces for its sandbox, if they were created early.
     pub ahead: Option<Ahead>,
 }
 
@@ -57,7 +57,7 @@ impl PlannedRun {
     }
 }
 
-/// What the execution of a run uses up.
+/// The inputs that the execution of a run consumes.
 pub(crate) struct RunInputs {
     pub(crate) credentials: SidecarCredentials,
     pub(crate) platform_data: PlatformData,
@@ -117,7 +117,7 @@ pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirector
     refuse_home(&plan, caller)
 }
 
-/// What a run has for credentials.
+/// The placeholders of a run, and the sources of its credentials.
 struct Provided {
     credentials: SidecarCredentials,
     platform_data: PlatformData,

@@ -1,4 +1,4 @@
-//! What a person can do about an error of a run's, where we know.
+//! Remedies: what a person can do about an error of this crate.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use policy::OrganisationName;
 use crate::error::Error;
 
 impl Error {
-    /// What the person can do about it, where we know.
+    /// Returns what the person can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {

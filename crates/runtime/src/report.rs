@@ -43,7 +43,7 @@ pub(crate) enum End {
 }
 
 /// The result of executing a run, before it is written down.
-pub(crate) struct Lived {
+pub(crate) struct ExecutedRun {
     pub(crate) end: End,
     pub(crate) summary: Option<Summary>,
     pub(crate) usage: Option<sandbox::Usage>,

@@ -8,11 +8,11 @@ use sandbox::{Ended, Plan, ProcessStamp, Started, Taken, UndoLog};
 
 use crate::ending::{Ending, Shortage};
 use crate::error::Error;
-use crate::missing::Looked;
+use crate::missing::SearchedPlaces;
 use crate::permission::permissions;
 use crate::plan_run::PlannedRun;
 use crate::record::{Outcome, RunRecord, RunState, failure, now};
-use crate::report::{End, Finished, Lived, Report};
+use crate::report::{End, ExecutedRun, Finished, Report};
 use crate::run_lock::{Reaped, RunLock, all, are_dead, reap_dead, tell_left};
 use crate::set_up_log::SetUpLog;
 use crate::state::StateDirectory;
@@ -33,10 +33,10 @@ pub(crate) struct RunJournal {
     /// The dead runs that this one reaped.
     reaped: Vec<Reaped>,
     lock: RunLock,
-    /// Where its command is looked for.
-    looked: Looked,
+    /// Where its command is searched for.
+    searched: SearchedPlaces,
     bounds: Bounds,
-    /// Whether there are runs that died; `None` until this run has looked.
+    /// Whether there are runs that died; `None` until this run has searched.
     are_dead: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ impl RunJournal {
             let _ = std::fs::remove_file(state.record(&run));
             return Err(error);
         }
-        let looked = Looked {
+        let searched = SearchedPlaces {
             path: caller.variable("PATH").map(str::to_owned),
             home: caller.home.clone(),
             programs: sandbox::programs_of(&plan.home),
@@ -112,7 +112,7 @@ impl RunJournal {
             problems: Vec::new(),
             reaped: Vec::new(),
             lock,
-            looked,
+            searched,
             bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
             are_dead: None,
         })
@@ -157,43 +157,43 @@ impl RunJournal {
 
     /// Ends a sandbox whose command is over, and gives back the names it held. Returns the sandbox if what it had at an engine is taken
     /// away behind the run.
-    fn end_sandbox(&mut self, mut lived: Lived) -> Option<Started> {
-        lived.sandbox.release();
+    fn end_sandbox(&mut self, mut executed: ExecutedRun) -> Option<Started> {
+        executed.sandbox.release();
         // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
         // from outside is waited for.
-        let mut took_away = match lived.end {
+        let mut took_away = match executed.end {
             End::Ended(_) => None,
-            _ => Some(lived.sandbox.wait()),
+            _ => Some(executed.sandbox.wait()),
         };
         self.give_back_names();
-        if took_away.is_none() && lived.sandbox.outlives_its_end() {
-            lived.sandbox.kill();
-            took_away = Some(lived.sandbox.wait());
+        if took_away.is_none() && executed.sandbox.outlives_its_end() {
+            executed.sandbox.kill();
+            took_away = Some(executed.sandbox.wait());
         }
         if matches!(took_away, Some(Taken::All | Taken::Behind)) {
             self.undo.engine_is_done(&self.run);
         }
-        (took_away == Some(Taken::Behind)).then_some(lived.sandbox)
+        (took_away == Some(Taken::Behind)).then_some(executed.sandbox)
     }
 
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
     pub(crate) fn close(
         mut self,
-        lived: Result<Lived, Error>,
+        executed: Result<ExecutedRun, Error>,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<Finished, Error> {
         self.record.ended = Some(now());
-        let came_to = lived.as_ref().ok().map(|lived| {
+        let came_to = executed.as_ref().ok().map(|executed| {
             let command = self.record.command.first().map_or("", String::as_str);
-            let ending = ending(lived, command, &self.looked, &self.bounds);
-            let outcome = outcome(lived, &ending);
+            let ending = ending(executed, command, &self.searched, &self.bounds);
+            let outcome = outcome(executed, &ending);
             (ending, outcome)
         });
         self.record.state = if came_to.is_some() { RunState::Ended } else { RunState::Failed };
         self.record.outcome = came_to.as_ref().map(|(_, outcome)| outcome.clone());
-        self.record.failure = lived.as_ref().err().map(failure);
+        self.record.failure = executed.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
-        let lived = lived.map(|lived| self.end_sandbox(lived));
+        let executed = executed.map(|executed| self.end_sandbox(executed));
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         // Told even where the record could not be written.
@@ -201,7 +201,7 @@ impl RunJournal {
         let written = written.and(noted);
         // The undo log holds the lock as well.
         drop(self.undo);
-        match &lived {
+        match &executed {
             // The next run sees to what is left, and to a record that could not be written.
             _ if !problems.is_empty() || written.is_err() => {}
             Ok(Some(sandbox)) => self.lock.hand_over(sandbox),
@@ -211,7 +211,7 @@ impl RunJournal {
             self.reaped.extend(reap_dead(&self.state));
         }
         tell_reaped(&self.reaped, report);
-        lived?;
+        executed?;
         written?;
         let (ending, outcome) = came_to.ok_or(Error::SidecarLost)?;
         Ok(Finished { run: self.run, ending, outcome })
@@ -231,10 +231,10 @@ fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
     }
 }
 
-fn ending(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> Ending {
-    let usage = lived.usage.unwrap_or_default();
+fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, bounds: &Bounds) -> Ending {
+    let usage = executed.usage.unwrap_or_default();
     let Bounds { memory: limit, timeout } = *bounds;
-    match lived.end {
+    match executed.end {
         End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
             Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
         }
@@ -249,14 +249,16 @@ fn ending(lived: &Lived, command: &str, looked: &Looked, bounds: &Bounds) -> End
         End::Ended(Ended::Signal(signal)) => Ending::Signalled(signal),
         End::TimedOut => Ending::TimedOut(timeout),
         End::Killed(signal) => Ending::Killed(signal),
-        End::NotExecuted(ENOENT) => Ending::NotFound { command: command.into(), hint: looked.hint(command) },
+        End::NotExecuted(ENOENT) => {
+            Ending::NotFound { command: command.into(), hint: searched.hint(command) }
+        }
         End::NotExecuted(errno) => Ending::NotExecutable { command: command.into(), errno },
     }
 }
 
-fn outcome(lived: &Lived, ending: &Ending) -> Outcome {
-    let Summary { allowed, denied, failed, models } = lived.summary.clone().unwrap_or_default();
-    let memory_peak = lived.usage.unwrap_or_default().memory_peak;
+fn outcome(executed: &ExecutedRun, ending: &Ending) -> Outcome {
+    let Summary { allowed, denied, failed, models } = executed.summary.clone().unwrap_or_default();
+    let memory_peak = executed.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
     Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }
 }

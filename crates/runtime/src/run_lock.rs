@@ -219,9 +219,9 @@ mod tests {
         let written = |name: &str| {
             let victim = folder.path().join(name);
             std::fs::create_dir(&victim).unwrap();
-            let mark = directory.live().join(name);
-            std::fs::write(&mark, format!("written {}\n", victim.display())).unwrap();
-            (mark, victim)
+            let lock = directory.live().join(name);
+            std::fs::write(&lock, format!("written {}\n", victim.display())).unwrap();
+            (lock, victim)
         };
         let (shared, victim) = written("abcdefghjkmn");
         std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o622)).unwrap();
@@ -234,8 +234,8 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
             .unwrap();
         let foreign = rustix::process::geteuid().is_root().then(|| written("abcdefghjkmr"));
-        if let Some((mark, _)) = &foreign {
-            std::os::unix::fs::chown(mark, Some(65_534), None).unwrap();
+        if let Some((lock, _)) = &foreign {
+            std::os::unix::fs::chown(lock, Some(65_534), None).unwrap();
         }
         assert!(!are_dead(&directory) && reap_dead(&directory).is_empty());
         assert!(victim.exists() && foreign.is_none_or(|(_, victim)| victim.exists()));

@@ -131,7 +131,7 @@ pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
     sandbox::start_sidecar(&keep, || ended(serve(config), config.notices.as_fd()))
 }
 
-/// Returns the exit code of a process that served a run. A failure is told over `notices`, for only the run's own process speaks to the
+/// Returns the exit code of a process that served a run. A failure is sent over `notices`: only the run's own process speaks to the
 /// person.
 pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 {
     match outcome {

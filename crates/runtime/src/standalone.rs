@@ -97,7 +97,7 @@ pub enum SidecarEvent<'a> {
     Ending(Duration),
 }
 
-/// Serves until it is told to end. A confined process serves, as in a run; this process answers it for credentials, and tells `hear_of`
+/// Serves until it is told to end. A confined process serves, as in a run; this process answers it for credentials, and tells `on_event`
 /// what happens.
 ///
 /// # Errors
@@ -106,17 +106,16 @@ pub fn serve_standalone(
     sidecar: Standalone,
     caller: &mut Caller,
     stop: &Signals,
-    mut hear_of: impl FnMut(SidecarEvent<'_>),
+    mut on_event: impl FnMut(SidecarEvent<'_>),
 ) -> Result<(), Error> {
     // No other process may look into one that holds credentials.
     let _ = sandbox::undumpable();
     let Bound { listeners, addresses, socket_name } = bind(&sidecar)?;
     let Provided { credentials, route, outlets, platform } = provide(&sidecar, caller)?;
-    let mut ending = Ending::with(sidecar.grace);
+    let ending = Ending::with(sidecar.grace);
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let line = Line { link, notices };
     let inside = Inside {
         sidecar,
         listeners,
@@ -129,45 +128,33 @@ pub fn serve_standalone(
     };
     let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
     drop(inside);
-    let served = attend(&child, &line, stop, platform, addresses, &mut ending, &mut hear_of);
-    line.tell_denials(&mut hear_of);
-    // Removed while the sidecar still has the socket, whose inode no other socket can have meanwhile.
+    let mut parent = Parent { child, link, notices, stop, platform, addresses, ending };
+    let served = parent.attend(&mut on_event);
+    parent.platform = None;
+    parent.report_denials(&mut on_event);
+    // Removed while the sidecar still has the socket: meanwhile no other socket can have its inode, by which it is known.
     drop(socket_name);
-    drop(line);
+    let Parent { child, link, notices, .. } = parent;
+    drop((link, notices));
     child.end();
     served
 }
 
 /// How often orphans are reaped.
-const BURIAL: Duration = Duration::from_secs(1);
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// This process's ends of the sockets to the process that serves.
-struct Line {
+/// The process that started a sidecar, and its ends of the sockets to it.
+struct Parent<'a> {
+    child: Sidecar,
     link: OwnedFd,
     notices: OwnedFd,
+    stop: &'a Signals,
+    platform: Option<Platform>,
+    addresses: BoundAddresses,
+    ending: Ending,
 }
 
-impl Line {
-    /// Reports what has been denied since.
-    fn tell_denials(&self, hear_of: &mut dyn FnMut(SidecarEvent<'_>)) {
-        let mut buffer = [0; LONGEST_WORD];
-        while let Ok((length @ 1.., _)) =
-            rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
-        {
-            match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(notice)) => hear_of(SidecarEvent::Denied(&notice)),
-                Some(SidecarMessage::Summary(summary)) => {
-                    // What could not be written is the error it ends with.
-                    let omitted = Summary { unwritten: None, ..summary };
-                    omitted.missing_records().for_each(|missing| hear_of(SidecarEvent::Fault(&missing)));
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-/// What the process that started a sidecar waits for.
+/// What that process waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Signals,
@@ -177,83 +164,99 @@ enum Source {
     Questions,
 }
 
-/// Reports when the sidecar serves, and answers its questions until it has ended, or is to end at once.
-fn attend(
-    child: &Sidecar,
-    line: &Line,
-    stop: &Signals,
-    mut platform: Option<Platform>,
-    addresses: BoundAddresses,
-    ending: &mut Ending,
-    hear_of: &mut dyn FnMut(SidecarEvent<'_>),
-) -> Result<(), Error> {
-    // In a container this may be the first process, which inherits orphans.
-    let is_first = rustix::process::getpid() == Pid::INIT;
-    let burial = is_first.then_some(BURIAL);
-    loop {
-        if is_first {
-            child.bury_others();
-        }
-        let mut sources = vec![
-            (Source::Signals, stop.as_fd(), PollFlags::IN),
-            (Source::Link, line.link.as_fd(), PollFlags::IN),
-            (Source::Gone, child.gone(), PollFlags::IN),
-            (Source::Notices, line.notices.as_fd(), PollFlags::IN),
-        ];
-        let questions = platform.as_ref().map(Platform::questions);
-        sources.extend(questions.map(|questions| (Source::Questions, questions, PollFlags::IN)));
-        let patience = [burial, ending.left()].into_iter().flatten().min();
-        let ready = wait_for(&sources, patience).map_err(plumbing("wait for the sidecar"))?;
-        if ready.contains(&Source::Signals) && ending.is_at_once(stop, &line.link)? || ending.is_due() {
-            return Ok(());
-        }
-        if let Some(left) = ending.takes_a_while() {
-            hear_of(SidecarEvent::Ending(left));
-        }
-        if ready.contains(&Source::Notices) {
-            line.tell_denials(hear_of);
-        }
-        if ready.contains(&Source::Link) || ready.contains(&Source::Gone) {
-            match hear(&line.link) {
-                Word::Ready => hear_of(SidecarEvent::Listening(addresses)),
-                Word::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
-                Word::None if ending.has_begun() => return Ok(()),
-                Word::None => return Err(Error::SidecarLost),
+impl Parent<'_> {
+    /// Reports when the sidecar serves, and answers its questions until it has ended, or is to end at once.
+    fn attend(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) -> Result<(), Error> {
+        // In a container this may be the first process, which inherits orphans.
+        let is_first = rustix::process::getpid() == Pid::INIT;
+        loop {
+            if is_first {
+                self.child.bury_others();
+            }
+            let ready = self.wait(is_first.then_some(REAP_INTERVAL))?;
+            let signalled = ready.contains(&Source::Signals);
+            if signalled && self.ending.is_at_once(self.stop, &self.link)? || self.ending.is_due() {
+                return Ok(());
+            }
+            if let Some(left) = self.ending.takes_a_while() {
+                on_event(SidecarEvent::Ending(left));
+            }
+            if ready.contains(&Source::Notices) {
+                self.report_denials(on_event);
+            }
+            if ready.contains(&Source::Link) || ready.contains(&Source::Gone) {
+                match receive_status(&self.link) {
+                    Status::Ready => on_event(SidecarEvent::Listening(self.addresses)),
+                    Status::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
+                    Status::None if self.ending.has_begun() => return Ok(()),
+                    Status::None => return Err(Error::SidecarLost),
+                }
+            }
+            if ready.contains(&Source::Questions) {
+                self.answer_questions(on_event);
             }
         }
-        // A question that cannot be answered completely ends the answering: later questions fail at once.
-        if ready.contains(&Source::Questions) {
-            platform = platform.and_then(|mut platform| {
-                let more = platform.answer();
-                while let Some(fault) = platform.next_fault() {
-                    hear_of(SidecarEvent::Fault(fault));
-                }
-                more.then_some(platform)
-            });
+    }
+
+    fn wait(&self, patience: Option<Duration>) -> Result<Vec<Source>, Error> {
+        let mut sources = vec![
+            (Source::Signals, self.stop.as_fd(), PollFlags::IN),
+            (Source::Link, self.link.as_fd(), PollFlags::IN),
+            (Source::Gone, self.child.gone(), PollFlags::IN),
+            (Source::Notices, self.notices.as_fd(), PollFlags::IN),
+        ];
+        let questions = self.platform.as_ref().map(Platform::questions);
+        sources.extend(questions.map(|questions| (Source::Questions, questions, PollFlags::IN)));
+        let patience = [patience, self.ending.left()].into_iter().flatten().min();
+        wait_for(&sources, patience).map_err(plumbing("wait for the sidecar"))
+    }
+
+    /// Answers the sidecar's questions for credentials. A question that cannot be answered completely ends the answering: later ones
+    /// fail at once.
+    fn answer_questions(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
+        let Some(platform) = &mut self.platform else { return };
+        let more = platform.answer();
+        while let Some(fault) = platform.next_fault() {
+            on_event(SidecarEvent::Fault(fault));
+        }
+        if !more {
+            self.platform = None;
+        }
+    }
+
+    /// Reports what has been denied since.
+    fn report_denials(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
+        let mut buffer = [0; LONGEST_MESSAGE];
+        while let Ok((length @ 1.., _)) =
+            rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
+        {
+            if let Some(SidecarMessage::Denied(notice)) = SidecarMessage::parse(&buffer[..length]) {
+                on_event(SidecarEvent::Denied(&notice));
+            }
         }
     }
 }
 
 /// The message of a sidecar that serves; any other says why it does not.
 const READY: &[u8] = b"ready";
-const LONGEST_WORD: usize = 8 << 10;
+const LONGEST_MESSAGE: usize = 8 << 10;
 
-/// A message of the sidecar about itself.
-enum Word {
+/// What the sidecar says about itself.
+enum Status {
     Ready,
     Failed { why: String, remedy: Option<String> },
     None,
 }
 
-fn hear(link: &OwnedFd) -> Word {
-    let mut buffer = [0; LONGEST_WORD];
+fn receive_status(link: &OwnedFd) -> Status {
+    let mut buffer = [0; LONGEST_MESSAGE];
     match rustix::net::recv(link, &mut buffer[..], RecvFlags::DONTWAIT) {
-        Ok((length, _)) if buffer[..length] == *READY => Word::Ready,
+        Ok((length, _)) if buffer[..length] == *READY => Status::Ready,
         Ok((length, _)) => match SidecarMessage::parse(&buffer[..length]) {
-            Some(SidecarMessage::Failed { why, remedy }) => Word::Failed { why, remedy },
-            _ => Word::None,
+            Some(SidecarMessage::Failed { why, remedy }) => Status::Failed { why, remedy },
+            _ => Status::None,
         },
-        Err(_) => Word::None,
+        Err(_) => Status::None,
     }
 }
 

@@ -2,10 +2,10 @@
 
 /// So many letters and digits in a row, both among them, are no word.
 const RANDOM: usize = 24;
-/// The same where words are rarer: within an address, and in the value of a header. The tokens of registries that put them into an
+/// That many where words are rarer: within an address, and in the value of a header. The tokens of registries that put them into an
 /// address are as short as this.
 const SHORT: usize = 16;
-/// The same with `-` and `_` among them, as in base64url (RFC 4648, section 5).
+/// That many with `-` and `_` among them, as in base64url (RFC 4648, section 5).
 const LINKED: usize = 20;
 /// Hosts whose paths name commits by their hashes.
 const SOURCES: &[&str] = &[

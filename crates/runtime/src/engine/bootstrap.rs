@@ -55,7 +55,7 @@ pub(super) enum BootstrapError {
 }
 
 /// A bootstrap message whose fields are parsed.
-pub(super) struct Parsed {
+pub(super) struct ParsedBootstrap {
     pub(super) run: RunId,
     pub(super) network: RunNetwork,
     pub(super) layers: Layers,
@@ -72,7 +72,7 @@ pub(super) struct Parsed {
     pub(super) machine: Vec<IpAddr>,
 }
 
-impl TryFrom<Bootstrap> for Parsed {
+impl TryFrom<Bootstrap> for ParsedBootstrap {
     type Error = BootstrapError;
 
     fn try_from(message: Bootstrap) -> Result<Self, BootstrapError> {

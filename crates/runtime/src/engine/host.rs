@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair}
 use sandbox::{Caller, Channel, Frames, Identity, frame, wait_for};
 use zeroize::Zeroizing;
 
-use super::bootstrap::{Bootstrap, BootstrapError, Parsed};
+use super::bootstrap::{Bootstrap, BootstrapError, ParsedBootstrap};
 use super::stand_in::send_all;
 use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
@@ -173,7 +173,7 @@ fn memory_file(contents: &[u8]) -> Result<File, Error> {
 }
 
 /// Compiles the policy of the command, or of the companion whose sidecar this is.
-fn compile_policy(message: &mut Parsed) -> Result<RunSpec, Error> {
+fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
     let mut spec = std::mem::take(&mut message.layers).compile()?;
     if let Some(name) = &message.companion {
         let its = spec.companions.iter().find(|it| it.name.as_str() == name);
@@ -197,7 +197,7 @@ fn unreadable(error: BootstrapError) -> Error {
 
 /// Turns a bootstrap message into what a sidecar is given in any run.
 fn unpack(message: Bootstrap) -> Result<(SidecarConfig, HostEnds), Error> {
-    let mut message = Parsed::try_from(message).map_err(unreadable)?;
+    let mut message = ParsedBootstrap::try_from(message).map_err(unreadable)?;
     let RunSpec { policy, spending, inbound, organisation, .. } = compile_policy(&mut message)?;
     let network = message.network;
     let inbound = inbound::published(inbound, network.command(), message.forwarder)

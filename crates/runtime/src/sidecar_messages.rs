@@ -10,15 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::report::Report;
 
 /// How long a sidecar on this machine may take to begin.
-const FIRST_WORD: Duration = Duration::from_secs(60);
+const LONGEST_START: Duration = Duration::from_secs(60);
 /// How long a sidecar that was told to end may take over its last message.
-const LAST_WORD: Duration = Duration::from_secs(5);
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 /// Waits for the certificate of the run's authority, which the sidecar makes while the sandbox is being made.
-pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+pub(crate) fn await_authority(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut buffer = [0; 8192];
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Timespec::try_from(FIRST_WORD).ok().as_ref())?;
+    rustix::event::poll(&mut fds, Timespec::try_from(LONGEST_START).ok().as_ref())?;
     let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
     match SidecarMessage::parse(&buffer[..length]) {
         Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
@@ -28,9 +28,9 @@ pub(crate) fn first_word(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 }
 
 /// Reports what the sidecar still tells after the command has ended, and returns its summary.
-pub(crate) fn last_word(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
+pub(crate) fn await_summary(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
     let mut buffer = [0; 8192];
-    let deadline = Instant::now() + LAST_WORD;
+    let deadline = Instant::now() + LONGEST_END;
     while Instant::now() < deadline {
         let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
