@@ -12,7 +12,6 @@ use crate::end_signals::SIGTERM;
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
-use crate::images::TakenImage;
 use crate::inbound;
 use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
 use crate::locality::Locality;
@@ -22,6 +21,7 @@ use crate::run_journal::RunJournal;
 use crate::sidecar::SidecarCredentials;
 use crate::sidecar_messages::await_summary;
 use crate::streams::{Copiers, RunningCopiers, stdio};
+use crate::taken_image::TakenImage;
 use crate::watch::{Seen, Watch};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: its wait for a slot, and the making.

@@ -52,6 +52,7 @@ mod stop;
 mod streams;
 mod system_keys;
 mod system_proxies;
+mod taken_image;
 mod terminal_relay;
 mod value_source;
 mod vault;

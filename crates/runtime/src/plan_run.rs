@@ -12,13 +12,14 @@ use crate::companion::{self, PreparedCompanions, RunContext};
 use crate::error::Error;
 use crate::expose::Exposed;
 use crate::homes::refuse_home;
-use crate::images::{self, CommandOrigin, Images, TakenImage};
+use crate::images::Images;
 use crate::launch::PlatformData;
 use crate::platform::{History, Sources};
 use crate::random_ids::{new_run_id, placeholders};
 use crate::settings::user_file;
 use crate::sidecar::SidecarCredentials;
 use crate::state::{StateDirectory, overlapped};
+use crate::taken_image::{self, CommandOrigin, TakenImage};
 use crate::vault::refuse_missing;
 use crate::{builtin, inbound, proxy_url};
 
@@ -161,16 +162,16 @@ fn take_image(
     command: Vec<OsString>,
 ) -> Result<(Option<TakenImage>, Vec<OsString>), Error> {
     let (Backend::Docker, Some(image)) = (spec.backend, &spec.image) else {
-        return images::take(spec, caller, command, CommandOrigin::Line);
+        return taken_image::take(spec, caller, command, CommandOrigin::Line);
     };
     let workspace = workspace_of(spec, caller);
     let engine = sandbox::find_engine(caller, image, &workspace, state.engine_slots())?;
     let published = inbound::published_by(&spec.inbound, &engine.at)?;
     let mut engine = EngineRun { published, ..engine };
     if sandbox::takes_account(spec, caller, &engine) {
-        images::find_account(&mut engine)?;
+        taken_image::find_account(&mut engine)?;
     }
-    let command = images::command_of(spec, &engine.config, command, CommandOrigin::Line)?;
+    let command = taken_image::command_of(spec, &engine.config, command, CommandOrigin::Line)?;
     Ok((Some(TakenImage::AtEngine(Box::new(engine))), command))
 }
 

@@ -21,7 +21,7 @@ const LARGEST: usize = 256 * 1024;
 const MOST_KEYS: usize = 256;
 const MOST_ORGANISATIONS: usize = 64;
 
-/// Fields of a platform that this program knows from elsewhere: the name of a key, and the models behind it.
+/// Fields of an entry that have no effect, for this program knows them from elsewhere: the name of a key, and the models behind it.
 const LEFT_OUT: [&str; 4] = ["label", "api", "apiShape", "models"];
 /// Fields that say where a key is good. A provider that ships knows that itself; a key for another place would go to the wrong one.
 const PLACES: [&str; 2] = ["baseUrl", "baseUrlOverride"];

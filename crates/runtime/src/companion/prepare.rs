@@ -9,9 +9,9 @@ use policy::{Backend, Companion, EnvSpec, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
-use crate::images::{self, CommandOrigin, TakenImage};
 use crate::random_ids::new_run_id;
 use crate::state::StateDirectory;
+use crate::taken_image::{self, CommandOrigin, TakenImage};
 
 /// The run that companions belong to, and this machine.
 pub(crate) struct RunContext<'a> {
@@ -109,14 +109,14 @@ fn take_image(
     command: Vec<OsString>,
 ) -> Result<(TakenImage, Vec<OsString>), Error> {
     if spec.backend != Backend::Docker {
-        let (image, command) = images::take(spec, caller, command, CommandOrigin::Companion)?;
+        let (image, command) = taken_image::take(spec, caller, command, CommandOrigin::Companion)?;
         let image = image.ok_or_else(|| plumbing("take its image")(io::ErrorKind::NotFound.into()))?;
         return Ok((image, command));
     }
     // It is shown no folder of the caller's, and takes no sidecar of the pool, which waits for the command of a run.
     let engine = sandbox::find_engine(caller, &companion.image, Path::new("/"), state.engine_slots())?;
     let mut engine = EngineRun { pool: 0, ports: companion.ports.clone(), ..engine };
-    images::find_account(&mut engine)?;
-    let command = images::command_of(spec, &engine.config, command, CommandOrigin::Companion)?;
+    taken_image::find_account(&mut engine)?;
+    let command = taken_image::command_of(spec, &engine.config, command, CommandOrigin::Companion)?;
     Ok((TakenImage::AtEngine(Box::new(engine)), command))
 }

@@ -12,9 +12,9 @@ use super::health::Health;
 use super::output::Output;
 use super::wait::readable;
 use crate::error::Error;
-use crate::images::TakenImage;
 use crate::locality::Locality;
 use crate::report::Report;
+use crate::taken_image::TakenImage;
 
 /// How long a sandbox may take to begin its command; an engine, with its wait for a slot and the containers.
 const MAKING: Duration = Duration::from_secs(20);

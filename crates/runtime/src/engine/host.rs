@@ -113,8 +113,8 @@ fn await_bootstrap(frames: &mut Frames) -> io::Result<Option<Bootstrap>> {
     }
 }
 
-/// This process's ends of the sidecar's channels.
-struct HostEnds {
+/// One side's ends of the channels between this process and the sidecar.
+struct ChannelEnds {
     link: OwnedFd,
     notices: OwnedFd,
     records: OwnedFd,
@@ -122,17 +122,14 @@ struct HostEnds {
     generation: File,
 }
 
-/// The sidecar's ends of its channels.
-struct SidecarEnds {
-    link: OwnedFd,
-    notices: OwnedFd,
-    records: OwnedFd,
-    platform: OwnedFd,
-    generation: File,
+/// Both ends of every channel between this process and the sidecar.
+struct Channels {
+    host: ChannelEnds,
+    sidecar: ChannelEnds,
 }
 
 /// Opens every channel between this process and the sidecar.
-fn open_channels() -> Result<(HostEnds, SidecarEnds), Error> {
+fn open_channels() -> Result<Channels, Error> {
     let socket = plumbing("make a socket");
     let open = || {
         let (link, link_inside) = sandbox::message_pair()?;
@@ -154,14 +151,14 @@ fn open_channels() -> Result<(HostEnds, SidecarEnds), Error> {
         (platform, platform_inside),
     ] = open().map_err(socket)?;
     let generation = memory_file(&[0; 8])?;
-    let inside = SidecarEnds {
+    let sidecar = ChannelEnds {
         link: link_inside,
         notices: notices_inside,
         records: records_inside,
         platform: platform_inside,
         generation: generation.try_clone().map_err(plumbing("keep a file in memory"))?,
     };
-    Ok((HostEnds { link, notices, records, platform, generation }, inside))
+    Ok(Channels { host: ChannelEnds { link, notices, records, platform, generation }, sidecar })
 }
 
 /// Makes a file without a name that holds `contents`.
@@ -196,13 +193,13 @@ fn unreadable(error: BootstrapError) -> Error {
 }
 
 /// Turns a bootstrap message into what a sidecar is given in any run.
-fn unpack(message: Bootstrap) -> Result<(SidecarConfig, HostEnds), Error> {
+fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
     let mut message = ParsedBootstrap::try_from(message).map_err(unreadable)?;
     let RunSpec { policy, spending, inbound, organisation, .. } = compile_policy(&mut message)?;
     let network = message.network;
     let inbound = inbound::published(inbound, network.command(), message.forwarder)
         .map_err(plumbing("open the declared ports"))?;
-    let (ends, inside) = open_channels()?;
+    let Channels { host, sidecar: inside } = open_channels()?;
     let credentials = SidecarCredentials {
         platform: message.token.map(|token| PlatformLink { socket: inside.platform, token }),
         own: None,
@@ -232,7 +229,7 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, HostEnds), Error> {
         chains: message.chains,
         machine: message.machine,
     };
-    Ok((config, ends))
+    Ok((config, host))
 }
 
 /// What the host waits for.
@@ -248,7 +245,7 @@ enum Source {
 /// Carries between the line and the sidecar.
 struct Host<'a> {
     frames: Frames,
-    ends: &'a HostEnds,
+    ends: &'a ChannelEnds,
     output: io::StdoutLock<'a>,
     /// Sent with the word that the sidecar serves.
     place: Vec<u8>,
@@ -263,7 +260,7 @@ impl Host<'_> {
     /// it.
     fn run(mut self, input: BorrowedFd<'_>) -> io::Result<()> {
         let (mut heard, mut spoke, mut is_ready) = (Instant::now(), Instant::now(), false);
-        let HostEnds { link, notices, records, platform, .. } = self.ends;
+        let ChannelEnds { link, notices, records, platform, .. } = self.ends;
         self.take_frames()?;
         while self.records_open || self.notices_open {
             // A descriptor whose other end is closed would be ready for ever.
