@@ -1,4 +1,4 @@
-//! The life of a run: the one room that knows both the sandbox and the sidecar, and ties their ends together.
+//! The life of a run: the only crate that knows both the sandbox and the sidecar, and ties their ends together.
 //!
 //! ```text
 //! settings ─► plan ─┬─► init ─ listeners ─┐

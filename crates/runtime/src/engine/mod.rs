@@ -20,9 +20,9 @@ pub use host::run_engine_sidecar;
 pub(crate) use port_forwarder::PortsHere;
 pub(crate) use stand_in::{StandInConfig, start_stand_in};
 
-/// How long the other end of the line may say nothing.
+/// How long the other end of the line may be silent.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often each end says that it is there.
+/// How often each end sends a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How much is moved at once.
+/// How much is read at once.
 const CHUNK: usize = 32 << 10;
