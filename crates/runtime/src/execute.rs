@@ -207,6 +207,7 @@ impl EndedRun {
             journal.give_back_names();
         }
         let summary = summary.or_else(|| await_summary(notices, report));
+        journal.note_missing_records(summary.as_ref(), report);
         companions.end(&mut journal.undo);
         Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox })
     }

@@ -123,6 +123,18 @@ impl RunJournal {
         SetUpLog { commands, records: &mut self.record.setup }
     }
 
+    /// Reports records that are missing from the audit, and adds them to the run's record, which is written as the run is closed.
+    pub(crate) fn note_missing_records(
+        &mut self,
+        summary: Option<&Summary>,
+        report: &mut dyn FnMut(Report<'_>),
+    ) {
+        for missing in summary.into_iter().flat_map(Summary::missing_records) {
+            report(Report::Notice(&missing));
+            self.record.notices.push(missing);
+        }
+    }
+
     /// Looks for runs that died. What they left is taken away when this run ends, for it may take long, and meanwhile nobody would
     /// answer this run.
     pub(crate) fn look_for_dead(&mut self) {
@@ -257,7 +269,7 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
 }
 
 fn outcome(executed: &ExecutedRun, ending: &Ending) -> Outcome {
-    let Summary { allowed, denied, failed, models } = executed.summary.clone().unwrap_or_default();
+    let Summary { allowed, denied, failed, models, .. } = executed.summary.clone().unwrap_or_default();
     let memory_peak = executed.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
     Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }

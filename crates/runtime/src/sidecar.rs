@@ -150,7 +150,7 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     let Some(set) =
         sandbox::receive_listeners(config.link.as_fd()).map_err(plumbing("receive the listeners"))?
     else {
-        // What could not be recorded is part of its last word.
+        // The summary tells which records could not be written.
         let _ = gate.close();
         return Ok(());
     };
@@ -171,7 +171,11 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     };
     let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
     let ready = || sandbox::report_ready(config.link.as_fd());
-    egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
+    match egress::serve(gate, listeners, stop, ready, sandbox::trim_heap) {
+        // The summary has told which records could not be written.
+        Ok(()) | Err(GateError::Unwritten { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     // Init waits for the last message, not for this process to be torn down.
     let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())

@@ -4,7 +4,6 @@
 mod bind;
 mod ending;
 mod inside;
-mod listen;
 mod outlet;
 mod provide;
 
@@ -12,13 +11,13 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use credential::Secret;
-use egress::{Notice, SidecarMessage};
+use egress::{Notice, SidecarMessage, Summary};
 use policy::{OrganisationName, Policy, RunId, Spending};
 use rustix::event::PollFlags;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use rustix::process::Pid;
 use sandbox::{Caller, Sidecar, Signals, wait_for};
 
@@ -131,15 +130,18 @@ pub fn serve_standalone(
     let mut parent = Parent { child, link, notices, stop, platform, addresses, ending };
     let served = parent.attend(&mut on_event);
     parent.platform = None;
-    parent.report_denials(&mut on_event);
     // Removed while the sidecar still has the socket: meanwhile no other socket can have its inode, by which it is known.
     drop(socket_name);
+    let served = served.and_then(|()| parent.await_end(&mut on_event));
+    parent.report_notices(&mut on_event);
     let Parent { child, link, notices, .. } = parent;
     drop((link, notices));
     child.end();
     served
 }
 
+/// How long the sidecar may take to close its audit, once told to end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often orphans are reaped.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -182,7 +184,7 @@ impl Parent<'_> {
                 on_event(SidecarEvent::Ending(left));
             }
             if ready.contains(&Source::Notices) {
-                self.report_denials(on_event);
+                self.report_notices(on_event);
             }
             if ready.contains(&Source::Link) || ready.contains(&Source::Gone) {
                 match receive_status(&self.link) {
@@ -224,14 +226,46 @@ impl Parent<'_> {
         }
     }
 
-    /// Reports what has been denied since.
-    fn report_denials(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
+    /// Tells the sidecar to end now, and waits until it has closed its audit.
+    ///
+    /// # Errors
+    /// When records could not be written.
+    fn await_end(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) -> Result<(), Error> {
+        // This direction only: on the other one comes its last status.
+        let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let sources = [
+                (Source::Link, self.link.as_fd(), PollFlags::IN),
+                (Source::Notices, self.notices.as_fd(), PollFlags::IN),
+            ];
+            let ready = wait_for(&sources, Some(left)).map_err(plumbing("wait for the sidecar"))?;
+            // It waits until its summary is read, and gives its status only then.
+            self.report_notices(on_event);
+            match ready.contains(&Source::Link).then(|| receive_status(&self.link)) {
+                Some(Status::Failed { why, remedy }) => return Err(Error::SidecarFailed { why, remedy }),
+                Some(Status::None) => return Ok(()),
+                None if left.is_zero() => return Ok(()),
+                Some(Status::Ready) | None => {}
+            }
+        }
+    }
+
+    /// Reports denials since the last call, and records that are missing from the audit.
+    fn report_notices(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
         let mut buffer = [0; LONGEST_MESSAGE];
         while let Ok((length @ 1.., _)) =
             rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
         {
-            if let Some(SidecarMessage::Denied(notice)) = SidecarMessage::parse(&buffer[..length]) {
-                on_event(SidecarEvent::Denied(&notice));
+            match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(notice)) => on_event(SidecarEvent::Denied(&notice)),
+                Some(SidecarMessage::Summary(summary)) => {
+                    // Records that could not be written are the error that the sidecar ends with.
+                    let omitted = Summary { unwritten: None, ..summary };
+                    omitted.missing_records().for_each(|missing| on_event(SidecarEvent::Fault(&missing)));
+                }
+                _ => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The serving process: opens the gate, confines itself, and says that it is ready, or why it is not.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use credential::Secret;
@@ -79,7 +80,8 @@ impl Inside {
         let files = Files::open(self.bundle.as_deref())?;
         let opened = audit.as_ref().map(|audit| duplicate_audit(&audit.file, &audit.key)).transpose()?;
         let credential_config = self.credential_config().map_err(plumbing("reach the platform"))?;
-        let listeners = duplicate(&self.listeners).map_err(plumbing("use the sockets"))?;
+        let listeners = self.listeners.try_clone().map_err(plumbing("use the sockets"))?;
+        let own = self.own_addresses().map_err(plumbing("tell where a socket is bound"))?;
         let notices = self.notices.try_clone().map_err(plumbing("open the notices"))?;
         let stop = self.stop()?;
         let authority = self.write()?;
@@ -95,8 +97,8 @@ impl Inside {
             None => GateError::Audit(source).into(),
         })?;
         gate.listens_at(own);
-        // One on a Unix socket is for whom its mode lets in.
-        if bound.gateway.is_none() {
+        // A gateway on a Unix socket alone is for those whom the mode of the socket admits.
+        if self.listeners.gateway.is_none() {
             gate.leave_gateway_out();
         }
         let ready = || {
@@ -105,6 +107,12 @@ impl Inside {
         };
         egress::serve(gate, listeners, stop, ready, sandbox::trim_heap)?;
         Ok(())
+    }
+
+    /// Returns the addresses at which this sidecar listens, to which no rule may lead.
+    fn own_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let Listeners { transparent, forward, gateway, dns_tcp, .. } = &self.listeners;
+        [transparent, forward, gateway, dns_tcp].into_iter().flatten().map(egress::bound).collect()
     }
 
     /// Returns where credentials come from: a platform elsewhere, where one is known, or the process that started this one.
@@ -120,7 +128,7 @@ impl Inside {
     /// Returns what stops the serving: the end of the link at once, and a message on it after every listener has been shut down.
     fn stop(&self) -> Result<Stop, Error> {
         // Shut down rather than closed: the copies in this process stay open until it ends.
-        let shut = duplicate(&self.listeners).map_err(plumbing("use the sockets"))?;
+        let shut = self.listeners.try_clone().map_err(plumbing("use the sockets"))?;
         let drain = move || {
             let Listeners { transparent, forward, gateway, gateway_socket, dns_tcp, .. } = &shut;
             for listener in [transparent, forward, gateway, gateway_socket, dns_tcp].into_iter().flatten() {
@@ -144,18 +152,4 @@ impl Inside {
         outlet::write_all(&environment.chain(certificate).collect::<Vec<_>>())?;
         Ok(authority)
     }
-}
-
-/// Duplicates the sockets of a sidecar that serves alone.
-fn duplicate(bound: &Listeners) -> io::Result<Listeners> {
-    let again = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
-    Ok(Listeners {
-        transparent: again(&bound.transparent)?,
-        forward: again(&bound.forward)?,
-        gateway: again(&bound.gateway)?,
-        gateway_socket: again(&bound.gateway_socket)?,
-        dns_udp: again(&bound.dns_udp)?,
-        dns_tcp: again(&bound.dns_tcp)?,
-        ..Listeners::default()
-    })
 }
