@@ -83,9 +83,9 @@ pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Re
 /// # Errors
 /// The first wall that could not be put up: then the sidecar must not serve.
 pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
-    if let Some(identity) = identity.filter(|identity| identity.own) {
+    if let Some(identity) = identity.filter(Identity::is_private) {
         // One beside the run's own, so that neither can touch the other.
-        let (uid, gid) = identity.beside();
+        let (uid, gid) = identity.sidecar_ids();
         privilege::become_user(uid, gid)?;
         process::die_with_parent()?; // a change of identity clears it
     }

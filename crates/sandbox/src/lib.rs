@@ -71,7 +71,7 @@ pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
 pub use plan::engine::{EngineAt, EngineImage, EngineRun};
 pub use plan::identity::takes_account;
-pub use plan::ids::{IdRange, Identity};
+pub use plan::ids::{IdMapping, IdRange, Identity, MappedId};
 pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan};
 pub use process::start as start_process;

@@ -317,7 +317,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "backend {}", self.backend)?;
         let Identity { uid, gid, .. } = self.identity;
-        writeln!(f, "uid {} is {} outside, gid {} is {} outside", uid.0, uid.1, gid.0, gid.1)?;
+        writeln!(
+            f,
+            "uid {} is {} outside, gid {} is {} outside",
+            uid.inside, uid.outside, gid.inside, gid.outside
+        )?;
         match &self.limits {
             LimitsPlan::Group(l) | LimitsPlan::Engine(l) => {
                 writeln!(

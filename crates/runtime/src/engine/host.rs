@@ -213,7 +213,7 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
         run: message.run,
         policy,
         spending,
-        identity: Identity::beside_of(NOBODY),
+        identity: Identity::with_sidecar_id(NOBODY),
         bundle: None,
         other_bundle: Some(memory_file(message.bundle.as_bytes())?),
         names: NameRange::after(network.sidecar(), network.names()),

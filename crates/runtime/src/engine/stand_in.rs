@@ -312,7 +312,7 @@ mod tests {
             run: RunId::from_random([7; _]),
             policy: Policy::default(),
             spending: Spending::default(),
-            identity: sandbox::Identity::beside_of(1),
+            identity: sandbox::Identity::with_sidecar_id(1),
             bundle: None,
             other_bundle: None,
             names: egress::NameRange::default(),

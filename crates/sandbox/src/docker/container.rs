@@ -60,7 +60,7 @@ pub(super) fn agent(
     host.sysctls = Some(sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     limit(&mut host, plan);
     let endpoints = HashMap::from([(network_name(&plan.run), endpoint(network.agent(), &["agent"]))]);
-    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    let (uid, gid) = (plan.identity.uid.inside, plan.identity.gid.inside);
     if keeps_user(plan) {
         host.userns_mode = Some(format!("keep-id:uid={uid},gid={gid}"));
     }
@@ -187,7 +187,8 @@ fn keeps_user(plan: &Plan) -> bool {
 /// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
 fn private_directories(plan: &Plan) -> HashMap<String, String> {
     // Where an engine keeps its user, it mounts them as the root that its user is outside of the container.
-    let (uid, gid) = if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.0, plan.identity.gid.0) };
+    let (uid, gid) =
+        if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.inside, plan.identity.gid.inside) };
     // And shows them with fewer flags than it mounted them with, which the kernel refuses where they came from another namespace.
     let noexec = if keeps_user(plan) { "" } else { "noexec," };
     let mut all = HashMap::new();
@@ -271,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::plan::engine::{EngineAt, EngineImage, EngineRun, Maker};
-    use crate::plan::ids::Identity;
+    use crate::plan::ids::{IdMapping, Identity, MappedId};
 
     fn plan() -> Plan {
         let directory = |path: &str| Step::PrivateDirectory {
@@ -291,9 +292,9 @@ mod tests {
             wiring: policy::Wiring::Redirect,
             engine: None,
             identity: Identity {
-                uid: (1000, 1000),
-                gid: (1001, 1001),
-                own: false,
+                uid: MappedId { inside: 1000, outside: 1000 },
+                gid: MappedId { inside: 1001, outside: 1001 },
+                mapping: IdMapping::Callers,
                 range: None,
                 subordinate: None,
                 owners_kept: false,

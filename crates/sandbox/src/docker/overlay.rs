@@ -69,7 +69,7 @@ pub(super) fn prepare(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
     for overlay in overlays(plan) {
         take_over_parked(overlay.above);
         let written = overlay.above.join(WRITTEN);
-        let given = give(&written, plan.identity.uid.1, plan.identity.gid.1);
+        let given = give(&written, plan.identity.uid.outside, plan.identity.gid.outside);
         given.and_then(|()| overlay.make_way(plan)).map_err(|e| fail(&written, e))?;
     }
     Ok(())
@@ -171,7 +171,7 @@ impl Overlay<'_> {
     fn make_way(&self, plan: &Plan) -> io::Result<()> {
         let is_there = |path: &Path| std::fs::symlink_metadata(self.below.join(path)).is_ok();
         let written = self.above.join(WRITTEN);
-        let (uid, gid) = (plan.identity.uid.1, plan.identity.gid.1);
+        let (uid, gid) = (plan.identity.uid.outside, plan.identity.gid.outside);
         for folder in self.covered(plan).filter_map(Path::parent) {
             let mut on_the_way: Vec<_> =
                 folder.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::ids::MappedId;
+
 /// How many entries of a folder are compared, and how often before one that goes on changing is refused.
 const MOST: usize = 1024;
 const LOOKS: usize = 3;
@@ -109,8 +111,8 @@ impl Identity {
     }
 
     /// The same where ids are others: each pair is one inside, and what that is here.
-    pub(super) fn seen_by(self, uid: (u32, u32), gid: (u32, u32)) -> Self {
-        let inside = |id, (inside, here): (u32, u32)| if id == here { inside } else { id };
+    pub(super) fn seen_by(self, uid: MappedId, gid: MappedId) -> Self {
+        let inside = |id, map: MappedId| if id == map.outside { map.inside } else { id };
         Self { owner: (inside(self.owner.0, uid), inside(self.owner.1, gid)), ..self }
     }
 }
@@ -163,9 +165,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let here = Identity::of(folder.path()).unwrap().unwrap();
         let (uid, gid) = here.owner;
-        let seen = here.clone().seen_by((0, uid), (0, gid));
+        let root = |outside| MappedId { inside: 0, outside };
+        let seen = here.clone().seen_by(root(uid), root(gid));
         assert_eq!(seen, Identity { owner: (0, 0), ..here.clone() });
-        let others = here.clone().seen_by((0, uid + 1), (0, gid + 1));
+        let others = here.clone().seen_by(root(uid + 1), root(gid + 1));
         assert_eq!(others, here, "whoever is meant by no pair is not taken for one");
     }
 }

@@ -28,7 +28,7 @@ pub(super) const OURS: &str = "/.lockgate-etc";
 
 /// Shows the host's `/etc` with our files over its own.
 pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
-    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    let (uid, gid) = (plan.identity.uid.inside, plan.identity.gid.inside);
     root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
@@ -69,7 +69,7 @@ pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
     root.directory(Path::new("/etc"), 0o755)?;
     replace(root, "hosts", hosts().as_bytes())?;
     replace(root, "resolv.conf", resolver(plan.wiring).as_bytes())?;
-    let (uid, gid) = (plan.identity.uid.0, plan.identity.gid.0);
+    let (uid, gid) = (plan.identity.uid.inside, plan.identity.gid.inside);
     let user = format!("agent:x:{uid}:{gid}:agent:{}:/bin/sh\n", plan.home.display());
     add_account(root, "passwd", uid, &user)?;
     add_account(root, "group", gid, &format!("agent:x:{gid}:\n"))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use policy::{MountMode, Wiring};
 use sys::landlock::Right;
-use sys::privilege::{self, IdMap};
+use sys::privilege;
 use sys::process::{self, Namespaces};
 use sys::{descriptor, landlock, mount};
 
@@ -69,7 +69,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     }
     mount::make_all_private().map_err(fail("keep mounts private"))?;
     limit_processes(inherited.plan).map_err(fail("limit processes"))?;
-    if !inherited.plan.identity.own {
+    if !inherited.plan.identity.is_private() {
         leave_room();
     }
     // The plan states the mode of each file. The command gets the caller's umask back.
@@ -109,9 +109,9 @@ fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
 /// outside, and init drops its groups. Returns a notice if the plan wanted subordinate ids and there is only one id.
 fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
     let identity = inherited.plan.identity;
-    if identity.own {
+    if identity.is_private() {
         handover::await_maps(&inherited.hand)?;
-        return privilege::become_user(identity.uid.0, identity.gid.0).map(|()| None);
+        return privilege::become_user(identity.uid.inside, identity.gid.inside).map(|()| None);
     }
     let mut alone = None;
     if identity.subordinate.is_some() {
@@ -120,8 +120,7 @@ fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
             Err(why) => alone = Some(format!("there is one id inside, the command's own: {why}")),
         }
     }
-    let pair = |(inside, outside)| IdMap::one(inside, outside);
-    privilege::write_id_maps("/proc/self", pair(identity.uid), pair(identity.gid)).map(|()| alone)
+    privilege::write_id_maps("/proc/self", identity.uid.map(), identity.gid.map()).map(|()| alone)
 }
 
 /// Limits the sandbox to a part of what the kernel counts by user. The sandbox has the caller's user id, so a command that used all
@@ -149,7 +148,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
         | Step::OverlayWorkspace { .. }
         | Step::Show(_)
         | Step::ShowUnder { .. }
-        | Step::Copy(..) => plan.identity.own,
+        | Step::Copy(..) => plan.identity.is_private(),
         // These also enter the control group. Init must do that before it drops its privileges, whatever is shown.
         Step::Protect | Step::TrustAuthority(_) | Step::JoinLink | Step::DropPrivileges => true,
         _ => false,

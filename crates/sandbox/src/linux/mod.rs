@@ -38,7 +38,6 @@ use std::path::Path;
 use policy::{MountMode, Wiring, WorkspaceMode};
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
-use sys::privilege::IdMap;
 use sys::{descriptor, privilege};
 
 pub use self::ahead::Ahead;
@@ -127,7 +126,7 @@ fn meanwhile(
     started: &mut Started,
 ) -> Result<(), Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
-    if plan.identity.own {
+    if plan.identity.is_private() {
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
     }
     subordinate::map(started.init.pid(), &plan.identity, hand)?;
@@ -146,7 +145,7 @@ fn meanwhile(
         held = Some(hold.workspace);
     }
     let mut owners = Owners::new(plan.identity);
-    let trees = if plan.identity.own { mapped_trees(plan, &mut owners)? } else { Vec::new() };
+    let trees = if plan.identity.is_private() { mapped_trees(plan, &mut owners)? } else { Vec::new() };
     let laid = match plan.wiring {
         Wiring::Redirect => None,
         Wiring::Veth => {
@@ -267,7 +266,7 @@ fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
     let Identity { uid, gid, range, .. } = plan.identity;
     let (uid, gid) = match range {
         Some(range) => (range.map(), range.map()),
-        None => (IdMap::one(uid.0, uid.1), IdMap::one(gid.0, gid.1)),
+        None => (uid.map(), gid.map()),
     };
     privilege::write_foreign_id_maps(&directory, uid, gid)
 }

@@ -67,7 +67,7 @@ impl Owners {
         // In a mount's map the inside is what is on disk, and the outside what the run sees.
         let (uid, gid) = match owner {
             Owner::One(uid, gid) => {
-                (IdMap::one(uid, self.identity.uid.1), IdMap::one(gid, self.identity.gid.1))
+                (IdMap::one(uid, self.identity.uid.outside), IdMap::one(gid, self.identity.gid.outside))
             }
             Owner::All(range) => (range.map(), range.map()),
         };

@@ -38,7 +38,7 @@ pub(super) struct Root {
 impl Root {
     /// Opens everything the plan shows: first, because the private root covers part of the host.
     pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), String> {
-        if inherited.plan.identity.own {
+        if inherited.plan.identity.is_private() {
             return Ok(()); // root opens and maps them, and hands them over
         }
         for step in &inherited.plan.steps {

@@ -23,7 +23,7 @@ use sys::{descriptor, privilege};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::plan::ids::Identity;
+use crate::plan::ids::{Identity, MappedId};
 use crate::subordinate::{SubordinateIds, programs};
 
 /// How long one of the programs may take; it takes a few milliseconds.
@@ -81,9 +81,9 @@ pub fn within_subordinate_ids(ids: SubordinateIds, work: impl FnOnce() -> i32) -
         drop(theirs);
         work()
     })?;
-    let own = |id: u32| (CALLER, id);
+    let caller = |id| MappedId { inside: CALLER, outside: id };
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let mapped = await_maps(&ours).and_then(|_| map_all(child.pid(), ids, own(uid), own(gid)));
+    let mapped = await_maps(&ours).and_then(|_| map_all(child.pid(), ids, caller(uid), caller(gid)));
     if let Err(error) = mapped.and_then(|()| descriptor::send(&ours, MAPPED, &[])) {
         let _ = child.signal(Signal::KILL);
         let _ = child.wait();
@@ -101,7 +101,7 @@ pub(crate) fn remove(directory: &Path, remove: fn(&Path) -> io::Result<()>) -> i
 }
 
 /// Groups first: where those are refused nothing is mapped yet, and a single id still can be.
-fn map_all(pid: Pid, ids: SubordinateIds, uid: (u32, u32), gid: (u32, u32)) -> io::Result<()> {
+fn map_all(pid: Pid, ids: SubordinateIds, uid: MappedId, gid: MappedId) -> io::Result<()> {
     let search = std::env::var("PATH").unwrap_or_default();
     let [map_users, map_groups] = programs(&search).map_err(|missing| io::Error::other(missing.why))?;
     run(&map_groups, pid, &lines(ids.groups, gid))?;
@@ -109,7 +109,7 @@ fn map_all(pid: Pid, ids: SubordinateIds, uid: (u32, u32), gid: (u32, u32)) -> i
 }
 
 /// The map of a user namespace: everybody but one is lent, and that one is the caller.
-fn lines(first: u32, (inside, outside): (u32, u32)) -> Vec<[u32; 3]> {
+fn lines(first: u32, MappedId { inside, outside }: MappedId) -> Vec<[u32; 3]> {
     let all = SubordinateIds::INSIDE;
     let below = [0, first, inside.min(all)];
     let after = inside.saturating_add(1);
@@ -163,10 +163,11 @@ mod tests {
 
     #[test]
     fn the_caller_is_one_of_those_inside() {
-        assert_eq!(lines(100_000, (999, 1000)), [[0, 100_000, 999], [999, 1000, 1], [1000, 101_000, 64_535]]);
-        assert_eq!(lines(100_000, (1, 7)), [[0, 100_000, 1], [1, 7, 1], [2, 100_002, 65_533]]);
-        assert_eq!(lines(100_000, (65_534, 7)), [[0, 100_000, 65_534], [65_534, 7, 1]]);
-        assert_eq!(lines(100_000, (CALLER, 7)), [[0, 100_000, 65_535], [65_535, 7, 1]]);
-        assert_eq!(lines(100_000, (1_234_567, 7)), [[0, 100_000, 65_535], [1_234_567, 7, 1]]);
+        let lines = |first, inside, outside| lines(first, MappedId { inside, outside });
+        assert_eq!(lines(100_000, 999, 1000), [[0, 100_000, 999], [999, 1000, 1], [1000, 101_000, 64_535]]);
+        assert_eq!(lines(100_000, 1, 7), [[0, 100_000, 1], [1, 7, 1], [2, 100_002, 65_533]]);
+        assert_eq!(lines(100_000, 65_534, 7), [[0, 100_000, 65_534], [65_534, 7, 1]]);
+        assert_eq!(lines(100_000, CALLER, 7), [[0, 100_000, 65_535], [65_535, 7, 1]]);
+        assert_eq!(lines(100_000, 1_234_567, 7), [[0, 100_000, 65_535], [1_234_567, 7, 1]]);
     }
 }

@@ -15,7 +15,7 @@ impl Root {
     pub(super) fn volume(&self, path: &Path, identity: &Identity) -> io::Result<()> {
         self.directory(path, 0o700)?;
         let directory = self.follow(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let (uid, gid) = (Uid::from_raw(identity.uid.0), Gid::from_raw(identity.gid.0));
+        let (uid, gid) = (Uid::from_raw(identity.uid.inside), Gid::from_raw(identity.gid.inside));
         rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
         let mode = rustix::fs::fstat(&directory)?.st_mode;
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode & 0o777 | 0o700))?;

@@ -7,7 +7,7 @@ use policy::{ByteSize, RunId, RunSpec, Wiring};
 use super::additions::Additions;
 use super::engine::{EngineImage, EngineRun};
 use super::identity::AGENT_ID;
-use super::ids::Identity;
+use super::ids::{Identity, MappedId};
 use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
 use super::linux::trust_authority;
@@ -87,7 +87,8 @@ pub fn plan_companion(
 /// Who a companion is at an engine: its image's user, else the caller; nobody is root.
 fn at_engine(image: &EngineImage, caller: &Caller) -> Identity {
     let of_caller = (caller.uid != 0 && caller.gid != 0).then_some((caller.uid, caller.gid));
-    Identity::same(image.account().or(of_caller).unwrap_or((AGENT_ID, AGENT_ID)))
+    let (uid, gid) = image.account().or(of_caller).unwrap_or((AGENT_ID, AGENT_ID));
+    Identity::callers(MappedId::unmapped(uid), MappedId::unmapped(gid))
 }
 
 /// What an engine is asked for: the image, read-only, and in memory what is written: in the usual places, and in those that
@@ -155,11 +156,15 @@ mod tests {
 
     #[test]
     fn nobody_is_root_at_an_engine() {
-        let who = |user, id| at_engine(&engine(user, &[]).config, &caller(id)).uid.0;
+        let who = |user, id| at_engine(&engine(user, &[]).config, &caller(id)).uid.inside;
         assert_eq!(who(Some((999, 999)), 0), 999);
         assert_eq!(who(Some((0, 5)), 501), 501);
         let at = |ids| at_engine(&engine(ids, &[]).config, &caller(0));
-        assert_eq!((at(Some((5, 0))).uid.0, at(Some((5, 0))).gid.0), (5, 5), "not in root's group either");
+        assert_eq!(
+            (at(Some((5, 0))).uid.inside, at(Some((5, 0))).gid.inside),
+            (5, 5),
+            "not in root's group either"
+        );
         assert_eq!(who(None, 0), AGENT_ID);
     }
 

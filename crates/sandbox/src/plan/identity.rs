@@ -4,7 +4,7 @@ use policy::{Backend, RunId, RunSpec, WorkspaceMode};
 
 use super::additions::Additions;
 use super::engine::EngineRun;
-use super::ids::Identity;
+use super::ids::{Identity, MappedId};
 use crate::caller::Caller;
 use crate::error::Error;
 
@@ -29,19 +29,22 @@ impl Identity {
         if let (Backend::Docker, Some(engine)) = (backend, &additions.engine) {
             let (uid, gid) = of_engine(spec, caller, engine)?;
             // Root inside is whoever runs the engine, and all others there are themselves.
-            let roots = |id, own| if engine.at.makes_user_root() && id == 0 { own } else { id };
-            return Ok(Self::found((uid, roots(uid, caller.uid)), (gid, roots(gid, caller.gid))));
+            let mapped = |inside, callers| {
+                let is_callers = engine.at.makes_user_root() && inside == 0;
+                MappedId { inside, outside: if is_callers { callers } else { inside } }
+            };
+            return Ok(Self::callers(mapped(uid, caller.uid), mapped(gid, caller.gid)));
         }
         let of_image = additions.image.as_ref().filter(|image| image.uid != 0);
         if caller.superuser && backend != Backend::Process {
             let (uid, gid) = of_image.map_or((AGENT_ID, AGENT_ID), |image| (image.uid, image.gid));
             if let Some(range) = additions.ids {
-                let outside = |id| (id, range.first + id);
-                let own = Self::own(outside(uid), outside(gid));
-                return Ok(Self { range: Some(range), owners_kept: true, ..own });
+                let private = Self::private(range.mapped(uid), range.mapped(gid));
+                return Ok(Self { range: Some(range), owners_kept: true, ..private });
             }
-            let outside = own_id(run);
-            return Ok(Self::own((uid, outside), (gid, outside)));
+            let outside = private_id(run);
+            let mapped = |inside| MappedId { inside, outside };
+            return Ok(Self::private(mapped(uid), mapped(gid)));
         }
         let (uid, gid) = match backend {
             Backend::Process | Backend::Docker => (caller.uid, caller.gid),
@@ -53,10 +56,12 @@ impl Identity {
         };
         let image = additions.image.as_ref().filter(|_| backend == Backend::Container);
         Ok(Self {
-            own: false,
             subordinate: additions.subordinate.filter(|_| image.is_some()),
             owners_kept: image.is_some_and(|image| image.owners_kept),
-            ..Self::own((uid, caller.uid), (gid, caller.gid))
+            ..Self::callers(
+                MappedId { inside: uid, outside: caller.uid },
+                MappedId { inside: gid, outside: caller.gid },
+            )
         })
     }
 }
@@ -115,9 +120,9 @@ pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> boo
 /// belongs to one.
 pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<String> {
     let image = &engine.config;
-    let own = (identity.uid.0, identity.gid.0);
+    let command = (identity.uid.inside, identity.gid.inside);
     if engine.at.makes_user_root()
-        || !image.names_account() && image.account().is_none_or(|account| account == own)
+        || !image.names_account() && image.account().is_none_or(|account| account == command)
     {
         return None;
     }
@@ -125,12 +130,12 @@ pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<Strin
     Some(format!(
         "the image names the user `{user}`, and the command is {}:{} all the same: what it writes in the workspace is to be its \
          owner's. HOST_UID and HOST_GID name another",
-        own.0, own.1
+        command.0, command.1
     ))
 }
 
 /// Spread by the run's name, so that two runs hardly ever share an id.
-fn own_id(run: &RunId) -> u32 {
+fn private_id(run: &RunId) -> u32 {
     let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     ROOT_RANGE.0 + hash % ROOT_RANGE.1
 }
@@ -146,6 +151,6 @@ mod tests {
         assert!(IdRange::numbered(0).first < IdRange::numbered(1).first);
         assert!(last.first + IdRange::INSIDE < ROOT_RANGE.0);
         assert_eq!(IdRange::numbered(IdRange::count()), IdRange::numbered(0));
-        assert_eq!(Identity::beside_of(65_534).beside(), (65_534, 65_534));
+        assert_eq!(Identity::with_sidecar_id(65_534).sidecar_ids(), (65_534, 65_534));
     }
 }
