@@ -1,4 +1,4 @@
-//! Who started a run, and from where: read once, so that the plan is a pure function.
+//! The caller of a run: identity, directory and environment, read once, so that planning is a pure function.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,11 +17,37 @@ pub struct Caller {
     pub home: Option<PathBuf>,
     /// The directory the run was started in, links resolved.
     pub directory: PathBuf,
-    /// The whole environment. Only what a policy names leaves it.
+    /// The whole environment. A sandbox gets only the variables that a policy names.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Caller {
+    /// A caller without a home, with an empty environment. User 0 is the superuser.
+    #[must_use]
+    pub fn new(uid: u32, gid: u32, directory: impl Into<PathBuf>) -> Self {
+        Self {
+            uid,
+            gid,
+            superuser: uid == 0,
+            home: None,
+            directory: directory.into(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds variables to the environment.
+    #[must_use]
+    pub fn with_env<'a>(mut self, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// Sets the home.
+    #[must_use]
+    pub fn with_home(self, home: impl Into<PathBuf>) -> Self {
+        Self { home: Some(home.into()), ..self }
+    }
+
     /// Reads identity, directory and environment of this process.
     ///
     /// # Errors
@@ -37,13 +63,13 @@ impl Caller {
         })
     }
 
-    /// The value of a variable, if it is text.
+    /// Returns the value of a variable, if it is set and UTF-8.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.environment.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str())
     }
 
-    /// A path with a leading `~` replaced by the home, made absolute against the current directory.
+    /// Returns a path with a leading `~` replaced by the home, made absolute against the directory.
     #[must_use]
     pub fn resolve(&self, path: &std::path::Path) -> PathBuf {
         match (path.strip_prefix("~"), &self.home) {
@@ -54,12 +80,12 @@ impl Caller {
     }
 }
 
-/// A path without links, where it is there: what is or holds it is told by the path that it has then.
+/// Returns a path with its links resolved if it exists, so that it can be compared with other such paths.
 fn real(path: PathBuf) -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// Whether this user namespace is the machine's own: every id is itself.
+/// Whether this user namespace is the machine's own, in which every id is mapped to itself.
 fn maps_every_id() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -189,8 +189,7 @@ mod tests {
     use super::*;
 
     fn caller(value: Option<&str>) -> Caller {
-        let environment = value.map(|value| (VARIABLE.into(), value.into())).into_iter().collect();
-        Caller { uid: 1, gid: 1, superuser: false, home: None, directory: "/".into(), environment }
+        Caller::new(1, 1, "/").with_env(value.map(|value| (VARIABLE, value)))
     }
 
     #[test]

@@ -18,17 +18,9 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
     let mut layers = Layers::default();
     let config: RunConfig = toml::from_str(config).unwrap();
     layers.push(Origin::Flags, config);
-    let caller = Caller {
-        uid: 1000,
-        gid: 1000,
-        superuser: false,
-        home: Some("/home/me".into()),
-        directory: "/home/me/project".into(),
-        environment: vec![
-            ("PATH".into(), "/home/me/bin:/usr/bin:/opt/x/bin".into()),
-            ("TOKEN".into(), "t".into()),
-        ],
-    };
+    let caller = Caller::new(1000, 1000, "/home/me/project")
+        .with_home("/home/me")
+        .with_env([("PATH", "/home/me/bin:/usr/bin:/opt/x/bin"), ("TOKEN", "t")]);
     let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
     let system =
         vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
@@ -196,14 +188,7 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
         layers.push(Origin::Flags, toml::from_str(config).unwrap());
         layers.compile().unwrap()
     };
-    let caller = Caller {
-        uid: 0,
-        gid: 0,
-        superuser: true,
-        home: None,
-        directory: "/srv/project".into(),
-        environment: Vec::new(),
-    };
+    let caller = Caller::new(0, 0, "/srv/project");
     let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
     let host = Host {
         system: Vec::new(),
@@ -247,15 +232,8 @@ fn root_without_its_rights_is_refused_and_nobody_else_is() {
         layers.push(Origin::Flags, toml::from_str(&config).unwrap());
         layers.compile().unwrap()
     };
-    let root = Caller {
-        uid: 0,
-        gid: 0,
-        superuser: true,
-        home: None,
-        directory: "/srv/project".into(),
-        environment: Vec::new(),
-    };
-    let other = Caller { uid: 1000, gid: 1000, superuser: false, ..root.clone() };
+    let root = Caller::new(0, 0, "/srv/project");
+    let other = Caller::new(1000, 1000, "/srv/project");
     let whole = machine_with_links();
     let lacks = Host { root_lacks: vec!["CAP_SYS_ADMIN", "CAP_SETUID"], ..whole.clone() };
     for backend in ["linux", "container"] {
@@ -274,13 +252,9 @@ fn a_workspace_has_a_name_that_can_be_written_down() {
 
     let layers = Layers::default();
     let spec = layers.compile().unwrap();
-    let caller = |name: &[u8]| Caller {
-        uid: 1000,
-        gid: 1000,
-        superuser: false,
-        home: Some("/home/me".into()),
-        directory: PathBuf::from(std::ffi::OsString::from_vec([b"/srv/", name].concat())),
-        environment: Vec::new(),
+    let caller = |name: &[u8]| {
+        let directory = std::ffi::OsString::from_vec([b"/srv/", name].concat());
+        Caller::new(1000, 1000, directory).with_home("/home/me")
     };
     assert_eq!(workspace(&spec, &caller("caf\u{e9}".as_bytes())).unwrap(), Path::new("/srv/caf\u{e9}"));
     for (name, why) in [(&b"caf\xe9"[..], "not UTF-8"), (b"a\nb", "control"), (b"a\x1b[2Jb", "control")] {
@@ -415,14 +389,7 @@ proptest! {
         let mut layers = Layers::default();
         layers.push(Origin::Flags, toml::from_str(&config).unwrap());
         let spec = layers.compile().unwrap();
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: true,
-            home: Some("/root".into()),
-            directory: "/srv/project".into(),
-            environment: Vec::new(),
-        };
+        let caller = Caller::new(0, 0, "/srv/project").with_home("/root");
         let run = "abcdefghjkmn".parse().unwrap();
         let plan = plan(&spec, &run, &caller, &host, &additions).unwrap();
         let all = |found: &dyn Fn(&Step) -> bool| {
