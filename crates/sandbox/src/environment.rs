@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::image::RootImage;
 use crate::plan::additions::Additions;
+use crate::tool::Brought;
 
 /// Where a program is looked for when the caller's own path names no system directory.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -65,84 +66,132 @@ pub(crate) struct Planes {
     pub(crate) socket: Option<&'static str>,
 }
 
-/// Builds the environment; later sources win: defaults, tools, passed, set.
-pub(crate) fn build(
-    spec: &RunSpec,
-    caller: &Caller,
-    run: &RunId,
-    home: &Path,
-    planes: &Planes,
-    tools: (&[PathBuf], &[(String, String)]),
-    additions: &Additions,
-) -> Result<Vec<(String, String)>, Error> {
-    let mut env: BTreeMap<String, String> = BTreeMap::new();
-    let mut set = |name: &str, value: String| {
-        env.insert(name.into(), value);
-    };
-    let image = additions.image.as_ref();
-    let user = image.and_then(RootImage::user).unwrap_or("agent");
-    set("HOME", home.display().to_string());
-    set("USER", user.into());
-    set("LOGNAME", user.into());
-    set("SHELL", "/bin/sh".into());
-    set("LANG", "C.UTF-8".into());
-    set("TMPDIR", "/tmp".into());
-    // What the person's terminal can do; a command that has none asks nobody.
-    for name in ["TERM", "COLORTERM"] {
-        if let Some(value) = caller.variable(name).filter(|value| is_terminal_name(value)) {
-            set(name, value.into());
+/// What the environment of a command is built from.
+pub(crate) struct EnvironmentInputs<'a> {
+    pub(crate) spec: &'a RunSpec,
+    pub(crate) caller: &'a Caller,
+    pub(crate) run: &'a RunId,
+    pub(crate) home: &'a Path,
+    pub(crate) planes: &'a Planes,
+    pub(crate) tools: &'a Brought,
+    pub(crate) additions: &'a Additions,
+}
+
+impl EnvironmentInputs<'_> {
+    /// Builds the environment. Each source takes precedence over those before it.
+    ///
+    /// # Errors
+    /// When a variable that is to be passed is not UTF-8.
+    pub(crate) fn build(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut env = Variables::default();
+        self.basics(&mut env);
+        self.image_variables(&mut env);
+        self.planes(&mut env);
+        self.tools(&mut env);
+        self.trust_bundle(&mut env);
+        self.passed_and_set(&mut env)?;
+        Ok(env.0.into_iter().collect())
+    }
+
+    fn image(&self) -> Option<&RootImage> {
+        self.additions.image.as_ref()
+    }
+
+    /// Sets the variables that every program expects.
+    fn basics(&self, env: &mut Variables) {
+        let user = self.image().and_then(RootImage::user).unwrap_or("agent");
+        env.set("HOME", self.home.display().to_string());
+        env.set("USER", user);
+        env.set("LOGNAME", user);
+        env.set("SHELL", "/bin/sh");
+        env.set("LANG", "C.UTF-8");
+        env.set("TMPDIR", "/tmp");
+        // The abilities of the caller's terminal. A command without a terminal does not read them.
+        for name in ["TERM", "COLORTERM"] {
+            if let Some(value) = self.caller.variable(name).filter(|value| is_terminal_name(value)) {
+                env.set(name, value);
+            }
+        }
+        env.set("PATH", search_path(self.caller, &self.tools.search, self.image(), self.home));
+        UNASKED.iter().for_each(|(name, value)| env.set(name, *value));
+    }
+
+    /// Sets the image's own variables, except its search path, which is merged, and its home: files that are brought in for the
+    /// command lie in the sandbox's home.
+    fn image_variables(&self, env: &mut Variables) {
+        let said = self.image().into_iter().flat_map(|image| &image.environment);
+        for (name, value) in said.filter(|(name, _)| !["PATH", "HOME"].contains(&name.as_str())) {
+            env.set(name, value.as_str());
         }
     }
-    set("PATH", search_path(caller, tools.0, image, home));
-    UNASKED.iter().for_each(|(name, value)| set(name, (*value).into()));
-    // What the image says, before what is ours to say. Its home is not its own to say: what enters for the command lies in ours.
-    let said = image.iter().flat_map(|image| &image.environment);
-    for (name, value) in said.filter(|(name, _)| !["PATH", "HOME"].contains(&name.as_str())) {
-        set(name, value.clone());
+
+    /// Names the run and the sidecar's planes.
+    fn planes(&self, env: &mut Variables) {
+        env.set("LOCKGATE", "1");
+        env.set("LOCKGATE_RUN_ID", self.run.to_string());
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+            env.set(name, self.planes.forward.as_str());
+            env.set(&name.to_ascii_lowercase(), self.planes.forward.as_str());
+        }
+        let mut direct = "localhost,127.0.0.1,::1,sidecar".to_owned();
+        direct.extend(self.spec.companions.iter().map(|companion| format!(",{}", companion.name)));
+        for name in ["NO_PROXY", "no_proxy"] {
+            env.set(name, direct.as_str());
+        }
+        env.set("SIDECAR_URL", self.planes.gateway.as_str()); // S0.17
+        if let Some(socket) = self.planes.socket {
+            env.set("LOCKGATE_SOCKET", socket);
+        }
     }
-    set("LOCKGATE", "1".into());
-    set("LOCKGATE_RUN_ID", run.to_string());
-    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        set(name, planes.forward.clone());
-        set(&name.to_ascii_lowercase(), planes.forward.clone());
+
+    fn tools(&self, env: &mut Variables) {
+        env.set_all(&self.tools.environment);
     }
-    for name in ["NO_PROXY", "no_proxy"] {
-        let companions = spec.companions.iter().map(|companion| format!(",{}", companion.name));
-        set(name, ["localhost,127.0.0.1,::1,sidecar".to_owned()].into_iter().chain(companions).collect());
-    }
-    set("SIDECAR_URL", planes.gateway.clone()); // S0.17
-    if let Some(socket) = planes.socket {
-        set("LOCKGATE_SOCKET", socket.into());
-    }
-    for (name, value) in tools.1 {
-        set(name, value.clone());
-    }
-    if additions.opens_tls {
-        let [bundle, authority] = match &additions.trusted {
+
+    /// Points programs to the sidecar's certificate authority.
+    fn trust_bundle(&self, env: &mut Variables) {
+        if !self.additions.opens_tls {
+            return;
+        }
+        let [bundle, authority] = match &self.additions.trusted {
             Some(directory) => trusted(directory).map(|path| path.display().to_string()),
             None => [BUNDLE, AUTHORITY].map(str::to_owned),
         };
-        BUNDLE_VARIABLES.iter().for_each(|name| set(name, bundle.clone()));
-        EXTRA_VARIABLES.iter().for_each(|name| set(name, authority.clone()));
+        BUNDLE_VARIABLES.iter().for_each(|name| env.set(name, bundle.as_str()));
+        EXTRA_VARIABLES.iter().for_each(|name| env.set(name, authority.as_str()));
     }
-    for name in &spec.env.pass {
-        // A variable that is not set stays so.
-        if let Some((_, value)) = caller.environment.iter().find(|(n, _)| n == name.as_str()) {
-            let text = value.to_str().ok_or_else(|| Error::Refused {
-                what: format!("the variable {name} of the caller's environment is not text"),
-                remedy: None,
-            })?;
-            set(name, text.into());
+
+    /// Passes the caller's variables that the policy names, and sets the policy's own and those of credentials.
+    fn passed_and_set(&self, env: &mut Variables) -> Result<(), Error> {
+        for name in &self.spec.env.pass {
+            // A variable that the caller has not set stays unset.
+            if let Some((_, value)) = self.caller.environment.iter().find(|(n, _)| n == name.as_str()) {
+                let text = value.to_str().ok_or_else(|| Error::Refused {
+                    what: format!("the variable {name} of the caller's environment is not text"),
+                    remedy: None,
+                })?;
+                env.set(name, text);
+            }
         }
+        env.set_all(&self.spec.env.set);
+        // Last: a placeholder replaces a passed variable, which would hold the credential itself.
+        env.set_all(&self.additions.environment);
+        Ok(())
     }
-    for (name, value) in &spec.env.set {
-        set(name, value.clone());
+}
+
+/// Variables by name; a later value replaces an earlier one.
+#[derive(Default)]
+struct Variables(BTreeMap<String, String>);
+
+impl Variables {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.0.insert(name.into(), value.into());
     }
-    // Last, so that a variable that was to be passed on does not carry the credential itself.
-    for (name, value) in &additions.environment {
-        set(name, value.clone());
+
+    fn set_all(&mut self, variables: &[(String, String)]) {
+        variables.iter().for_each(|(name, value)| self.set(name, value.as_str()));
     }
-    Ok(env.into_iter().collect())
 }
 
 /// Where in a home programs of one's own are, by the XDG Base Directory Specification.

@@ -29,7 +29,7 @@ use self::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, home};
 use self::limits::{LimitsPlan, plan_limits};
 use self::linux::trust_authority;
 use crate::caller::Caller;
-use crate::environment::{self, Planes};
+use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;
 use crate::host::Host;
 use crate::path_identity::PathIdentity;
@@ -106,23 +106,18 @@ pub fn plan(
     tools.environment.extend(additions.defaults.iter().cloned());
     let identity = Identity::of(spec, run, caller, additions)?;
     let home = home(spec.backend, caller, additions.image.as_ref());
-    let at = At { spec, caller, host, additions, workspace: &workspace, home: &home, tools: &tools };
-    let mut steps = at.steps(&identity, &mut notices)?;
+    let inputs =
+        PlanInputs { spec, caller, host, additions, workspace: &workspace, home: &home, tools: &tools };
+    let mut steps = backend_steps(&inputs, &identity, &mut notices)?;
     builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
     let planes = Planes {
         forward: format!("http://sidecar:{FORWARD_PORT}"),
         gateway: format!("http://sidecar:{GATEWAY_PORT}"),
         socket: matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET),
     };
-    let environment = environment::build(
-        spec,
-        caller,
-        run,
-        &home,
-        &planes,
-        (&tools.search, &tools.environment),
-        additions,
-    )?;
+    let environment =
+        EnvironmentInputs { spec, caller, run, home: &home, planes: &planes, tools: &tools, additions }
+            .build()?;
     linux::read_authorities_early(&mut steps, environment::java_home(&environment));
     let plan = Plan {
         run: run.clone(),
@@ -151,8 +146,9 @@ pub fn plan(
     Ok(plan)
 }
 
-/// What the steps of every backend are made of.
-struct At<'a> {
+/// What the backends make their steps from.
+#[derive(Clone, Copy)]
+struct PlanInputs<'a> {
     spec: &'a RunSpec,
     caller: &'a Caller,
     host: &'a Host,
@@ -162,38 +158,39 @@ struct At<'a> {
     tools: &'a tool::Brought,
 }
 
-impl At<'_> {
-    fn steps(&self, identity: &Identity, notices: &mut Vec<String>) -> Result<Vec<Step>, Error> {
-        let Self { spec, caller, host, additions, workspace, home, tools } = *self;
-        let places = (workspace, additions.changes.as_deref());
-        let mut steps = match spec.backend {
-            Backend::Linux => linux::steps(spec, caller, host, places, tools, notices)?,
-            Backend::Container => {
-                let image = additions.image.as_ref().ok_or_else(|| Error::Refused {
-                    what: "backend `container` needs an image".into(),
-                    remedy: Some("name one with --image".into()),
-                })?;
-                notices.extend(container::note_owners(image, identity));
-                let root = (image, home, additions.written.as_deref());
-                container::steps(spec, caller, host, root, places, tools, notices)?
-            }
-            Backend::Docker => {
-                let engine = additions.engine.as_ref().ok_or_else(|| Error::Refused {
-                    what: "backend `docker` needs an engine".into(),
-                    remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
-                })?;
-                notices.extend(identity::note_user(engine, identity));
-                docker::steps(spec, caller, engine, places, tools, notices)?
-            }
-            Backend::Process => return process::steps(spec, host, additions, notices),
-        };
-        if additions.opens_tls {
-            // An image has a bundle of its own, or none.
-            let bundle = if spec.backend == Backend::Linux { host.bundle.clone() } else { None };
-            trust_authority(&mut steps, bundle);
+/// Returns the steps of the run's backend.
+fn backend_steps(
+    inputs: &PlanInputs<'_>,
+    identity: &Identity,
+    notices: &mut Vec<String>,
+) -> Result<Vec<Step>, Error> {
+    let &PlanInputs { spec, host, additions, .. } = inputs;
+    let mut steps = match spec.backend {
+        Backend::Linux => linux::steps(inputs, notices)?,
+        Backend::Container => {
+            let image = additions.image.as_ref().ok_or_else(|| Error::Refused {
+                what: "backend `container` needs an image".into(),
+                remedy: Some("name one with --image".into()),
+            })?;
+            notices.extend(container::note_owners(image, identity));
+            container::steps(inputs, image, notices)?
         }
-        Ok(steps)
+        Backend::Docker => {
+            let engine = additions.engine.as_ref().ok_or_else(|| Error::Refused {
+                what: "backend `docker` needs an engine".into(),
+                remedy: Some("start one, or name its socket in DOCKER_HOST".into()),
+            })?;
+            notices.extend(identity::note_user(engine, identity));
+            docker::steps(inputs, engine, notices)?
+        }
+        Backend::Process => return process::steps(spec, host, additions, notices),
+    };
+    if additions.opens_tls {
+        // An image has a bundle of its own, or none.
+        let bundle = if spec.backend == Backend::Linux { host.bundle.clone() } else { None };
+        trust_authority(&mut steps, bundle);
     }
+    Ok(steps)
 }
 
 /// The workspace: absolute, with a name that can be written down and shown, and not a directory that is the system's or the
@@ -287,6 +284,11 @@ fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error
 }
 
 impl Plan {
+    /// Whether the sidecar terminates TLS, so that programs inside must trust its certificate authority.
+    pub(crate) fn opens_tls(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)))
+    }
+
     /// The paths of the host that the command may write to, where its backend bounds them.
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {

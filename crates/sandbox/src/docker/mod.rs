@@ -232,8 +232,7 @@ pub fn start(
     })
     .map_err(|source| Error::Start { what: "the shim", source })?;
     // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
-    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
-    let hand = opens.then_some(hand).into();
+    let hand = plan.opens_tls().then_some(hand).into();
     let started = Started { cover_watch, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
     match sidecar.start() {
         Ok(()) => Ok(started),

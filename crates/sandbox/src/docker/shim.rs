@@ -236,8 +236,7 @@ async fn watch(
     let agent = agent_name(plan);
     let Made { agent: attached, sidecar: mut carried, container, network } = made;
     let streams = Streams::open(stdio).map_err(|e| fail("use the standard streams", e.to_string()))?;
-    let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
-    if opens {
+    if plan.opens_tls() {
         streams::hear_authority(hand, words.clone());
     }
     let brief = Brief {
@@ -254,7 +253,7 @@ async fn watch(
         notices,
     };
     let asked = words.clone();
-    let mut talk = Talk::new(attached, brief, opens, control, streams, words, heard);
+    let mut talk = Talk::new(attached, brief, plan.opens_tls(), control, streams, words, heard);
     if let Some(broker) = broker {
         talk.answer_on(broker, asked).map_err(|e| fail("hear what is asked", e.to_string()))?;
     }

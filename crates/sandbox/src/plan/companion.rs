@@ -5,18 +5,20 @@ use std::path::Path;
 use policy::{ByteSize, RunId, RunSpec, Wiring};
 
 use super::additions::Additions;
+use super::container::ImageRoot;
 use super::engine::{EngineImage, EngineRun};
 use super::identity::AGENT_ID;
 use super::ids::{Identity, MappedId};
 use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
 use super::linux::trust_authority;
-use super::{Plan, container, linux};
+use super::{Plan, linux};
 use crate::caller::Caller;
-use crate::environment::{self, Planes};
+use crate::environment::{EnvironmentInputs, Planes};
 use crate::error::Error;
 use crate::host::Host;
 use crate::step::Step;
+use crate::tool;
 
 /// How many directories of an image's may be declared as volumes.
 const MOST_VOLUMES: usize = 8;
@@ -43,8 +45,8 @@ pub fn plan_companion(
     let (identity, mut steps) = match &additions.engine {
         Some(engine) => (at_engine(&engine.config, caller), engine_steps(spec, engine)?),
         None => {
-            let root = (image, home.as_path(), additions.written.as_deref());
-            let mut steps = container::root(spec, host, root, &mut notices)?;
+            let root = ImageRoot { image, home: &home, written: additions.written.as_deref() };
+            let mut steps = root.steps(spec, host, &mut notices)?;
             // It has no link, whatever the run has: only its sidecar and the command's reach it.
             linux::finish(&mut steps, Wiring::Redirect, host);
             (Identity::of(spec, run, caller, additions)?, steps)
@@ -61,7 +63,10 @@ pub fn plan_companion(
     // Nothing of ours enters its home, so it may be where its image says.
     let said = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, value)| Path::new(value));
     let said = said.unwrap_or(&home);
-    let environment = environment::build(spec, caller, run, said, &planes, (&[], &[]), additions)?;
+    let tools = tool::Brought::default();
+    let environment =
+        EnvironmentInputs { spec, caller, run, home: said, planes: &planes, tools: &tools, additions }
+            .build()?;
     let root = Path::new("/");
     Ok(Plan {
         run: run.clone(),
@@ -149,17 +154,12 @@ mod tests {
         }
     }
 
-    fn caller(id: u32) -> Caller {
-        let environment = Vec::new();
-        Caller { uid: id, gid: id, superuser: id == 0, home: None, directory: "/".into(), environment }
-    }
-
     #[test]
     fn nobody_is_root_at_an_engine() {
-        let who = |user, id| at_engine(&engine(user, &[]).config, &caller(id)).uid.inside;
+        let who = |user, id| at_engine(&engine(user, &[]).config, &Caller::new(id, id, "/")).uid.inside;
         assert_eq!(who(Some((999, 999)), 0), 999);
         assert_eq!(who(Some((0, 5)), 501), 501);
-        let at = |ids| at_engine(&engine(ids, &[]).config, &caller(0));
+        let at = |ids| at_engine(&engine(ids, &[]).config, &Caller::new(0, 0, "/"));
         assert_eq!(
             (at(Some((5, 0))).uid.inside, at(Some((5, 0))).gid.inside),
             (5, 5),

@@ -4,49 +4,58 @@ use std::path::{Path, PathBuf};
 
 use policy::RunSpec;
 
+use super::PlanInputs;
 use super::ids::Identity;
 use super::linux::{finish, note_landlock, private_room, show_places};
-use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::Host;
 use crate::image::RootImage;
 use crate::step::Step;
-use crate::tool;
 
 pub(super) fn steps(
-    spec: &RunSpec,
-    caller: &Caller,
-    host: &Host,
-    image: (&RootImage, &Path, Option<&Path>),
-    places: (&Path, Option<&Path>),
-    tools: &tool::Brought,
+    inputs: &PlanInputs<'_>,
+    image: &RootImage,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
-    let mut steps = root(spec, host, image, notices)?;
-    show_places(&mut steps, spec, caller, places, tools)?;
+    let &PlanInputs { spec, host, additions, home, .. } = inputs;
+    let root = ImageRoot { image, home, written: additions.written.as_deref() };
+    let mut steps = root.steps(spec, host, notices)?;
+    show_places(&mut steps, inputs)?;
     finish(&mut steps, spec.wiring, host);
     Ok(steps)
 }
 
-/// The root of an image, with nothing of this machine in it.
-pub(super) fn root(
-    spec: &RunSpec,
-    host: &Host,
-    (image, home, written): (&RootImage, &Path, Option<&Path>),
-    notices: &mut Vec<String>,
-) -> Result<Vec<Step>, Error> {
-    note_landlock(host, notices);
-    let (size, inodes) = private_room(spec, host, notices);
-    let written = place_of_written(host, written, notices)?;
-    let mut steps =
-        vec![Step::OpenSources, Step::MountImage { layers: image.layers.clone(), size, inodes, written }];
-    let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (home, 0o700)];
-    steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
-    steps.extend(image.volumes.iter().cloned().map(Step::Volume));
-    // The gateway's socket is made there: an image's link of that name could lead it to the workspace.
-    steps.push(Step::OwnDirectory("/run".into(), 0o755));
-    steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
-    Ok(steps)
+/// The root of an image, with nothing of the host in it.
+pub(super) struct ImageRoot<'a> {
+    pub(super) image: &'a RootImage,
+    /// The home inside.
+    pub(super) home: &'a Path,
+    /// The host's directory for files written over the image, if memory cannot take them.
+    pub(super) written: Option<&'a Path>,
+}
+
+impl ImageRoot<'_> {
+    /// Returns the steps that make it.
+    pub(super) fn steps(
+        &self,
+        spec: &RunSpec,
+        host: &Host,
+        notices: &mut Vec<String>,
+    ) -> Result<Vec<Step>, Error> {
+        note_landlock(host, notices);
+        let (size, inodes) = private_room(spec, host, notices);
+        let written = place_of_written(host, self.written, notices)?;
+        let layers = self.image.layers.clone();
+        let mut steps = vec![Step::OpenSources, Step::MountImage { layers, size, inodes, written }];
+        let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (self.home, 0o700)];
+        steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+        steps.extend(self.image.volumes.iter().cloned().map(Step::Volume));
+        // A directory of the sandbox's own, because the gateway's socket is made there: a link of that name in the image
+        // could lead it into the workspace.
+        steps.push(Step::OwnDirectory("/run".into(), 0o755));
+        steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
+        Ok(steps)
+    }
 }
 
 /// What is weaker where files do not belong to whom the image says. Nobody misses the owners of an image of root's: the command

@@ -2,34 +2,31 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{ByteSize, MountMode, RunSpec, WorkspaceMode};
+use policy::{ByteSize, MountMode, WorkspaceMode};
 
+use super::PlanInputs;
 use super::engine::{EngineRun, refusal};
 use super::inside::{HOME, is_plain};
 use super::limits::{inodes, private_room_of};
 use super::linux::show_places;
-use crate::caller::Caller;
 use crate::error::Error;
 use crate::step::Step;
-use crate::tool;
 
 pub(super) fn steps(
-    spec: &RunSpec,
-    caller: &Caller,
+    inputs: &PlanInputs<'_>,
     engine: &EngineRun,
-    places: (&Path, Option<&Path>),
-    tools: &tool::Brought,
     notices: &mut Vec<String>,
 ) -> Result<Vec<Step>, Error> {
-    if let (WorkspaceMode::Overlay, (workspace, Some(changes))) = (spec.workspace_mode, places)
-        && let Some((why, remedy)) = refusal([workspace, changes])
+    let &PlanInputs { spec, workspace, additions, .. } = inputs;
+    if let (WorkspaceMode::Overlay, Some(changes)) = (spec.workspace_mode, &additions.changes)
+        && let Some((why, remedy)) = refusal([workspace, changes.as_path()])
     {
         let what = format!("what is written in the workspace cannot be kept apart: {why}");
         return Err(Error::Refused { what, remedy: Some(remedy.into()) });
     }
     let written = spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
     let written = written.map(|mount| mount.target.as_path());
-    refuse_volumes([places.0].into_iter().chain(written), &engine.config.volumes)?;
+    refuse_volumes([workspace].into_iter().chain(written), &engine.config.volumes)?;
     if engine.at.makes_user_root() {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }
@@ -42,7 +39,7 @@ pub(super) fn steps(
         let size = ByteSize::from_bytes(room.bytes() / 8 * eighths);
         Step::PrivateDirectory { path: path.into(), mode, size, inodes: inodes(size) }
     }));
-    show_places(&mut steps, spec, caller, places, tools)?;
+    show_places(&mut steps, inputs)?;
     // What walls there are is put up inside, by our own process; `EnterRoot` marks where the root is whole.
     steps.extend([Step::EnterRoot, Step::DropPrivileges, Step::Landlock, Step::Seccomp]);
     Ok(steps)

@@ -4,22 +4,15 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, RunSpec, Wiring, WorkspaceMode};
 
+use super::PlanInputs;
 use super::inside::HOME;
 use super::limits::inodes;
-use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
 use crate::step::{Source, Step, Visible};
-use crate::tool;
 
-pub(super) fn steps(
-    spec: &RunSpec,
-    caller: &Caller,
-    host: &Host,
-    places: (&Path, Option<&Path>),
-    tools: &tool::Brought,
-    notices: &mut Vec<String>,
-) -> Result<Vec<Step>, Error> {
+pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Result<Vec<Step>, Error> {
+    let &PlanInputs { spec, host, .. } = inputs;
     note_landlock(host, notices);
     let (size, inodes) = private_room(spec, host, notices);
     let mut steps = vec![Step::OpenSources, Step::MountRoot { size, inodes }];
@@ -32,23 +25,18 @@ pub(super) fn steps(
     let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
     steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
-    show_places(&mut steps, spec, caller, places, tools)?;
+    show_places(&mut steps, inputs)?;
     finish(&mut steps, spec.wiring, host);
     Ok(steps)
 }
 
 /// What of the host is visible inside: tools, the workspace, mounts and copies.
-pub(super) fn show_places(
-    steps: &mut Vec<Step>,
-    spec: &RunSpec,
-    caller: &Caller,
-    (workspace, changes): (&Path, Option<&Path>),
-    tools: &tool::Brought,
-) -> Result<(), Error> {
+pub(super) fn show_places(steps: &mut Vec<Step>, inputs: &PlanInputs<'_>) -> Result<(), Error> {
+    let &PlanInputs { spec, caller, workspace, tools, .. } = inputs;
     steps.extend(tools.visible.iter().cloned().map(Step::Show));
-    steps.push(match (spec.workspace_mode, changes) {
+    steps.push(match (spec.workspace_mode, &inputs.additions.changes) {
         (WorkspaceMode::Overlay, Some(changes)) => {
-            Step::OverlayWorkspace { workspace: workspace.into(), changes: changes.into() }
+            Step::OverlayWorkspace { workspace: workspace.into(), changes: changes.clone() }
         }
         (WorkspaceMode::Overlay, None) => {
             let what = "there is no place to keep what is written in the workspace apart".into();
