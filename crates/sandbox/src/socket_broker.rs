@@ -1,20 +1,22 @@
-//! The broker: a line on which a sandbox's init hands out sockets of the sandbox's own network, unconnected. Whoever has its other
-//! end can reach what listens inside; nobody inside has it, and nothing leads out by it.
+//! The socket broker: a sandbox's init hands out unconnected sockets of the sandbox's network over a Unix socket, the line.
+//!
+//! The outer end of a line reaches what listens inside. No process inside has it, and a line opens no way out.
 //!
 //! ```text
 //! outside ─ '4' | '6' ─► init: a socket of that family        '4' | '6', with the descriptor
 //!         ─ 'a' ───────►       another line like this one     'a', with the descriptor
-//!         ─ 'p' ───────►       the command that tells health  'p' and 1 where it exited with 0, once it has
-//!         ─ 's' ───────►       ends that command
-//!         ◄─ 'n' ───────       at an engine: the number of its network, once it is made
+//!         ─ 'p' ───────►       run the health command         'p' and its result, once it has ended
+//!         ─ 's' ───────►       end the health command
+//!         ◄─ 'n' ───────       at an engine: the number of its network, once the network is made
 //! ```
-//! At an engine no descriptor can be handed out, so the shim has the inner end: it tells the network, before it is asked anything,
-//! and answers what is asked about health by passing it on.
+//! No descriptor crosses into an engine's container, so there the shim has the inner end. It sends the network's number unasked, and
+//! passes health requests on.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use policy::IpFamily;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
@@ -22,9 +24,9 @@ use sys::{descriptor, signal};
 
 use crate::run_network::RunNetwork;
 
-/// How many lines one init serves.
+/// The most lines that one init serves.
 const MOST_LINES: usize = 64;
-/// How long init may take over a socket.
+/// How long a caller waits for init's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 const SIGKILL: i32 = 9;
 
@@ -32,38 +34,38 @@ const V4: u8 = b'4';
 const V6: u8 = b'6';
 const ANOTHER: u8 = b'a';
 pub(crate) const PROBE: u8 = b'p';
-/// What follows in the answer to it.
+/// The results of the health command, in the octet after `PROBE`.
 const UNWELL: u8 = 0;
 const WELL: u8 = 1;
 const NOT_BEGUN: u8 = 2;
 pub(crate) const STOP: u8 = b's';
 const NETWORK: u8 = b'n';
 
-/// The outer end of a line.
+/// The outer end of a line to a sandbox's init.
 #[derive(Debug)]
 pub struct SocketBroker(OwnedFd);
 
-/// What the command that tells health came to.
+/// The result of the health command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// It ended with 0.
+    /// It exited with 0.
     Well,
-    /// It ended in another way.
+    /// It exited with another code, or a signal ended it.
     Unwell,
     /// It could not be executed.
     NotBegun,
 }
 
 impl SocketBroker {
-    /// Makes a line: its outer end, and the one for init.
+    /// Makes a line. Returns its outer end and its inner end, which is for init.
     ///
     /// # Errors
-    /// Whatever `socketpair(2)` gives.
+    /// When `socketpair(2)` fails.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         descriptor::message_pair().map(|(outer, inner)| (Self(outer), inner))
     }
 
-    /// Another line to the same init, for another process.
+    /// Opens another line to the same init, for another process.
     ///
     /// # Errors
     /// When init does not answer in time, or is gone.
@@ -71,18 +73,18 @@ impl SocketBroker {
         self.ask(ANOTHER).map(Self)
     }
 
-    /// A socket of the sandbox's network, not connected, which does not block.
+    /// Returns an unconnected, non-blocking TCP socket of the sandbox's network.
     ///
     /// # Errors
     /// When init does not answer in time, or is gone.
-    pub fn socket(&self, v6: bool) -> io::Result<OwnedFd> {
-        self.ask(if v6 { V6 } else { V4 })
+    pub fn socket(&self, family: IpFamily) -> io::Result<OwnedFd> {
+        self.ask(request(family))
     }
 
-    /// The network it is on, where an engine made it: told once, and the first that is.
+    /// Returns the network that the engine made for the run. The shim sends it once, before any answer.
     ///
     /// # Errors
-    /// When the shim does not tell it in time, or is gone.
+    /// When the shim does not send it in time, or is gone.
     pub fn network(&self) -> io::Result<RunNetwork> {
         self.await_answer()?;
         let mut buffer = [0; 4];
@@ -92,7 +94,7 @@ impl SocketBroker {
         }
     }
 
-    /// Begins the command that tells whether what runs inside is healthy.
+    /// Starts the health command.
     ///
     /// # Errors
     /// When init is gone.
@@ -100,7 +102,7 @@ impl SocketBroker {
         descriptor::send(&self.0, &[PROBE], &[])
     }
 
-    /// What it says, once it has ended.
+    /// Returns the result of the health command. The line is readable when there is one.
     ///
     /// # Errors
     /// When init is gone.
@@ -114,7 +116,7 @@ impl SocketBroker {
         }
     }
 
-    /// Ends that command.
+    /// Ends the health command.
     ///
     /// # Errors
     /// When init is gone.
@@ -122,14 +124,14 @@ impl SocketBroker {
         descriptor::send(&self.0, &[STOP], &[])
     }
 
-    /// The line itself, for a process that asks by [`ask_for_socket`] and [`take_socket`].
+    /// Returns the line itself, for a process that uses [`ask_for_socket`] and [`take_socket`].
     #[must_use]
     pub fn into_line(self) -> OwnedFd {
         self.0
     }
 
-    fn ask(&self, wish: u8) -> io::Result<OwnedFd> {
-        descriptor::send(&self.0, &[wish], &[])?;
+    fn ask(&self, request: u8) -> io::Result<OwnedFd> {
+        descriptor::send(&self.0, &[request], &[])?;
         self.await_answer()?;
         take_socket(self.0.as_fd())
     }
@@ -149,15 +151,22 @@ impl AsFd for SocketBroker {
     }
 }
 
-/// Asks for a socket on a line; the line is readable when it is there.
+/// Asks for a socket on a line. The line is readable when init has answered.
 ///
 /// # Errors
 /// When init is gone.
-pub fn ask_for_socket(line: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
-    descriptor::send(line, &[if v6 { V6 } else { V4 }], &[])
+pub fn ask_for_socket(line: BorrowedFd<'_>, family: IpFamily) -> io::Result<()> {
+    descriptor::send(line, &[request(family)], &[])
 }
 
-/// Takes what was asked for.
+fn request(family: IpFamily) -> u8 {
+    match family {
+        IpFamily::V4 => V4,
+        IpFamily::V6 => V6,
+    }
+}
+
+/// Receives the socket that was asked for.
 ///
 /// # Errors
 /// When init is gone, or had none to give.
@@ -171,7 +180,7 @@ pub fn take_socket(line: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Tells the network on a line's inner end, for whoever is to reach it. One that is gone needs none.
+/// Sends the number of an engine's network to the outer end of a line. An outer end that is gone does not need it.
 pub(crate) fn tell_network(line: &OwnedFd, network: RunNetwork) {
     let [low, high] = network.number().to_le_bytes();
     let _ = descriptor::send(line, &[NETWORK, low, high], &[]);
@@ -181,7 +190,7 @@ pub(crate) fn tell_network(line: &OwnedFd, network: RunNetwork) {
 #[derive(Debug, Default)]
 pub(crate) struct SocketBrokers {
     lines: Vec<OwnedFd>,
-    /// The command that tells health, and the line it was asked for on.
+    /// The running health command, and the line whose peer asked for it.
     probe: Option<(Pid, usize)>,
 }
 
@@ -190,32 +199,32 @@ impl SocketBrokers {
         Self { lines: first.into_iter().collect(), probe: None }
     }
 
-    /// What becomes readable when something is asked for.
+    /// Returns the lines. One is readable when its peer asks for something.
     pub(crate) fn lines(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.lines.iter().map(AsFd::as_fd)
     }
 
-    /// Answers what was asked for on a line. One whose other end is gone is let go of: nobody asks on it again.
+    /// Answers a request on a line. Drops the line if its peer is gone or the request is not understood.
     pub(crate) fn answer(&mut self, line: usize, start_probe: impl FnOnce() -> io::Result<Pid>) {
         let mut buffer = [0; 2];
-        let wish = match descriptor::receive(&self.lines[line], &mut buffer) {
-            Ok(([wish], _)) => *wish,
+        let asked = match descriptor::receive(&self.lines[line], &mut buffer) {
+            Ok(([asked], _)) => *asked,
             _ => 0,
         };
-        let done = match wish {
+        let done = match asked {
             V4 | V6 => {
-                let family = if wish == V4 { AddressFamily::INET } else { AddressFamily::INET6 };
+                let family = if asked == V4 { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let made = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-                self.give(line, wish, made.ok())
+                self.give(line, asked, made.ok())
             }
             ANOTHER => {
                 let pair = (self.lines.len() < MOST_LINES).then(descriptor::message_pair);
                 let (outer, inner) = pair.and_then(Result::ok).unzip();
                 self.lines.extend(inner);
-                self.give(line, wish, outer)
+                self.give(line, asked, outer)
             }
-            // One at a time: a second one would be nobody's to end.
+            // One at a time: no peer could end a second one.
             PROBE if self.probe.is_some() => descriptor::send(&self.lines[line], &[PROBE, UNWELL], &[]),
             PROBE => match start_probe() {
                 Ok(pid) => {
@@ -237,7 +246,7 @@ impl SocketBrokers {
         }
     }
 
-    /// A process has ended: if it was the one that tells health, what it told is passed on.
+    /// Reports the end of a process to the line that asked for it, if it was the health command.
     pub(crate) fn ended(&mut self, pid: Pid, healthy: bool) {
         if let Some((_, line)) = self.probe.take_if(|(probe, _)| *probe == pid)
             && let Some(line) = self.lines.get(line)
@@ -246,9 +255,9 @@ impl SocketBrokers {
         }
     }
 
-    fn give(&self, line: usize, wish: u8, descriptor: Option<OwnedFd>) -> io::Result<()> {
+    fn give(&self, line: usize, asked: u8, descriptor: Option<OwnedFd>) -> io::Result<()> {
         let given: Vec<BorrowedFd<'_>> = descriptor.iter().map(AsFd::as_fd).collect();
-        descriptor::send(&self.lines[line], &[wish], &given)
+        descriptor::send(&self.lines[line], &[asked], &given)
     }
 
     fn forget(&mut self, line: usize) {
@@ -273,18 +282,19 @@ mod tests {
     fn sockets_and_lines_are_handed_out() {
         let (outer, inner) = SocketBroker::pair().unwrap();
         let mut brokers = SocketBrokers::of(Some(inner));
-        for v6 in [false, true] {
-            ask_for_socket(outer.as_fd(), v6).unwrap();
+        for (family, expected) in [(IpFamily::V4, AddressFamily::INET), (IpFamily::V6, AddressFamily::INET6)]
+        {
+            ask_for_socket(outer.as_fd(), family).unwrap();
             brokers.answer(0, no_probe);
             let socket = take_socket(outer.as_fd()).unwrap();
             let domain = rustix::net::sockopt::socket_domain(&socket).unwrap();
-            assert_eq!(domain, if v6 { AddressFamily::INET6 } else { AddressFamily::INET });
+            assert_eq!(domain, expected);
         }
         descriptor::send(&outer.0, &[ANOTHER], &[]).unwrap();
         brokers.answer(0, no_probe);
         let second = SocketBroker(take_socket(outer.as_fd()).unwrap());
         assert_eq!(brokers.lines().count(), 2);
-        ask_for_socket(second.as_fd(), false).unwrap();
+        ask_for_socket(second.as_fd(), IpFamily::V4).unwrap();
         brokers.answer(1, no_probe);
         assert!(take_socket(second.as_fd()).is_ok());
     }

@@ -1,11 +1,12 @@
-//! Whoever waits for a process in a sandbox: reaps, passes signals on, and answers who asks for sockets.
+//! The event loop of a sandbox's init: it waits for a process, reaps children, passes signals on and serves the socket broker.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use sys::poll;
 use sys::signal::{self, Signals};
 
 use crate::event::Ended;
@@ -16,19 +17,19 @@ use crate::{handshake, spawn};
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;
 
-/// `SIGUSR1`, `SIGUSR2`, `SIGCONT` and `SIGWINCH`, signal(7): of what the parent passes on they ask nobody to end.
-const NEWS: [i32; 4] = [10, 12, 18, 28];
+/// The signals from the parent that do not ask for an end: `SIGUSR1`, `SIGUSR2`, `SIGCONT` and `SIGWINCH`, signal(7).
+const NOTIFICATIONS: [i32; 4] = [10, 12, 18, 28];
 
 /// `SIGCHLD`, signal(7).
 const SIGCHLD: i32 = 17;
 
-/// What init supervises, and whom it talks to.
+/// A command under supervision, and the sockets of its supervisor.
 pub(crate) struct Supervised<'a> {
     pub(crate) launch: &'a Launch,
     pub(crate) stdio: &'a Stdio,
     pub(crate) control: BorrowedFd<'a>,
     pub(crate) sidecar: BorrowedFd<'a>,
-    /// The line on which sockets of this network are asked for.
+    /// The inner end of the socket broker's line.
     pub(crate) broker: Option<&'a OwnedFd>,
     /// Ends every process of the sandbox but this one.
     pub(crate) end_rest: fn(),
@@ -40,90 +41,114 @@ impl Supervised<'_> {
     }
 }
 
-/// What came of waiting for a process.
+/// Why a wait for a process is over.
 pub(crate) enum Seen {
     /// It has ended.
     Ended(Ended),
-    /// Its time is over, and it has not.
+    /// The deadline has passed.
     Late,
     /// The parent or the sidecar is gone.
     Gone,
 }
 
-/// Whoever waits, hears and answers while a process runs.
+/// The event loop of a supervisor.
 pub(crate) struct Watch<'a> {
     pub(crate) it: &'a Supervised<'a>,
     signals: Signals,
     brokers: SocketBrokers,
-    /// The signal by which the parent asked for an end.
+    /// The last signal by which the parent asked for an end.
     pub(crate) asked: Option<i32>,
 }
 
 impl<'a> Watch<'a> {
-    /// Begins to watch for ended processes, and for who asks for sockets.
+    /// Blocks `SIGCHLD`, so that it can be read from a descriptor, and opens the broker's line.
+    ///
+    /// # Errors
+    /// When `SIGCHLD` cannot be watched.
     pub(crate) fn of(it: &'a Supervised<'a>) -> io::Result<Self> {
         let signals = Signals::block(&[SIGCHLD])?;
         let brokers = SocketBrokers::of(it.broker.and_then(|line| line.try_clone().ok()));
         Ok(Self { it, signals, brokers, asked: None })
     }
 
-    /// Reaps every child until the one that is meant has ended, its time is over, or the parent or the sidecar is gone. What is left is
-    /// ended after that: by the kernel with the pid namespace, or by the `process` backend one by one.
+    /// Serves until the process `pid` has ended, the deadline has passed, or the parent or the sidecar is gone. The caller then ends the
+    /// remaining processes: the kernel does it with the pid namespace, and the `process` backend one by one.
     pub(crate) fn until(&mut self, pid: Pid, deadline: Option<Instant>) -> Seen {
-        let it = self.it;
         loop {
-            let mut ready = vec![
-                PollFd::new(&self.signals, PollFlags::IN),
-                PollFd::new(&it.control, PollFlags::IN),
-                PollFd::new(&it.sidecar, PollFlags::IN),
-            ];
-            ready.extend(self.brokers.lines().map(|line| PollFd::from_borrowed_fd(line, PollFlags::IN)));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let wait = left.and_then(|left| Timespec::try_from(left).ok());
-            match rustix::event::poll(&mut ready, wait.as_ref()) {
-                Ok(0) if left.is_some_and(|left| left.is_zero()) => return Seen::Late,
-                Ok(_) => {}
-                Err(_) => continue, // interrupted
+            let Ok(ready) = self.wait(left) else { continue };
+            if ready.is_empty() && left.is_some_and(|left| left.is_zero()) {
+                return Seen::Late;
             }
-            let is_ready: Vec<bool> = ready.iter().map(|p| !p.revents().is_empty()).collect();
-            let [child, control, sidecar, asked @ ..] = is_ready.as_slice() else { return Seen::Gone };
-            let (child, control, sidecar) = (*child, *control, *sidecar);
-            // From the last one on: a line that is let go of moves those after it.
-            for line in (0..asked.len()).rev().filter(|line| asked[*line]) {
-                self.brokers.answer(line, || probe(it.launch));
+            // From the last one on: removing a line moves those after it.
+            for line in ready.iter().rev().filter_map(Ready::broker_line) {
+                self.brokers.answer(line, || probe(self.it.launch));
             }
-            if child {
+            if ready.contains(&Ready::Child) {
                 while let Ok(Some(_)) = self.signals.next() {}
                 if let Some(ended) = reap(pid, &mut self.brokers) {
                     return Seen::Ended(ended);
                 }
             }
-            if control {
-                match handshake::receive_signal(it.control) {
-                    Ok(Some(number)) => {
-                        if !NEWS.contains(&number) {
-                            self.asked = Some(number);
-                        }
-                        let _ = signal::send(-pid.as_raw_nonzero().get(), number);
-                    }
-                    _ => return Seen::Gone,
-                }
+            if ready.contains(&Ready::Parent) && !self.pass_signal_on(pid) {
+                return Seen::Gone;
             }
-            if sidecar {
-                // The sidecar says nothing more while it lives; readable means gone, and without it the run ends.
+            if ready.contains(&Ready::Sidecar) {
+                // The sidecar sends nothing more while it lives: its socket is readable because it is gone, which ends the run.
                 return Seen::Gone;
             }
         }
     }
+
+    /// Waits for an event, `patience` long at most.
+    fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<Ready>> {
+        let mut sources = vec![
+            (Ready::Child, self.signals.as_fd(), PollFlags::IN),
+            (Ready::Parent, self.it.control, PollFlags::IN),
+            (Ready::Sidecar, self.it.sidecar, PollFlags::IN),
+        ];
+        let lines = self.brokers.lines().enumerate();
+        sources.extend(lines.map(|(at, line)| (Ready::Broker(at), line, PollFlags::IN)));
+        poll::wait(&sources, patience)
+    }
+
+    /// Passes a signal of the parent's on to the process group of `pid`. Returns whether the parent is still there.
+    fn pass_signal_on(&mut self, pid: Pid) -> bool {
+        let Ok(Some(number)) = handshake::receive_signal(self.it.control) else { return false };
+        if !NOTIFICATIONS.contains(&number) {
+            self.asked = Some(number);
+        }
+        let _ = signal::send(-pid.as_raw_nonzero().get(), number);
+        true
+    }
 }
 
-/// For an init that is PID 1 of its namespace: every other process there is killed and reaped.
+/// An event that a supervisor waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Child,
+    Parent,
+    Sidecar,
+    /// A request on the broker's line of this number.
+    Broker(usize),
+}
+
+impl Ready {
+    fn broker_line(&self) -> Option<usize> {
+        match self {
+            Self::Broker(line) => Some(*line),
+            _ => None,
+        }
+    }
+}
+
+/// Kills and reaps every other process of the pid namespace. The caller must be its PID 1.
 pub(crate) fn end_rest() {
     let _ = signal::kill_all(SIGKILL);
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
 }
 
-/// Reaps whatever has ended; the end of the command, if it was among it.
+/// Reaps every process that has ended. Returns how the command ended, if it was among them.
 fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Ended> {
     let mut found = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -135,7 +160,7 @@ fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Ended> {
     found
 }
 
-/// Starts the command that tells whether the other one is healthy. Nobody hears what else it says.
+/// Starts the health command, with its output discarded.
 fn probe(launch: &Launch) -> io::Result<Pid> {
     let null = || {
         let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;

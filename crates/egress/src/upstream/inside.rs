@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use policy::{Hostname, Port};
+use policy::{Hostname, IpFamily, Port};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, OnceCell};
@@ -29,8 +29,8 @@ enum Route {
 /// The socket on which a sandbox's init is asked for sockets of its network, one at a time.
 struct Broker {
     line: OwnedFd,
-    /// Asks for a socket of IPv6, or of IPv4; the line is readable when it is there.
-    ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
+    /// Asks for a socket of a family. The descriptor is readable when it is there.
+    ask: fn(BorrowedFd<'_>, IpFamily) -> io::Result<()>,
     /// Receives the socket that was asked for.
     take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
     /// The same socket in the event loop, from its first use on.
@@ -42,7 +42,7 @@ impl Entrance {
     #[must_use]
     pub fn new(
         line: OwnedFd,
-        ask: fn(BorrowedFd<'_>, bool) -> io::Result<()>,
+        ask: fn(BorrowedFd<'_>, IpFamily) -> io::Result<()>,
         take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
     ) -> Self {
         Self(Route::Broker(Broker { line, ask, take, watched: OnceCell::new() }))
@@ -104,13 +104,13 @@ impl Broker {
     }
 
     async fn connect_over(&self, address: IpAddr, port: Port) -> io::Result<TcpStream> {
-        let socket = self.socket(address.is_ipv6()).await?;
+        let socket = self.socket(address.into()).await?;
         let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
         // The timeout covers the connect alone: the answer to an abandoned request would be taken for that to the next.
         finish(socket, address, port).await
     }
 
-    async fn socket(&self, v6: bool) -> io::Result<OwnedFd> {
+    async fn socket(&self, family: IpFamily) -> io::Result<OwnedFd> {
         let watch = async || -> io::Result<_> {
             let line = UnixStream::from(self.line.try_clone()?);
             line.set_nonblocking(true)?;
@@ -118,7 +118,7 @@ impl Broker {
         };
         // One request at a time: init's answers carry nothing that tells whose they are.
         let line = self.watched.get_or_try_init(watch).await?.lock().await;
-        (self.ask)(line.as_fd(), v6)?;
+        (self.ask)(line.as_fd(), family)?;
         line.async_io(Interest::READABLE, || (self.take)(line.as_fd())).await
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use image::HealthCheck;
-use policy::{Companion, Port};
+use policy::{Companion, IpFamily, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Probed, SocketBroker};
 
@@ -127,10 +127,11 @@ impl Health {
 /// Whether something listens at a port inside, on loopback or on every address.
 fn accepts(broker: &SocketBroker, port: Port) -> bool {
     let own = [
-        (false, SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))),
-        (true, SocketAddr::from((Ipv6Addr::LOCALHOST, port.number()))),
+        (IpFamily::V4, SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))),
+        (IpFamily::V6, SocketAddr::from((Ipv6Addr::LOCALHOST, port.number()))),
     ];
-    own.into_iter().any(|(v6, address)| broker.socket(v6).is_ok_and(|socket| connects(&socket, address)))
+    own.into_iter()
+        .any(|(family, address)| broker.socket(family).is_ok_and(|socket| connects(&socket, address)))
 }
 
 fn connects(socket: &OwnedFd, address: SocketAddr) -> bool {
