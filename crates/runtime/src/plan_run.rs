@@ -133,7 +133,7 @@ fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Resul
     let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
-        Sources::forget(caller);
+        Sources::forget(caller)?;
         let platform_data = PlatformData { sources: None, history };
         return Ok(Provided { credentials, platform_data, environment });
     }

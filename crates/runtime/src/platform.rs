@@ -95,8 +95,8 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Removes the secrets from this process's memory, where nobody will ask for them.
-    pub(crate) fn forget(caller: &mut Caller) {
-        OWN_SECRETS.iter().for_each(|name| Stash::forget(caller, name));
+    pub(crate) fn forget(caller: &mut Caller) -> Result<(), Error> {
+        OWN_SECRETS.iter().try_for_each(|name| Stash::forget(caller, name))
     }
 
     /// Moves the secrets out of this process's memory. The platform's own keys are no source: they are answered for out of the vaults
@@ -114,7 +114,7 @@ impl Sources {
     pub(crate) fn without_vault(caller: &mut Caller) -> Result<Self, Error> {
         let proxy = Stash::take(caller, PROXY_URL)?;
         let proxies = Stash::take(caller, SYSTEM_PROXIES)?;
-        Self::forget(caller);
+        Self::forget(caller)?;
         Ok(Self { vault: None, proxy, proxies })
     }
 }

@@ -59,7 +59,7 @@ impl RunLock {
     /// Returns the undo log, which is kept in the same file.
     pub(crate) fn undo_log(&self, directory: &StateDirectory) -> Result<UndoLog, Error> {
         let file = self.lock.try_clone().map_err(|source| state(&self.path, source))?;
-        Ok(UndoLog::in_file(file).with_stock(directory.stock()))
+        Ok(UndoLog::in_file(file).with_placeholder_cache(directory.stock()))
     }
 
     /// Hands the lock to the process that takes away behind the run. If that process is gone, the next run finds a dead run's file.

@@ -25,7 +25,7 @@ pub(crate) struct Stash(File);
 impl Stash {
     /// Takes a variable out of the environment, if it is set and not empty. The process must have one thread.
     pub(crate) fn take(caller: &mut Caller, name: &CStr) -> Result<Option<Self>, Error> {
-        let Some(value) = taken(caller, name).filter(|value| !value.is_empty()) else { return Ok(None) };
+        let Some(value) = taken(caller, name)?.filter(|value| !value.is_empty()) else { return Ok(None) };
         Self::of(&value).map(Some)
     }
 
@@ -44,9 +44,9 @@ impl Stash {
         kept.map(Self).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })
     }
 
-    /// Takes a variable that nobody will ask for out of the environment, and drops it. The process must have one thread.
-    pub(crate) fn forget(caller: &mut Caller, name: &CStr) {
-        drop(taken(caller, name));
+    /// Takes a variable that nobody will ask for out of the environment. For a process that has one thread.
+    pub(crate) fn forget(caller: &mut Caller, name: &CStr) -> Result<(), Error> {
+        taken(caller, name).map(drop)
     }
 
     /// Reads the value.
@@ -65,7 +65,7 @@ impl Stash {
 }
 
 /// Removes a variable from both environments, wiping it, and returns its value.
-fn taken(caller: &mut Caller, name: &CStr) -> Option<Zeroizing<Vec<u8>>> {
+fn taken(caller: &mut Caller, name: &CStr) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let text = name.to_str().unwrap_or_default();
     let mut found = None;
     caller.environment.retain_mut(|(n, value)| {
@@ -75,6 +75,6 @@ fn taken(caller: &mut Caller, name: &CStr) -> Option<Zeroizing<Vec<u8>>> {
         }
         !is_it
     });
-    sandbox::wipe_variable(name);
-    found
+    sandbox::wipe_variable(name).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })?;
+    Ok(found)
 }

@@ -22,7 +22,7 @@ mod image;
 mod launch;
 mod linux;
 mod mounted;
-mod opened;
+mod open_file;
 mod orphans;
 mod path_identity;
 mod plan;

@@ -132,8 +132,8 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
     let fail = |step: &str, error: io::Error| Failure::new(step, error);
-    let doors = group.map(Group::doors).unwrap_or_default();
-    sys::cgroup::enter(doors).map_err(|e| fail("enter the control group", e))?;
+    let control_files = group.map(Group::control_files).unwrap_or_default();
+    sys::cgroup::enter(control_files).map_err(|e| fail("enter the control group", e))?;
     let mut keep = vec![it.control, it.sidecar];
     if let Stdio::Descriptors(list) = it.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));

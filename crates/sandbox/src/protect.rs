@@ -1,16 +1,16 @@
 //! Protected paths: what the host would later execute or trust is read-only inside, whether it is there or not.
 //!
 //! A name that is not there is held on the host for as long as the run lasts: which ones (`hold`), one of them (`held`), by what
-//! (`placeholder`), and where that comes from and goes to (`stock`).
+//! (`placeholder`), and where that comes from and goes to (`placeholder_cache`).
 
 mod elsewhere;
 mod held_name;
 mod hold;
 mod links;
 mod placeholder;
+mod placeholder_cache;
 mod planted;
 mod repository;
-mod stock;
 mod tree;
 
 use std::ffi::OsStr;
@@ -27,10 +27,10 @@ pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::hold_absent;
 use self::links::refuse_links;
 use self::placeholder::is_placeholder;
+pub(crate) use self::placeholder_cache::PlaceholderCache;
 use self::planted::refuse_links_within;
 pub(crate) use self::planted::take_away as take_planted_links;
 pub(crate) use self::repository::{Layout, OpenRepository, Repository};
-pub(crate) use self::stock::Stock;
 use crate::error::Error;
 use crate::source;
 

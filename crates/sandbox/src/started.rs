@@ -83,7 +83,7 @@ pub struct Started {
     /// Whether what is protected still is, where something is.
     pub(crate) cover_watch: Option<CoverWatch>,
     /// What keeps others from taking down what stands around its link, until this is dropped.
-    pub(crate) wall: Option<OwnedFd>,
+    pub(crate) firewall: Option<OwnedFd>,
     /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
     pub(crate) hand: RefCell<Option<OwnedFd>>,
     /// On which whoever takes away behind the run is handed the run's mark of life, where somebody may.
@@ -111,7 +111,7 @@ impl Started {
     /// One with nothing beside its init, the line to it and its group.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
         let (hand, orphans) = (None.into(), None);
-        Self { init, control, group, cover_watch: None, wall: None, hand, mark: None, ending, orphans }
+        Self { init, control, group, cover_watch: None, firewall: None, hand, mark: None, ending, orphans }
     }
 
     /// A descriptor that becomes readable when init says something, or is gone.

@@ -13,7 +13,7 @@ use policy::RunId;
 
 use crate::file_id::FileId;
 use crate::process_stamp::ProcessStamp;
-use crate::protect::{HeldName, Layout, OpenRepository, Repository, Stock};
+use crate::protect::{HeldName, Layout, OpenRepository, PlaceholderCache, Repository};
 
 /// How one acquired thing is given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Undo {
     /// Remove the files by which programs trust a run's authority.
     Trusted(PathBuf),
     /// Remove the wall around the link of a run.
-    Wall(RunId),
+    Firewall(RunId),
     /// Remove the link of a run.
     Link(RunId),
     /// Remove what the engine at a socket has of a run.
@@ -50,7 +50,7 @@ impl Undo {
             }
             Self::Written(path) => format!("written {}\n", written(path)),
             Self::Trusted(path) => format!("trusted {}\n", written(path)),
-            Self::Wall(run) => format!("wall {run}\n"),
+            Self::Firewall(run) => format!("wall {run}\n"),
             Self::Link(run) => format!("link {run}\n"),
             Self::Engine(socket, run) => format!("engine {run} {}\n", written(socket)),
         }
@@ -74,7 +74,7 @@ impl Undo {
             "bare-links" => read_repository(rest, Layout::Bare).map(Self::PlantedLinks),
             "written" => read(rest).map(Self::Written),
             "trusted" => read(rest).map(Self::Trusted),
-            "wall" => rest.parse().ok().map(Self::Wall),
+            "wall" => rest.parse().ok().map(Self::Firewall),
             "link" => rest.parse().ok().map(Self::Link),
             "engine" => {
                 let (run, socket) = rest.split_once(' ')?;
@@ -155,7 +155,7 @@ pub struct UndoLog {
     lacks: Option<usize>,
     pub(crate) whose: Whose,
     /// Where placeholders come from and go to.
-    pub(crate) stock: Stock,
+    pub(crate) placeholders: PlaceholderCache,
     /// Those that this run holds, and locks.
     pub(crate) held: Vec<HeldName>,
     /// The repositories that the command may write into, open since before it ran.
@@ -183,8 +183,8 @@ impl UndoLog {
 
     /// The same, whose placeholders come from a directory, and go back to it, as far as that can be.
     #[must_use]
-    pub fn with_stock(self, directory: PathBuf) -> Self {
-        Self { stock: Stock::at(directory), ..self }
+    pub fn with_placeholder_cache(self, directory: PathBuf) -> Self {
+        Self { placeholders: PlaceholderCache::at(directory), ..self }
     }
 
     /// A log that dies with the process.
@@ -261,7 +261,7 @@ mod tests {
             1 => Undo::Placeholder(path),
             2 => Undo::Written(path),
             3 => Undo::Trusted(path),
-            4 => Undo::Wall(RunId::from_random(random)),
+            4 => Undo::Firewall(RunId::from_random(random)),
             5 => Undo::Link(RunId::from_random(random)),
             _ => Undo::Engine(path, RunId::from_random(random)),
         })
@@ -319,7 +319,7 @@ mod tests {
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
-                    Undo::Wall(_) | Undo::Link(_) | Undo::Process(_) => {}
+                    Undo::Firewall(_) | Undo::Link(_) | Undo::Process(_) => {}
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)
@@ -338,7 +338,7 @@ mod tests {
         let [group, placeholder, written] = paths;
         let engine = Undo::Engine("/a b/docker.sock".into(), "abcdefghjkmn".parse().unwrap());
         let run = || "abcdefghjkmn".parse().unwrap();
-        let link = [Undo::Wall(run()), Undo::Link(run())];
+        let link = [Undo::Firewall(run()), Undo::Link(run())];
         let being = FileId::read("5:-1:2:254:0").unwrap();
         let repository = Repository { path: placeholder.clone(), being, layout: Layout::Whole };
         let bare = Undo::PlantedLinks(Repository { layout: Layout::Bare, ..repository.clone() });

@@ -79,7 +79,7 @@ impl UndoLog {
             Undo::Placeholder(path) => {
                 let held = self.held.iter().position(|held| held.path == *path);
                 let held = held.map(|at| self.held.swap_remove(at));
-                protect::release(path, held, &mut self.stock)
+                protect::release(path, held, &mut self.placeholders)
             }
             Undo::PlantedLinks(repository) => {
                 let held = self.repositories.iter().position(|it| it.repository == *repository);
@@ -91,7 +91,7 @@ impl UndoLog {
                 done => done,
             },
             Undo::Trusted(path) => process::remove_trusted(path),
-            Undo::Wall(run) => linux::link::remove_wall(run),
+            Undo::Firewall(run) => linux::link::remove_firewall(run),
             Undo::Link(run) => linux::link::remove_link(run),
             Undo::Engine(socket, run) => docker::remove(socket, run),
         }

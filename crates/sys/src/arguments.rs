@@ -1,29 +1,36 @@
-//! The words that this process was started with, which everybody who sees a process forked from it can read: proc_pid_cmdline(5).
+//! The arguments of this process. Whoever sees a process forked from it can read them: proc_pid_cmdline(5).
 
 use std::ffi::c_char;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::process::refuse_threads;
+
 unsafe extern "C" {
-    /// glibc's pointer to the first of them.
+    /// glibc's pointer to the first argument.
     static program_invocation_name: *mut c_char;
 }
 
-/// Overwrites them with a name of this process's own, as far as there is room. For a process that has one thread and has read
-/// them already.
-pub fn replace(name: &str) {
-    // The kernel lays them one behind the other, each with its end: execve(2).
+/// Overwrites the arguments with `name`, truncated to the room they have. Arguments that are read afterwards are lost.
+///
+/// # Errors
+/// When this process has more than one thread: another one could be reading them.
+pub fn replace(name: &str) -> io::Result<()> {
+    refuse_threads()?;
+    // The kernel lays them one behind the other, each with its NUL: execve(2).
     let room: usize = std::env::args_os().map(|word| word.as_bytes().len() + 1).sum();
-    // SAFETY: the pointer is to the first word, behind which the others follow; all of it belongs to this process and may
-    // be written. No other thread reads it: there is none. What is written ends in NUL, as the last word did.
+    // SAFETY: the pointer is to the first argument, which the others follow; all of it belongs to this process and may be
+    // written. No other thread reads it, for there is none. What is written ends in NUL, as the last argument did.
     unsafe {
         let first = program_invocation_name;
         if first.is_null() || room == 0 {
-            return;
+            return Ok(());
         }
         std::ptr::write_bytes(first, 0, room);
         let length = name.len().min(room - 1);
         std::ptr::copy_nonoverlapping(name.as_ptr().cast(), first, length);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -43,9 +50,9 @@ mod tests {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             process::run_and_exit(|| {
-                replace("taken");
+                let taken = replace("taken").is_ok();
                 let now = own();
-                i32::from(!(now.starts_with(b"taken\0") && now[5..].iter().all(|octet| *octet == 0)))
+                i32::from(!(taken && now.starts_with(b"taken\0") && now[5..].iter().all(|octet| *octet == 0)))
             });
         }
         let child = Pid::from_raw(pid).expect("a copy of this process");

@@ -1,4 +1,4 @@
-//! Passing descriptors between processes, and keeping them from leaking across an exec.
+//! Passes descriptors between processes, and keeps them from leaking into a child or across an exec.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,10 +12,10 @@ use rustix::net::{
 /// The most descriptors one message may carry.
 const MOST: usize = 8;
 
-/// A connected pair of message sockets, close-on-exec.
+/// Makes a connected pair of message sockets (`SOCK_SEQPACKET`), close-on-exec.
 ///
 /// # Errors
-/// Whatever `socketpair(2)` gives.
+/// When `socketpair(2)` fails.
 pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -23,7 +23,7 @@ pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends one message with the given descriptors.
 ///
 /// # Errors
-/// Whatever `sendmsg(2)` gives.
+/// When there are more than eight descriptors, or `sendmsg(2)` fails.
 pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -34,10 +34,10 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -
     Ok(())
 }
 
-/// Receives one message into `buffer`, and the descriptors it carries. An empty message is the end of the other side.
+/// Receives one message into `buffer`, and the descriptors it carries. An empty message means that the peer has closed.
 ///
 /// # Errors
-/// Whatever `recvmsg(2)` gives, and when descriptors were lost on the way: there were too many, or no room for them here.
+/// When `recvmsg(2)` fails, or descriptors were lost: there were too many, or this process has no room for them.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -46,7 +46,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
         match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => break (message.bytes, message.flags),
             Err(rustix::io::Errno::INTR) => {}
-            // Of a peer that ended with messages unread this is told once; what it had said before is still there.
+            // The kernel reports once that the peer closed with messages unread. The peer's own messages can still be received.
             Err(rustix::io::Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(errno) => return Err(errno.into()),
         }
@@ -57,7 +57,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
             descriptors.extend(list);
         }
     }
-    // Whoever takes them by their order would take one for another.
+    // A caller that takes them by their order would mistake one for another.
     if flags.contains(ReturnFlags::CTRUNC) {
         return Err(io::Error::other("not all descriptors of a message could be received"));
     }
@@ -67,19 +67,19 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
 /// Marks every descriptor from 3 up close-on-exec, so that an exec passes on the standard three and no other.
 ///
 /// # Errors
-/// Whatever `close_range(2)` gives.
+/// When `close_range(2)` fails.
 pub fn close_on_exec_from_3() -> io::Result<()> {
-    // SAFETY: with CLOEXEC no descriptor is closed now; only flags change.
+    // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes no descriptor; it only changes flags.
     match unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Closes every descriptor from 3 up but those in `keep`, in a child that inherited more than it should hold.
+/// Closes every descriptor from 3 up except those in `keep`. Only for a forked child that no longer uses what it inherited.
 ///
 /// # Errors
-/// Whatever `close_range(2)` gives.
+/// When `close_range(2)` fails.
 pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let mut kept: Vec<u32> =
@@ -88,7 +88,7 @@ pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut from = 3u32;
     for fd in kept.into_iter().chain([u32::MAX]) {
         if fd > from {
-            // SAFETY: the caller is a child that keeps no owner of these descriptors: what it inherited is unused.
+            // SAFETY: the caller is a child that uses no owner of these descriptors any more: what it inherited is unused.
             let result = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
             if result != 0 {
                 return Err(io::Error::last_os_error());

@@ -1,11 +1,11 @@
-//! A child that is born into namespaces which are there already, and into a pid namespace of its own below them.
+//! Starts a child inside existing namespaces, and in a new pid namespace below them.
 //!
 //! ```text
 //! parent ── clone(VM, VFORK) ──► go-between: setns(user, net, ipc, uts)
 //!    │ waits                         └── clone3(PARENT, NEWPID) ──► child, the parent's own
 //! ```
-//! This process cannot enter a user namespace and come back. So somebody enters it who shares its memory, and makes from there a
-//! child with a copy of it, whose parent this process is.
+//! This process cannot enter a user namespace and come back. So a go-between that shares its memory enters the namespace, and
+//! from there makes a child that has a copy of the memory. `CLONE_PARENT` makes this process the child's parent.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -16,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use crate::held::Held;
 use crate::process::{Child, CloneArgs, Namespaces, refuse_threads, run_and_exit};
 
-/// Room for the child, as a process has for its first thread; nothing is taken before it is used.
+/// The size of the child's stack, as large as that of a process's first thread. The kernel allocates pages as they are used.
 const STACK: usize = 8 << 20;
-/// Below it: whoever needs more meets a fault and not somebody's memory.
+/// The size of the guard below the stack: an overflow faults instead of writing to other memory.
 const GUARD: usize = 4 << 10;
 
-/// What the go-between is told, and what it answers.
+/// The go-between's task and its answer.
 struct Errand<F> {
     child: Option<F>,
     namespaces: RawFd,
@@ -30,11 +30,12 @@ struct Errand<F> {
     answer: Result<i32, i32>,
 }
 
-/// Starts a child in the namespaces that are held, in a new pid namespace, and in a cgroup of version 2 where one is given; runs
-/// `child` in it, which is told what is left to unshare. Where that cannot be done, `child` is given back, and of it nothing runs.
+/// Starts a child in the held namespaces, in a new pid namespace, and in a cgroup of version 2 if one is given. The child runs
+/// `child`, which receives the namespaces that are left to unshare.
 ///
 /// # Errors
-/// When this process has more than one thread, the namespaces could not be made, or one cannot enter them.
+/// When this process has more than one thread, the namespaces could not be made, or they cannot be entered. The error comes with
+/// `child`, which has not run.
 pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
     held: &Held,
     cgroup: Option<BorrowedFd<'_>>,
@@ -46,14 +47,14 @@ pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
         Err(error) => return Err((error, child)),
     };
     let mut args = CloneArgs::new(Namespaces::PID, cgroup);
-    // The end of such a child is told as the go-between's own is.
+    // With CLONE_PARENT the child's exit signal is that of the go-between.
     args.flags |= libc::CLONE_PARENT as u64;
     let namespaces = held.pidfd().as_raw_fd();
     let entered = libc::CLONE_NEWUSER | Namespaces::AHEAD.bits();
     let mut errand = Errand { child: Some(child), namespaces, entered, args, answer: Err(libc::EIO) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
-    // SAFETY: this process waits until the go-between has ended, which has a stack of its own and touches only the errand; the
-    // child has a copy of all memory, the stack included, and one thread as this process has.
+    // SAFETY: this process waits until the go-between has ended; the go-between has a stack of its own and touches only the
+    // errand; the child has a copy of all memory, the stack included, and one thread as this process has.
     let between = unsafe { libc::clone(go_between::<F>, stack.top(), flags, (&raw mut errand).cast()) };
     if let Some(between) = Pid::from_raw(between).filter(|_| between > 0) {
         wait_for(between);
@@ -63,7 +64,7 @@ pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
     drop(stack);
     let born = errand.answer.map_err(io::Error::from_raw_os_error).and_then(|pid| {
         let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-        // Not waited for yet, so the number is still its own.
+        // The child has not been waited for, so its pid has not been reused.
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Child::of(pid, pidfd)),
             Err(errno) => {
@@ -84,16 +85,16 @@ fn wait_for(child: Pid) {
     while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(child), WaitOptions::empty()) {}
 }
 
-/// The go-between's life, and the beginning of the child's.
+/// The go-between's main function, in which the child begins as well.
 extern "C" fn go_between<F: FnOnce(Namespaces) -> i32>(errand: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: its owner waits for this process, and touches it afterwards only.
+    // SAFETY: the errand's owner waits for this process, and touches the errand only afterwards.
     let errand = unsafe { &mut *errand.cast::<Errand<F>>() };
-    // SAFETY: a descriptor and flags that name namespaces.
+    // SAFETY: the call takes a descriptor, and flags that name namespaces.
     if unsafe { libc::setns(errand.namespaces, errand.entered) } != 0 {
         errand.answer = Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
         return 0;
     }
-    // SAFETY: without CLONE_VM the child is a copy with its own memory, this stack included, so that the stack may stay the same.
+    // SAFETY: without CLONE_VM the child is a copy with its own memory, this stack included, so it can use the same stack.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const errand.args, size_of::<CloneArgs>()) };
     match pid {
         -1 => errand.answer = Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
@@ -106,13 +107,13 @@ extern "C" fn go_between<F: FnOnce(Namespaces) -> i32>(errand: *mut libc::c_void
     0
 }
 
-/// Memory for a stack, with a guard below it.
+/// Memory for a stack, with a guard at its lower end.
 struct Stack(*mut libc::c_void);
 
 impl Stack {
     fn map() -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
-        // SAFETY: new memory, anywhere; the guard is its own lowest part.
+        // SAFETY: the mapping is new, at an address of the kernel's choice; the guard is its lowest part.
         unsafe {
             let read_write = ProtFlags::READ | ProtFlags::WRITE;
             let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), STACK, read_write, flags)?;
@@ -129,7 +130,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody is on it in this process.
+        // SAFETY: `map` mapped it, and nothing in this process uses it as a stack any more.
         let _ = unsafe { rustix::mm::munmap(self.0, STACK) };
     }
 }

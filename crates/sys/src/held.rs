@@ -1,8 +1,8 @@
-//! Namespaces that a child holds until they are used: opened, as the map of a mount's owners is, or entered by a process that
-//! is made later.
+//! Namespaces held by a child process until somebody uses them: opens them, as for an id-mapped mount, or enters them from a
+//! process that is made later.
 //!
-//! The child shares this process's memory, for a copy of that would cost more than all else here. It writes to none of it but a
-//! stack of its own and one word, and never to the heap, the error number or anything that is locked.
+//! The child shares this process's memory, because copying it would cost more than everything else here. The child writes only to
+//! a stack of its own and one word, and never to the heap, `errno` or anything that is locked.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,42 +21,42 @@ use crate::placement;
 use crate::privilege::{self, IdMap};
 use crate::process::Namespaces;
 
-/// How long a holder lives at most, and how long it may take over its namespaces.
+/// How long a holder lives at most, and how long the parent waits for its namespaces.
 const LONGEST_LIFE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether one that says nothing is still there.
+/// How often the parent checks that a silent holder still exists.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// The stack of a holder, in words of the alignment that it needs: 32 KiB, for a few calls of the system and one answer.
+/// The stack of a holder, in words of the alignment that it needs: 32 KiB, for a few system calls and one netlink answer.
 const STACK: usize = 2048;
 
-/// What a holder says in its word: nothing yet, that the namespaces are there, or one more than the error that it met.
+/// The values of a holder's state word: not ready, ready, or any other value, which is `errno` plus one.
 const MAKING: u32 = 0;
 const MADE: u32 = 1;
 
-/// What a holder and its parent share.
+/// The memory that a holder shares with its parent.
 struct Shared {
     parent: Option<Pid>,
     also: UnshareFlags,
-    /// What is sent in the network that was made.
+    /// The messages to send in the new network namespace.
     wiring: Vec<Messages>,
     state: AtomicU32,
 }
 
-/// A user namespace, and what else was made in it, held by a child that is waited for when this is dropped.
+/// A user namespace and others made in it, held by a child. Dropping this kills the child and waits for it.
 pub struct Held {
     pid: libc::pid_t,
     pidfd: OwnedFd,
-    /// Both are the child's as well, until it is gone.
+    /// The child uses this and the stack until it is gone.
     shared: Box<Shared>,
     _stack: Box<[MaybeUninit<u128>]>,
 }
 
 impl Held {
-    /// Starts a child that makes a user namespace, and in it others, of which a network is wired by messages. All of that is done
-    /// while this process goes on.
+    /// Starts a child that makes a user namespace and others in it, and sends `wiring` in its network namespace. Does not wait for
+    /// the child: see [`Self::made`].
     ///
     /// # Errors
-    /// Whatever `clone(2)` gives.
+    /// When `clone(2)` fails.
     pub fn begin(also: Namespaces, wiring: Vec<Messages>) -> io::Result<Self> {
         let also = UnshareFlags::from_bits_retain(also.bits().cast_unsigned());
         let parent = Some(rustix::process::getpid());
@@ -65,8 +65,8 @@ impl Held {
         let top = stack.as_mut_ptr_range().end.cast();
         let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut pidfd: libc::c_int = -1;
-        // SAFETY: stack and word are there until `Held` has seen the child's end; it touches no other memory; `pidfd`
-        // outlives the call.
+        // SAFETY: the stack and the shared word live until `Held` has seen the child's end; the child writes to no other
+        // memory; `pidfd` outlives the call.
         let pid =
             unsafe { libc::clone(hold, top, flags, (&raw const *shared).cast_mut().cast(), &raw mut pidfd) };
         if pid == -1 {
@@ -78,10 +78,10 @@ impl Held {
         Ok(Self { pid, pidfd, shared, _stack: stack })
     }
 
-    /// Waits until all of them are made; most often they are.
+    /// Waits until all namespaces are made. Most often they are already.
     ///
     /// # Errors
-    /// Whatever `unshare(2)` and the messages gave, and when the child is gone.
+    /// When `unshare(2)` or a message failed in the child, or the child is gone.
     pub fn made(&self) -> io::Result<()> {
         let state = &self.shared.state;
         if state.load(Ordering::Acquire) == MAKING {
@@ -110,16 +110,16 @@ impl Held {
         matches!(rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), looked), Ok(None))
     }
 
-    /// Names the child, for whoever enters its namespaces.
+    /// Returns the child's pidfd, through which setns(2) enters its namespaces.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Writes the maps of the user namespace from outside, and opens it. The child is not needed any more then; to wait for
-    /// its end at once would cost a millisecond.
+    /// Writes the id maps of the user namespace from outside, opens it and kills the child, which nobody needs any more. Does not
+    /// wait for the child's end, which would cost a millisecond.
     ///
     /// # Errors
-    /// Whatever writing the maps or opening the namespace gives.
+    /// When the maps cannot be written or the namespace cannot be opened.
     pub fn open_user(&self, uid: IdMap, gid: IdMap) -> io::Result<OwnedFd> {
         let directory = format!("/proc/{}", self.pid);
         privilege::write_foreign_id_maps(&directory, uid, gid)?;
@@ -129,7 +129,7 @@ impl Held {
         Ok(opened)
     }
 
-    /// Ends the child, which takes its time over it: it is waited for when this is dropped.
+    /// Kills the child without waiting for its end. Dropping this waits.
     pub fn let_go(&self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
@@ -144,12 +144,12 @@ impl Drop for Held {
     }
 }
 
-/// The child's life: it lets go of all descriptors it was given, makes the namespaces, and waits to be killed, as it also is when
-/// its parent ends.
+/// The child's main function: closes all descriptors, makes the namespaces, and sleeps until it is killed. The kernel also kills it
+/// when its parent ends.
 extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `Held` keeps it until this process is gone, and nobody writes to it but for the word, which is atomic.
+    // SAFETY: `Held` keeps it alive until this process is gone, and nobody writes to it except to the word, which is atomic.
     let shared = unsafe { &*shared.cast::<Shared>() };
-    // SAFETY: numbers only; with this range it cannot fail, so the error number, which is the parent's, is not written.
+    // SAFETY: the call takes numbers only. With this range it cannot fail, so it does not write `errno`, which is the parent's.
     unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if rustix::process::getppid() != shared.parent {
@@ -169,7 +169,7 @@ extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-/// How a failure is said in the word.
+/// Encodes a failure as a state word.
 fn failed(error: io::Error) -> u32 {
     MADE + error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs()
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_made_is_told() {
-        // Another thread's descriptors would have to be left behind: no flag of a namespace.
+        // `CLONE_THREAD` and `CLONE_VM` are no flags of a namespace.
         let held = Held::begin(Namespaces::impossible(), Vec::new()).unwrap();
         let error = held.made().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));

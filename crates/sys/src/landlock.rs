@@ -1,4 +1,5 @@
-//! Landlock: a second wall behind the mounts. It knows paths by their inode, so a mount that slipped in is still closed.
+//! Landlock: a second restriction of file access behind the mounts. It identifies files by inode, so it also covers a mount that was
+//! left by mistake.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,35 +8,35 @@ use landlock::{
     RulesetError, RulesetStatus, Scope,
 };
 
-/// What may be done below a path.
+/// The access that is allowed below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Read and execute.
     Read,
     /// Read, execute and write.
     Write,
-    /// Read and write files that are there, devices among them; make none.
+    /// Read and write existing files, devices included, and make none.
     Use,
 }
 
-/// How much of what was asked for the kernel enforces.
+/// How much of a ruleset the kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforced {
     /// All of it.
     Fully,
-    /// What this kernel's version knows.
+    /// The part that this kernel's Landlock version knows.
     Partly,
     /// Nothing: the kernel has no Landlock.
     Not,
 }
 
-/// The newest version whose rights are asked for; older kernels enforce what they know.
+/// The newest Landlock version whose rights are used. Older kernels enforce the rights that they know.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts the calling thread to the given trees, and its signals and abstract sockets to its own domain.
+/// Restricts the calling thread to the given trees, and its signals and abstract sockets to its own Landlock domain.
 ///
 /// # Errors
-/// When the kernel refuses a ruleset it should know.
+/// When the kernel refuses a ruleset that it should support.
 pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -59,10 +60,10 @@ pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetEr
     })
 }
 
-/// The Landlock version of this kernel; `None` where it has none or it is switched off.
+/// Returns the Landlock version of this kernel. `None` if it has none, or Landlock is switched off.
 #[must_use]
 pub fn version() -> Option<u32> {
-    // SAFETY: with LANDLOCK_CREATE_RULESET_VERSION the call takes no memory and only answers a number.
+    // SAFETY: with LANDLOCK_CREATE_RULESET_VERSION the call accesses no memory and only returns a number.
     let answer =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32) };
     u32::try_from(answer).ok()

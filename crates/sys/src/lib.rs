@@ -1,8 +1,8 @@
 //! Mechanism without opinion: namespaces, mounts, seccomp, Landlock, cgroups, netlink, nftables, descriptor passing
 //! and probes of the running kernel.
 //!
-//! Every `unsafe` line of the project stands in this crate, each with its reason. Nothing here knows what a run, a
-//! policy or a sandbox is: the functions are verbs, and what they are good for is decided above.
+//! All `unsafe` code of the project is in this crate, and each block states why it is sound. This crate does not know what a
+//! run, a policy or a sandbox is; the crates above decide what its functions are used for.
 
 pub mod arguments;
 pub mod cgroup;

@@ -1,7 +1,6 @@
-//! A pair of virtual links between this network namespace and another: made in place, raised, addressed, taken away.
+//! A veth pair between this network namespace and another: making it, raising its ends, giving them addresses, removing it.
 //!
-//! The other end is made in its namespace by the message that makes the pair: to move it there would cost 20 ms. IPv6 is off
-//! on both ends.
+//! The message that makes the pair makes the other end in its namespace: moving it there would cost 20 ms. IPv6 is off on both ends.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -22,7 +21,7 @@ const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
-/// Gives the route itself, and not what it comes to for the address.
+/// `RTM_F_FIB_MATCH`: answer with the matching route itself, and not with its resolution for the address.
 const FIB_MATCH: u32 = 0x2000;
 /// linux/if_link.h, linux/veth.h.
 const NAME: u16 = 3;
@@ -40,10 +39,10 @@ const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const ADDRESS_FLAGS: u16 = 8;
 const NO_PREFIX_ROUTE: u32 = 0x200;
-/// A route to more addresses than an eighth of all is one to everywhere: some programs write their default in pieces.
+/// The longest prefix of a route that counts as a default route: some programs write their default route in pieces.
 const WIDEST: u8 = 3;
 
-/// A block of addresses that only the two ends of a pair have.
+/// The block of addresses of a pair's two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subnet {
     /// Its first address.
@@ -55,7 +54,7 @@ pub struct Subnet {
 /// Makes a pair: `name` here, `peer` in the namespace `there`. Both are down.
 ///
 /// # Errors
-/// Whatever the kernel answers; `EEXIST` where a name is taken.
+/// When the kernel refuses: with `EEXIST` if a name is taken.
 pub fn make_pair(name: &str, peer: &str, there: BorrowedFd<'_>) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.message(RTM_NEWLINK, ACK | CREATE | EXCLUSIVE, &link(0, 0), |a| {
@@ -74,10 +73,10 @@ pub fn make_pair(name: &str, peer: &str, there: BorrowedFd<'_>) -> io::Result<()
     batch.send(Protocol::Route)
 }
 
-/// Raises a link of this namespace, without addresses of IPv6.
+/// Raises a link of this namespace, without IPv6 addresses.
 ///
 /// # Errors
-/// Whatever the kernel answers; `ENODEV` where there is no such link.
+/// When the kernel refuses: with `ENODEV` if there is no such link.
 pub fn raise(name: &str) -> io::Result<()> {
     let index = index(name)?;
     let mut batch = Batch::default();
@@ -86,18 +85,18 @@ pub fn raise(name: &str) -> io::Result<()> {
             families.nest(libc::AF_INET6 as u16, |v6| v6.bytes(ADDRESS_MODE, &[NO_ADDRESS]));
         });
     });
-    // A kernel without IPv6 knows no such mode, and needs none.
+    // A kernel without IPv6 refuses this mode, and does not need it.
     let _ = batch.send(Protocol::Route);
     let mut batch = Batch::default();
     batch.message(RTM_NEWLINK, ACK, &link(index, IFF_UP), |_| {});
     batch.send(Protocol::Route)
 }
 
-/// Takes a block for a link that is up, and gives the link an address of it. Of several that want the same block one wins: the
-/// route to it can be made once.
+/// Claims a block for a link that is up, and gives the link an address of it. Only one process can claim a block, because the route to it
+/// can be made once.
 ///
 /// # Errors
-/// Whatever the kernel answers; `EEXIST` where the block is taken.
+/// When the kernel refuses: with `EEXIST` if the block is taken.
 pub fn take(name: &str, block: Subnet, own: Ipv4Addr) -> io::Result<()> {
     let index = index(name)?;
     let mut batch = Batch::default();
@@ -109,19 +108,19 @@ pub fn take(name: &str, block: Subnet, own: Ipv4Addr) -> io::Result<()> {
     batch.send(Protocol::Route)?;
     let mut batch = Batch::default();
     address(&mut batch, index, block.length, own, |a| {
-        a.bytes(ADDRESS_FLAGS, &NO_PREFIX_ROUTE.to_ne_bytes()); // it is there already
+        a.bytes(ADDRESS_FLAGS, &NO_PREFIX_ROUTE.to_ne_bytes()); // the route exists already
     });
     batch.send(Protocol::Route)
 }
 
-/// Whether nothing here leads to an address in particular: neither a route nor an address of this namespace's own.
+/// Whether this namespace has neither a route (other than a default route) to an address nor the address itself.
 ///
 /// # Errors
-/// Whatever the kernel answers but that there is no way at all.
+/// When the kernel refuses, except because no route leads to the address.
 pub fn is_free(address: Ipv4Addr) -> io::Result<bool> {
     let mut batch = Batch::default();
     let mut question = route(32, RT_SCOPE_UNIVERSE, FIB_MATCH);
-    question[4..8].fill(0); // in whatever table
+    question[4..8].fill(0); // in any table
     batch.message(RTM_GETROUTE, 0, &question, |a| a.bytes(RTA_DST, &address.octets()));
     match batch.ask(Protocol::Route) {
         // `struct rtmsg`: the length of the destination is its second octet.
@@ -133,10 +132,10 @@ pub fn is_free(address: Ipv4Addr) -> io::Result<bool> {
     }
 }
 
-/// Raises loopback and a link of this namespace, with one address and everything led to another of the same block.
+/// Raises loopback and a link of this namespace. Gives the link the address `own`, and makes `to` the default gateway.
 ///
 /// # Errors
-/// Whatever the kernel answers.
+/// When the kernel refuses.
 pub fn lead_everything(name: &str, own: Ipv4Addr, length: u8, to: Ipv4Addr) -> io::Result<()> {
     raise(name)?;
     let index = index(name)?;
@@ -150,10 +149,10 @@ pub fn lead_everything(name: &str, own: Ipv4Addr, length: u8, to: Ipv4Addr) -> i
     batch.send(Protocol::Route)
 }
 
-/// Takes a link of this namespace away, and the other end with it. One that is not there is no error.
+/// Removes a link of this namespace, and its other end with it. Does nothing if there is none.
 ///
 /// # Errors
-/// Whatever else the kernel answers.
+/// When the kernel refuses for another reason.
 pub fn remove(name: &str) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.message(RTM_DELLINK, ACK, &link(0, 0), |a| a.text(NAME, name));
@@ -168,7 +167,7 @@ fn index(name: &str) -> io::Result<u32> {
     Ok(netdevice::name_to_index(&any, name)?)
 }
 
-/// An address of a link: `struct ifaddrmsg` is family, prefix length, flags, scope, index.
+/// Adds an address of a link to a batch. `struct ifaddrmsg` is family, prefix length, flags, scope, index.
 fn address(batch: &mut Batch, index: u32, length: u8, own: Ipv4Addr, more: impl FnOnce(&mut Attributes<'_>)) {
     let mut message = [libc::AF_INET as u8, length, 0, RT_SCOPE_UNIVERSE, 0, 0, 0, 0];
     message[4..8].copy_from_slice(&index.to_ne_bytes());

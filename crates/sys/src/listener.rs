@@ -1,5 +1,5 @@
-//! Sockets that are bound inside a sandbox's network namespace and served from outside it. Where the kernel has no IPv6, those of both
-//! families are of IPv4: there is nobody who could connect by the other.
+//! Listening sockets, bound inside a sandbox's network namespace and served from outside it. On a kernel without IPv6, sockets of both
+//! families are IPv4 sockets: no client could connect by the other family.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,13 +11,13 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 
-/// How many connections may wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A TCP listener on an address. On the IPv6 wildcard it serves both families.
+/// Makes a TCP listener on an address. On the IPv6 wildcard it serves both families.
 ///
 /// # Errors
-/// Whatever `socket(2)`, `bind(2)` or `listen(2)` gives.
+/// When `socket(2)`, `bind(2)` or `listen(2)` fails.
 pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let (socket, address) = open(address, SocketType::STREAM)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -26,22 +26,22 @@ pub fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A TCP listener on a port of both families that may accept connections to any address and any port, where a rule of the namespace
-/// hands them to it. Each has the address it was made to as its own.
+/// Makes a TCP listener of both families that can accept connections to any address and port, if a firewall rule of the namespace
+/// hands them to it. The local address of such a connection is the one that the client connected to.
 ///
 /// # Errors
-/// Whatever `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` gives; the option takes `CAP_NET_ADMIN` in the namespace.
+/// When `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` fails; the option takes `CAP_NET_ADMIN` in the namespace.
 pub fn tcp_for_any_address(port: u16) -> io::Result<OwnedFd> {
     let socket = tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
-    // One flag of the socket's, for both families.
+    // The socket has one flag for both families.
     switch_on(&socket, libc::IPV6_TRANSPARENT, libc::IP_TRANSPARENT)?;
     Ok(socket)
 }
 
-/// A listener on a Unix socket, which is made at `path`.
+/// Makes a listener on a Unix socket at `path`.
 ///
 /// # Errors
-/// Whatever `socket(2)`, `bind(2)` or `listen(2)` gives.
+/// When `socket(2)`, `bind(2)` or `listen(2)` fails.
 pub fn unix(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -50,31 +50,32 @@ pub fn unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A UDP socket on `port` of every address of both families, whose answers can be sent from the address that was asked.
+/// Makes a UDP socket on `port` of every address of both families. An answer can be sent from the address that was asked.
 ///
 /// # Errors
-/// Whatever `socket(2)`, `setsockopt(2)` or `bind(2)` gives.
+/// When `socket(2)`, `setsockopt(2)` or `bind(2)` fails.
 pub fn udp_on_every_address(port: u16) -> io::Result<OwnedFd> {
     udp(Ipv6Addr::UNSPECIFIED, port)
 }
 
-/// A datagram socket of both families at one address, which for IPv4 is mapped; it tells where each datagram was sent.
+/// Makes a UDP socket of both families at one address, which is mapped if it is an IPv4 address. The socket reports the destination
+/// address of each datagram.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// When `socket(2)`, `setsockopt(2)` or `bind(2)` fails.
 pub fn udp(address: Ipv6Addr, port: u16) -> io::Result<OwnedFd> {
     let (socket, address) = open(SocketAddr::from((address, port)), SocketType::DGRAM)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_freebind(&socket, true)?;
     }
     sockopt::set_ip_freebind(&socket, true)?;
-    // The kernel says with each datagram which address it was sent to.
+    // The kernel adds to each datagram the address that it was sent to.
     switch_on(&socket, libc::IPV6_RECVPKTINFO, libc::IP_PKTINFO)?;
     bind(&socket, &address)?;
     Ok(socket)
 }
 
-/// A socket for an address, and that address in the socket's family.
+/// Makes a socket for an address, and returns the address in the socket's family as well.
 fn open(address: SocketAddr, kind: SocketType) -> io::Result<(OwnedFd, SocketAddr)> {
     let make = |family| socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None);
     let (v4, both) = match address.ip() {
@@ -95,14 +96,14 @@ fn open(address: SocketAddr, kind: SocketType) -> io::Result<(OwnedFd, SocketAdd
     }
 }
 
-/// Switches an option on that is an int, by its name at a socket of IPv6 or at one of IPv4: ipv6(7), ip(7).
+/// Switches on an integer option, named `v6` on an IPv6 socket and `v4` on an IPv4 socket: ipv6(7), ip(7).
 fn switch_on(socket: &OwnedFd, v6: libc::c_int, v4: libc::c_int) -> io::Result<()> {
     let (level, option) = match sockopt::socket_domain(socket)? {
         AddressFamily::INET6 => (libc::IPPROTO_IPV6, v6),
         _ => (libc::IPPROTO_IP, v4),
     };
     let on: libc::c_int = 1;
-    // SAFETY: the option takes an int, whose address and size are given.
+    // SAFETY: the option takes an int, whose address and size are passed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -119,7 +120,7 @@ fn switch_on(socket: &OwnedFd, v6: libc::c_int, v4: libc::c_int) -> io::Result<(
 mod tests {
     use super::*;
 
-    /// From here on this thread gets no socket of IPv6, as from a kernel without it.
+    /// Makes `socket(2)` in this thread fail for IPv6, as on a kernel without it.
     fn forget_ipv6() {
         let step = |code: u32, jt, jf, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -135,7 +136,7 @@ mod tests {
             step(end, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: 6, filter: steps.as_mut_ptr() };
-        // SAFETY: the program and its steps are there for both calls.
+        // SAFETY: the program and its steps live for both calls.
         let done = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -160,7 +161,7 @@ mod tests {
                 let asks = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
                 assert_eq!(asks.send_to(b"question", (Ipv4Addr::LOCALHOST, at.port())).unwrap(), 8);
             }
-            // An address of its own has no other to stand for it.
+            // An IPv6 address that is no wildcard and not mapped has no IPv4 counterpart.
             assert!(tcp(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).is_err());
         })
         .join()

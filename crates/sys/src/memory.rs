@@ -1,4 +1,4 @@
-//! Memory that was freed and is still this process's, and memory that is a file's.
+//! Returning freed heap memory to the kernel, and reading a file through a memory mapping.
 
 use std::fs::File;
 use std::io;
@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Gives back what the C library keeps of freed memory for later, wherever in the heap it lies.
+/// Returns freed memory that the C library keeps to the kernel, from anywhere in the heap.
 pub fn give_back() {
-    // SAFETY: takes a number, and touches nothing but memory that nobody owns.
+    // SAFETY: the call takes a number, and touches only memory that nobody owns.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// The first eight octets of a file, seen as they are without asking the kernel.
+/// The first eight octets of a file, mapped so that reading them takes no system call.
 #[derive(Debug)]
 pub struct Watched {
     octets: NonNull<AtomicU64>,
-    /// A file that is cut shorter takes the memory away: nobody may do that who is not trusted with this process.
+    /// Truncating the file invalidates the mapping (`SIGBUS`), so only processes that this one trusts may have it.
     _file: File,
 }
 
 impl Watched {
-    /// Watches a file that has them.
+    /// Maps the first eight octets of a file.
     ///
     /// # Errors
-    /// When it is shorter, or cannot be mapped.
+    /// When the file is shorter, or cannot be mapped.
     pub fn over(file: File) -> io::Result<Self> {
         let size = size_of::<AtomicU64>();
         if file.metadata()?.len() < size as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: the mapping is new, at an address of the kernel's choice.
         let mapped = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0)
         }?;
@@ -43,21 +43,21 @@ impl Watched {
         Ok(Self { octets, _file: file })
     }
 
-    /// The eight octets as they are now.
+    /// Returns the current eight octets.
     #[must_use]
     pub fn now(&self) -> u64 {
-        // SAFETY: the mapping lives as long as this value, begins with a page and so is aligned; others may write what it
-        // shows, which is why it is read as one atomic number.
+        // SAFETY: the mapping lives as long as this value, and begins at a page, so it is aligned. Other processes may write to
+        // it, so it is read as one atomic number.
         unsafe { self.octets.as_ref() }.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: a mapping belongs to the process and to none of its threads, and is only read, as one atomic number.
+// SAFETY: a mapping belongs to the process and not to a thread, and is only read, as one atomic number.
 unsafe impl Send for Watched {}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this size, and nothing borrows from it any more.
+        // SAFETY: `over` mapped it with this size, and nothing borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(self.octets.as_ptr().cast(), size_of::<AtomicU64>()) };
     }
 }

@@ -1,5 +1,5 @@
-//! Mounts by descriptor: a tree is opened, its flags are set, and only then is it put in place. What the kernel's
-//! newer calls need beyond `rustix` is here.
+//! Mounts by descriptor: a tree is opened, gets its flags, and is attached only then. Adds to `rustix` what the newer system
+//! calls need.
 
 use std::ffi::CStr;
 use std::io;
@@ -20,7 +20,7 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Flags a tree is given, on all of its mounts.
+/// Flags for all mounts of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(u64);
 
@@ -34,14 +34,14 @@ impl Flags {
     /// No programs at all.
     pub const NO_EXEC: Self = Self(libc::MOUNT_ATTR_NOEXEC);
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// How much of a tree is cloned.
+/// How much of a tree to clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// One mount.
@@ -53,7 +53,7 @@ pub enum Depth {
 /// Clones the mount that holds `path` (empty: `dir` itself) into a detached tree. Links are not followed.
 ///
 /// # Errors
-/// Whatever `open_tree(2)` gives.
+/// When `open_tree(2)` fails.
 pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, depth: Depth) -> io::Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -71,7 +71,7 @@ pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, depth: Depth) -> io::Result<
 /// Sets flags on every mount of a tree.
 ///
 /// # Errors
-/// Whatever `mount_setattr(2)` gives.
+/// When `mount_setattr(2)` fails.
 pub fn set_flags(tree: BorrowedFd<'_>, flags: Flags) -> io::Result<()> {
     set_attr(tree, MountAttr { attr_set: flags.0, ..MountAttr::default() }, libc::AT_RECURSIVE)
 }
@@ -79,7 +79,7 @@ pub fn set_flags(tree: BorrowedFd<'_>, flags: Flags) -> io::Result<()> {
 /// Maps the file owners of a detached mount through a user namespace.
 ///
 /// # Errors
-/// Whatever `mount_setattr(2)` gives; `EINVAL` where the file system cannot be mapped.
+/// When `mount_setattr(2)` fails: with `EINVAL` if the file system does not support id-mapped mounts.
 pub fn map_owners(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let attr = MountAttr {
         attr_set: libc::MOUNT_ATTR_IDMAP,
@@ -105,10 +105,10 @@ fn set_attr(tree: BorrowedFd<'_>, attr: MountAttr, extra: libc::c_int) -> io::Re
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Puts a detached tree at `path` below `dir`. A link at the end of `path` is not followed.
+/// Attaches a detached tree at `path` below `dir`. A link at the end of `path` is not followed.
 ///
 /// # Errors
-/// Whatever `move_mount(2)` gives.
+/// When `move_mount(2)` fails.
 pub fn attach(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     let mut flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     if path.is_empty() {
@@ -120,7 +120,7 @@ pub fn attach(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Res
 /// Makes a detached mount of a file system with the given options.
 ///
 /// # Errors
-/// Whatever `fsopen(2)`, `fsconfig(2)` or `fsmount(2)` gives.
+/// When `fsopen(2)`, `fsconfig(2)` or `fsmount(2)` fails.
 pub fn make(kind: &CStr, options: &[(&CStr, &CStr)], flags: Flags) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -135,22 +135,22 @@ pub fn make(kind: &CStr, options: &[(&CStr, &CStr)], flags: Flags) -> io::Result
     Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Keeps every mount of this namespace from spreading to another.
+/// Makes every mount of this namespace private, so that mount events propagate neither in nor out.
 ///
 /// # Errors
-/// Whatever `mount(2)` gives.
+/// When `mount(2)` fails.
 pub fn make_all_private() -> io::Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change(c"/", flags)?)
 }
 
-/// Makes the current directory the root and lets go of the old one.
+/// Makes the current directory the root and detaches the old one.
 ///
 /// # Errors
-/// Whatever `pivot_root(2)`, `umount2(2)` or `chdir(2)` gives.
+/// When `pivot_root(2)`, `umount2(2)` or `chdir(2)` fails.
 pub fn pivot_to_current_directory() -> io::Result<()> {
     rustix::process::pivot_root(c".", c".")?;
-    // The old root lies on top of the new one now; taking it away leaves the new one.
+    // The old root is now mounted on top of the new one, so unmounting it uncovers the new one.
     rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")?;
     Ok(())

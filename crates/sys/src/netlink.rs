@@ -1,4 +1,4 @@
-//! Netlink messages, written and acknowledged: the few verbs a sandbox needs, without starting a program for each.
+//! A small netlink client: writes messages and reads their acknowledgements, so that no program has to be started for them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 /// Header: length, type, flags, sequence, port.
 const HEADER: usize = 16;
-/// The largest datagram that is read: of acknowledgements, each with the message it is for.
+/// The largest datagram that is read. An acknowledgement repeats the message it is for.
 pub(crate) const LARGEST: usize = 8192;
 
 /// One or more netlink messages in one buffer.
@@ -30,7 +30,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds a message: a fixed part, then whatever `body` writes.
+    /// Adds a message: its fixed part, then the attributes that `body` writes.
     pub(crate) fn message(
         &mut self,
         kind: u16,
@@ -55,7 +55,7 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// Sends a question and gives the message it is answered with, without its header.
+    /// Sends a request and returns the message that answers it, without its header.
     pub(crate) fn ask(self, protocol: Protocol) -> io::Result<Vec<u8>> {
         let socket = open(protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -65,24 +65,24 @@ impl Batch {
         Ok(buffer[..length].get(HEADER..).unwrap_or_default().to_vec())
     }
 
-    /// What would be sent.
+    /// The octets that would be sent.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Sends all of it, and waits until it is done.
+    /// Sends the batch and waits for its acknowledgements.
     pub(crate) fn send(self, protocol: Protocol) -> io::Result<()> {
         self.to(protocol).send()
     }
 
-    /// All of it, ready to be sent.
+    /// Returns the batch, ready to be sent.
     pub(crate) fn to(self, protocol: Protocol) -> Messages {
         Messages { protocol, bytes: self.bytes, expected: self.expected }
     }
 }
 
-/// Messages that were written and can be sent: also by a process that may touch no heap.
+/// Written messages. Sending them allocates nothing, so a process that must not touch the heap can do it.
 pub struct Messages {
     protocol: Protocol,
     bytes: Vec<u8>,
@@ -90,15 +90,15 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Sends them as one datagram and reads an acknowledgement for each that asked for one.
+    /// Sends the messages as one datagram and reads an acknowledgement for each that asked for one.
     ///
     /// # Errors
-    /// Whatever the kernel answers to one of them.
+    /// The kernel's error for the first message that failed.
     pub fn send(&self) -> io::Result<()> {
         self.send_and_keep().map(drop)
     }
 
-    /// The same, and gives the socket: what it made may be its own.
+    /// Sends the messages and returns the socket, which owns what it made if a message says so.
     pub(crate) fn send_and_keep(&self) -> io::Result<OwnedFd> {
         let socket = open(self.protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -129,7 +129,7 @@ fn open(protocol: Protocol) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
 }
 
-/// Counts the acknowledgements in a datagram; the first that carries an error ends the exchange.
+/// Counts the acknowledgements in a datagram. Returns the first error among them.
 fn read_acknowledgements(mut rest: &[u8]) -> io::Result<usize> {
     let mut count = 0;
     while rest.len() >= HEADER + 4 {
@@ -150,7 +150,7 @@ fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// Writes attributes behind a message's fixed part.
+/// Writes attributes after a message's fixed part.
 pub(crate) struct Attributes<'a>(&'a mut Vec<u8>);
 
 impl Attributes<'_> {
@@ -161,23 +161,23 @@ impl Attributes<'_> {
         pad(self.0);
     }
 
-    /// A text with its NUL.
+    /// Writes a text with its NUL.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         self.bytes(kind, &[value.as_bytes(), b"\0"].concat());
     }
 
-    /// A number in network order, as nftables wants them.
+    /// Writes a number in network order, as nftables expects it.
     pub(crate) fn be32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// What stands in front of the attributes of an attribute that is a message of its own.
+    /// Writes the fixed part of a message that is itself an attribute.
     pub(crate) fn fixed(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
         pad(self.0);
     }
 
-    /// Attributes inside an attribute.
+    /// Writes an attribute that consists of attributes.
     pub(crate) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Attributes<'_>)) {
         let start = self.0.len();
         self.0.extend(0u16.to_ne_bytes());

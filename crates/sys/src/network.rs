@@ -1,4 +1,4 @@
-//! The inside of a network namespace of our own: the loopback link up, and every address in the world local to it.
+//! Links and routes inside a network namespace of our own: the loopback link up, and every address local.
 
 use std::io;
 
@@ -17,11 +17,11 @@ pub(crate) const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_HOST: u8 = 254;
 pub(crate) const RT_SCOPE_UNIVERSE: u8 = 0;
 const RTN_LOCAL: u8 = 2;
-/// The loopback link is the first of every namespace.
+/// The index of the loopback link, which is the first of every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// What brings the loopback link up and routes every IPv4 and IPv6 address to it: `local default dev lo`. A connection to
-/// anywhere then arrives in the namespace; there is no link by which it could leave.
+/// Returns the messages that bring the loopback link up and route every IPv4 and IPv6 address to it: `local default dev lo`. A
+/// connection to any address then arrives in the namespace, which has no link that leads out.
 #[must_use]
 pub fn every_address_local() -> Messages {
     let mut batch = Batch::default();
@@ -31,7 +31,7 @@ pub fn every_address_local() -> Messages {
         batch.message(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, &route, |a| {
             a.bytes(RTA_OIF, &LOOPBACK.to_ne_bytes());
             if family == libc::AF_INET {
-                // Otherwise a socket would have the address it connects to for its own, and programs take it for this host's.
+                // Without it a socket's own address would be the one it connects to, and programs would take that for this host's.
                 a.bytes(RTA_PREFSRC, &std::net::Ipv4Addr::LOCALHOST.octets());
             }
         });
@@ -39,11 +39,11 @@ pub fn every_address_local() -> Messages {
     batch.to(Protocol::Route)
 }
 
-/// Makes blocks of IPv4 addresses local to this namespace, as if each were an address of its own: it answers for them on
-/// every link. A block is its first address and its prefix length.
+/// Makes blocks of IPv4 addresses local to this namespace, which then answers for each address on every link. A block is its
+/// first address and its prefix length.
 ///
 /// # Errors
-/// When the kernel refuses, as it does without the right to configure this network namespace.
+/// When the kernel refuses, as without the right to configure this network namespace.
 pub fn make_local(blocks: &[(std::net::Ipv4Addr, u8)]) -> io::Result<()> {
     let mut batch = Batch::default();
     for (first, length) in blocks {

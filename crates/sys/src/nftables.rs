@@ -1,28 +1,29 @@
-//! nftables tables, each written in one netlink transaction. What leads all TCP of a namespace of one's own to one port is in
-//! `inside`, what stands around a link in `wall`. Here is the table of a sidecar that another host sends everything to: its rules
-//! are for what comes from that host, before it is routed.
+//! nftables tables, each made by one netlink transaction.
+//!
+//! `inside` sends all TCP of a sandbox's namespace to one port; `firewall` surrounds the host's end of a veth pair. This file has the
+//! table of a sidecar that receives all traffic of another host: its rules match packets from that host before routing.
 
+mod firewall;
 mod inside;
 mod transaction;
-mod wall;
 
 use std::io;
 
+pub use self::firewall::{Firewall, install};
 pub use self::inside::{all_to, lead_all_to};
 use self::transaction::{
     Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table, remove,
 };
-pub use self::wall::{Wall, put_up};
 
 const TABLE: &str = "lockgate";
 /// The port of DNS.
 const DNS: u16 = 53;
 
-/// Writes the table for a namespace that one other host sends everything to: questions for names go to port 53, all other TCP
-/// to one port, whatever address it is for. The rest of what it sends is let go of where it is for nobody here.
+/// Installs the table of a namespace to which `host` sends everything: DNS questions go to port 53, all other TCP to `port`, whatever
+/// its destination address. Other packets are dropped unless they are for an address of this namespace.
 ///
 /// # Errors
-/// When the kernel refuses, as it does without the modules for network address translation.
+/// When the kernel refuses, as without the modules for network address translation.
 pub fn redirect_from(host: std::net::Ipv4Addr, port: u16) -> io::Result<()> {
     let chain = "in";
     let mut table = Table::begin(TABLE);
@@ -44,13 +45,13 @@ pub fn redirect_from(host: std::net::Ipv4Addr, port: u16) -> io::Result<()> {
     table.commit()
 }
 
-/// As destination NAT is.
+/// The priority of destination NAT, `NF_IP_PRI_NAT_DST`.
 const BEFORE_ROUTING: i32 = -100;
 
-/// Takes a table of this namespace away. One that is not there is no error.
+/// Removes a table of this namespace. Does nothing if there is none.
 ///
 /// # Errors
-/// Whatever else the kernel answers.
+/// When the kernel refuses for another reason.
 pub fn remove_table(name: &str) -> io::Result<()> {
     match remove(name) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),

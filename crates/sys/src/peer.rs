@@ -1,4 +1,4 @@
-//! Who holds the other end of a TCP connection within this machine, asked of the kernel: sock_diag(7).
+//! Finds the user at the other end of a local TCP connection, by sock_diag(7).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,22 @@ const TCP: u8 = 6;
 /// A netlink header, and `struct inet_diag_req_v2` behind it.
 const HEADER: usize = 16;
 const QUESTION: usize = 56;
-/// Where `idiag_uid` and `idiag_inode` are in `struct inet_diag_msg`.
+/// The offsets of `idiag_uid` and `idiag_inode` in `struct inet_diag_msg`.
 const USER: usize = 64;
 const INODE: usize = 68;
-/// Where `idiag_sport` and `idiag_src` are; those of the other end are behind them.
+/// The offsets of `idiag_sport` and `idiag_src`. Those of the other end follow them.
 const PORT: usize = 4;
 const ADDRESS: usize = 8;
 
-/// A socket on which the kernel is asked. It can be opened before a process is shut in, and used after.
+/// A sock_diag socket. A process can open it before it confines itself, and use it afterwards.
 #[derive(Debug)]
 pub struct Peers(OwnedFd);
 
 impl Peers {
-    /// Opens it, and finds out whether this kernel answers.
+    /// Opens the socket, and checks on a connection of its own that this kernel answers.
     ///
     /// # Errors
-    /// Whatever `socket(2)` gives; `ENOENT` where the kernel has no such answers.
+    /// When a socket call fails; `ENOENT` if the kernel does not answer such questions.
     pub fn open() -> io::Result<Self> {
         let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
         let peers = Self(socket_with(kind.0, kind.1, kind.2, Some(netlink::SOCK_DIAG))?);
@@ -43,7 +43,7 @@ impl Peers {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )?;
-        // To oneself on loopback: it is connected at once or soon, and either way has its owner.
+        // To itself on loopback: connected at once or soon, and with an owner either way.
         let _ = rustix::net::connect(&theirs, &ours);
         let theirs = SocketAddr::try_from(rustix::net::getsockname(&theirs)?).map_err(io::Error::other)?;
         match peers.owner(theirs, ours)? {
@@ -52,22 +52,22 @@ impl Peers {
         }
     }
 
-    /// Another descriptor of the same socket.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
-    /// Whatever `fcntl(2)` gives.
+    /// When `fcntl(2)` fails.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// The user whose socket is at `theirs`, connected to `ours`; nothing where there is none any more.
+    /// Returns the user whose socket is at `theirs`, connected to `ours`, if it still exists.
     ///
     /// # Errors
-    /// Whatever the socket gives.
+    /// When the socket fails.
     pub fn owner(&self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
         sendto(&self.0, &question(theirs, ours), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut buffer = [0; 1024];
-        // The kernel has answered by now.
+        // The kernel answers before `sendto` returns.
         let (length, _) = recv(&self.0, &mut buffer[..], RecvFlags::DONTWAIT)?;
         Ok(answer(&buffer[..length], theirs, ours))
     }
@@ -101,8 +101,8 @@ fn question(theirs: SocketAddr, ours: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The user in an answer about a connection. An error has none, and neither has a listener, which answers where the
-/// connection is gone, or a socket that was closed: that one's owner is told as root, whoever it was.
+/// Returns the user in an answer about this connection. There is none in an error, in the answer of a listener (which the kernel gives
+/// if the connection is gone), and for a closed socket, whose owner the kernel reports as root whoever it was.
 fn answer(message: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let octets = |at: usize, length: usize| message.get(at..at + length);
     let number = |at: usize| octets(HEADER + at, 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(peers.owner(theirs, ours).unwrap(), Some(own));
             let nobody = SocketAddr::new(theirs.ip(), theirs.port() ^ 1);
             assert_eq!(peers.owner(nobody, ours).unwrap(), None);
-            // A listener at the address of one that is gone is not it.
+            // A listener at the address of a closed connection is not its peer.
             let free = TcpListener::bind((theirs.ip(), 0)).unwrap();
             assert_eq!(peers.owner(free.local_addr().unwrap(), ours).unwrap(), None);
         }

@@ -1,10 +1,10 @@
-//! On which processor a child begins. A kernel may put it where its parent runs and leave it there until that rests, with
-//! another processor idle: whoever makes a child to work beside it says so.
+//! CPU affinity of child processes. A kernel may start a child on its parent's processor and leave it there until the parent sleeps,
+//! although another processor is idle. A parent whose child is to run in parallel moves it.
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// Has a child of this process run on any processor but this one's, where it may. What cannot be had is done without.
+/// Keeps a child off this process's current processor, if it has another. Best effort.
 pub(crate) fn elsewhere(child: libc::pid_t) {
     let Some(child) = Pid::from_raw(child) else { return };
     let _ = sched_getaffinity(Some(child)).and_then(|allowed| match without(allowed, sched_getcpu()) {
@@ -13,7 +13,7 @@ pub(crate) fn elsewhere(child: libc::pid_t) {
     });
 }
 
-/// Lets a child run wherever this process may again: once it is waited for, there is a processor more.
+/// Lets a child run on every processor that this process may use. The parent that waits for it leaves its processor free.
 pub(crate) fn anywhere(child: libc::pid_t) {
     let Some(child) = Pid::from_raw(child) else { return };
     let _ = sched_getaffinity(None).and_then(|allowed| sched_setaffinity(Some(child), &allowed));

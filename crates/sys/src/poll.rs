@@ -1,4 +1,4 @@
-//! Waiting for the first of several descriptors, each known by a name of the caller's instead of its place in a list.
+//! poll(2) over descriptors that the caller names by an enum, instead of by their place in a list.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// A descriptor to wait for: its name, and the events that end the wait. An error or a hang-up always does.
+/// A descriptor to wait for: its name, and the events that end the wait. An error or a hang-up always ends it.
 pub type Source<'a, K> = (K, BorrowedFd<'a>, PollFlags);
 
-/// Waits until at least one source is ready, and names those that are, in the order given. Nothing is ready when
-/// `patience` has run out, or when a signal interrupted the wait; without `patience` the wait has no end.
+/// Waits until at least one source is ready, and returns the names of the ready ones in the order given. Returns none if
+/// `patience` has run out or a signal interrupted the wait. Without `patience` the wait has no limit.
 ///
 /// # Errors
 /// When poll(2) fails.

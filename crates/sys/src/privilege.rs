@@ -1,11 +1,11 @@
-//! Giving privileges up: identities, capabilities, core dumps. Nothing here gives one back.
+//! Dropping privileges: identities, capabilities, core dumps. Also the id maps of user namespaces.
 
 use std::io;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::DumpableBehavior;
 
-/// The highest capability number a kernel may know; unknown ones are refused by the kernel and end the loop.
+/// One more than the highest capability number that a kernel can know. The kernel refuses an unknown one, which ends the loop.
 const CAPABILITIES: libc::c_ulong = 64;
 
 /// Header and data of `capset(2)`, version 3.
@@ -18,10 +18,10 @@ struct CapHeader {
 /// `_LINUX_CAPABILITY_VERSION_3`, linux/capability.h.
 const CAP_VERSION_3: u32 = 0x2008_0522;
 
-/// Drops every capability from every set, bounding set included, so that no exec brings one back.
+/// Drops every capability from every set, bounding set included, so that no exec regains one.
 ///
 /// # Errors
-/// Whatever `prctl(2)` or `capset(2)` gives.
+/// When `prctl(2)` or `capset(2)` fails.
 pub fn drop_capabilities() -> io::Result<()> {
     for capability in 0..CAPABILITIES {
         // SAFETY: `prctl` with these arguments only clears one bit of this thread's bounding set.
@@ -44,15 +44,15 @@ pub fn drop_capabilities() -> io::Result<()> {
     }
 }
 
-/// Whether this process may change links, routes and packet filters of the network it is in.
+/// Whether this process may change links, routes and packet filters of its network namespace.
 #[must_use]
 pub fn may_configure_network() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// What root itself may lack here of the rights to give a sandbox ids of its own, and files to those: write foreign ids into maps, and map
-/// owners on mounts. user_namespaces(7), mount_setattr(2)
+/// Returns the capabilities that this process lacks to give a sandbox private ids: to write foreign ids into id maps, and to map owners
+/// on mounts. Root in a container may lack them. user_namespaces(7), mount_setattr(2)
 #[must_use]
 pub fn lacking_for_own_ids() -> Vec<&'static str> {
     use rustix::thread::{CapabilitySet, capabilities};
@@ -65,55 +65,55 @@ pub fn lacking_for_own_ids() -> Vec<&'static str> {
     needs.into_iter().filter(|(_, right)| !has.contains(*right)).map(|(name, _)| name).collect()
 }
 
-/// No exec from here on can raise privileges.
+/// Sets `no_new_privs`: no later exec can gain privileges.
 ///
 /// # Errors
-/// Whatever `prctl(2)` gives.
+/// When `prctl(2)` fails.
 pub fn no_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
-/// No core dump, no ptrace by processes of the same identity, and `/proc/self` belongs to root.
+/// Makes this process undumpable: no core dump, no ptrace by processes of the same identity, and `/proc/self` belongs to root.
 ///
 /// # Errors
-/// Whatever `prctl(2)` gives.
+/// When `prctl(2)` fails.
 pub fn undumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// The opposite, for the moment in which somebody else writes the id maps of this process: who may not look into it may not.
+/// Makes this process dumpable again, for the moment in which another process writes its id maps: that takes access to `/proc/PID`.
 ///
 /// # Errors
-/// Whatever `prctl(2)` gives.
+/// When `prctl(2)` fails.
 pub fn dumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Takes on an unprivileged identity for good, with no supplementary groups. For a process that root started.
+/// Changes to an unprivileged identity for good, without supplementary groups. For a process that root started.
 ///
 /// # Errors
-/// Whatever `setgroups(2)`, `setresgid(2)` or `setresuid(2)` gives.
+/// When `setgroups(2)`, `setresgid(2)` or `setresuid(2)` fails.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: an empty list is read from no memory; the identities are plain numbers.
+    // SAFETY: the kernel reads no memory for an empty list; the identities are plain numbers.
     let results = unsafe {
         [libc::setgroups(0, std::ptr::null()), libc::setresgid(gid, gid, gid), libc::setresuid(uid, uid, uid)]
     };
     if results.iter().all(|r| *r == 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One line of an id map: the first id inside a user namespace, the one it is outside, and how many follow each other.
+/// One line of an id map: consecutive ids of a user namespace, and the ids that they are outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMap {
-    /// Inside.
+    /// The first id inside.
     pub inside: u32,
-    /// Outside.
+    /// The first id outside.
     pub outside: u32,
-    /// How many.
+    /// The number of ids.
     pub count: u32,
 }
 
 impl IdMap {
-    /// A single id.
+    /// The map of a single id.
     #[must_use]
     pub const fn one(inside: u32, outside: u32) -> Self {
         Self { inside, outside, count: 1 }
@@ -144,7 +144,7 @@ pub fn write_foreign_id_maps(proc_dir: &str, uid: IdMap, gid: IdMap) -> io::Resu
     write(&format!("{proc_dir}/uid_map"), &uid.line())
 }
 
-/// One `write(2)` to an existing file: the kernel's own files take a value whole or not at all.
+/// Writes to an existing file by one `write(2)`: the kernel's files take a value whole or not at all.
 fn write(path: &str, value: &str) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, value.as_bytes())?;

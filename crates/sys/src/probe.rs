@@ -1,4 +1,4 @@
-//! What this kernel lets this process do, found by doing it in a child that is thrown away.
+//! Probes of kernel features: each is tried in a short-lived child.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use crate::mount::{self, Flags};
 use crate::process::{self, Exit, Namespaces};
 use crate::{network, nftables, privilege};
 
-/// A feature a sandbox is built from.
+/// A kernel feature that a sandbox needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// A user and a pid namespace, with the caller's own id mapped.
@@ -18,22 +18,22 @@ pub enum Feature {
     OtherNamespaces,
     /// A `/proc` of its own.
     Proc,
-    /// Every address local, and an nftables redirect.
+    /// Routes that make every address local, and an nftables redirect.
     Redirect,
-    /// An overlay on files in memory, that can hide what is below it: what an image is run on.
+    /// An overlay above an image, on a tmpfs that can hold whiteouts.
     Overlay,
 }
 
 impl Feature {
-    /// All of them, in the order in which each needs those before it.
+    /// All features. Each needs those before it.
     pub const ALL: [Self; 5] =
         [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Redirect, Self::Overlay];
 }
 
-/// Whether a feature works here: tried for real, in a child.
+/// Tries a feature in a child.
 ///
 /// # Errors
-/// The error the kernel gave.
+/// The kernel's error if the feature does not work.
 pub fn try_feature(feature: Feature) -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let child = process::clone(Namespaces::USER_AND_PID, None, || match attempt(feature, uid, gid) {
@@ -47,7 +47,7 @@ pub fn try_feature(feature: Feature) -> io::Result<()> {
     }
 }
 
-/// Whether files in memory can have attributes of a user's, which overlayfs needs above an image. Linux 6.6 and later.
+/// Whether tmpfs files can have user extended attributes, which overlayfs needs above an image. Linux 6.6 and later.
 #[must_use]
 pub fn memory_has_attributes() -> bool {
     let file = rustix::fs::memfd_create(c"lockgate", rustix::fs::MemfdFlags::CLOEXEC);
@@ -76,7 +76,7 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
-/// A directory below is replaced by one of the same name: that takes the attributes that older kernels lack in memory.
+/// Replaces a directory of the lower layer by one of the same name. That takes extended attributes, which tmpfs lacks on older kernels.
 fn overlay() -> io::Result<()> {
     let plain = Flags::NO_SUID.and(Flags::NO_DEV);
     let memory = mount::make(c"tmpfs", &[], plain)?;

@@ -1,6 +1,6 @@
-//! Child processes of ours: a plain fork, and a clone into new namespaces. Both run a closure and never return.
+//! Child processes: a plain fork, and a clone into new namespaces. The child runs a closure and exits.
 //!
-//! Neither may be called while the process has more than one thread: the copy would hold locks that nobody releases.
+//! Both refuse a process with more than one thread: the child would inherit locks that nobody releases.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 /// The exit status of a child whose closure panicked.
 const PANICKED: i32 = 125;
 
-/// A running child and the descriptor that names it. The pid cannot be recycled while the child is not waited for.
+/// A child process and its pidfd. The kernel does not reuse the pid before the child is waited for.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -28,28 +28,28 @@ pub enum Exit {
 }
 
 impl Child {
-    /// A child that was not waited for.
+    /// A child that has not been waited for.
     pub(crate) fn of(pid: Pid, pidfd: OwnedFd) -> Self {
         Self { pid, pidfd }
     }
 
-    /// The child's pid in this process's pid namespace.
+    /// Returns the child's pid in this process's pid namespace.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// A descriptor that becomes readable when the child has ended.
+    /// Returns the child's pidfd, which is readable once the child has ended.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.pidfd.as_fd()
     }
 
-    /// Sends a signal; a child that is gone is no error.
+    /// Sends a signal. Does nothing if the child is gone.
     ///
     /// # Errors
-    /// Whatever `pidfd_send_signal(2)` gives other than `ESRCH`.
+    /// When `pidfd_send_signal(2)` fails, except with `ESRCH`.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -60,7 +60,7 @@ impl Child {
     /// Waits for the end of the child and reaps it.
     ///
     /// # Errors
-    /// Whatever `waitid(2)` gives.
+    /// When `waitid(2)` fails.
     pub fn wait(&self) -> io::Result<Exit> {
         loop {
             match self.wait_with(WaitIdOptions::EXITED) {
@@ -75,7 +75,7 @@ impl Child {
     /// Reaps the child if it has ended.
     ///
     /// # Errors
-    /// Whatever `waitid(2)` gives.
+    /// When `waitid(2)` fails.
     pub fn try_wait(&self) -> io::Result<Option<Exit>> {
         self.wait_with(WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
     }
@@ -91,23 +91,23 @@ impl Child {
     }
 }
 
-/// Namespaces that a clone starts in.
+/// A set of namespaces to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespaces(libc::c_int);
 
 impl Namespaces {
     /// A pid namespace alone.
     pub const PID: Self = Self(libc::CLONE_NEWPID);
-    /// A user and a pid namespace: what a rootless sandbox begins with.
+    /// A user and a pid namespace, in which a rootless sandbox begins.
     pub const USER_AND_PID: Self = Self(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
-    /// Mounts, network, IPC and host name: what is left for the child itself to unshare.
+    /// Mounts, network, IPC and host name, which the child unshares itself.
     pub const REST: Self =
         Self(libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
-    /// Of those the ones that somebody else can make ahead: all but the mounts.
+    /// Those of [`Self::REST`] that another process can make ahead: all except the mounts.
     pub const AHEAD: Self = Self(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
-    /// And what is left to the child then.
+    /// Mounts alone: the rest of [`Self::REST`] if [`Self::AHEAD`] was made ahead.
     pub const MOUNTS: Self = Self(libc::CLONE_NEWNS);
-    /// Control groups: the group a process is in when it unshares becomes the root that it sees.
+    /// Control groups. The group that a process is in when it unshares becomes the root that it sees.
     pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP);
     /// A user namespace alone.
     pub const USER: Self = Self(libc::CLONE_NEWUSER);
@@ -151,7 +151,7 @@ pub(crate) struct CloneArgs {
 }
 
 impl CloneArgs {
-    /// For a child in new namespaces, and in a cgroup of version 2 where one is given.
+    /// Arguments for a child in new namespaces, and in a cgroup of version 2 if one is given.
     pub(crate) fn new(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> Self {
         let mut args = Self { flags: namespaces.0 as u64, ..Self::default() };
         if let Some(cgroup) = cgroup {
@@ -162,7 +162,7 @@ impl CloneArgs {
     }
 }
 
-/// Starts a child in new namespaces, and in a cgroup of version 2 where one is given, and runs `child` in it.
+/// Starts a child in new namespaces, and in a cgroup of version 2 if one is given. The child runs `child` and exits with its result.
 ///
 /// # Errors
 /// When this process has more than one thread, or `clone3(2)` fails.
@@ -177,8 +177,8 @@ pub fn clone(
     args.flags |= libc::CLONE_PIDFD as u64;
     args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
-    // SAFETY: without CLONE_VM the child is a copy with its own memory, so the stack may stay the same; there is one
-    // thread, so no lock of the C library is held by another; `pidfd` outlives the call.
+    // SAFETY: without CLONE_VM the child is a copy with its own memory, so it can use the same stack; there is one thread,
+    // so no other one holds a lock of the C library; `pidfd` outlives the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
     match pid {
         -1 => Err(io::Error::last_os_error()),
@@ -192,13 +192,13 @@ pub fn clone(
     }
 }
 
-/// Starts a plain copy of this process and runs `child` in it.
+/// Forks this process. The child runs `child` and exits with its result.
 ///
 /// # Errors
 /// When this process has more than one thread, or the fork fails.
 pub fn fork(child: impl FnOnce() -> i32) -> io::Result<Child> {
     refuse_threads()?;
-    // SAFETY: one thread, so the C library's state is whole in the copy, and its own fork keeps it so.
+    // SAFETY: there is one thread, so the C library's state is consistent in the copy, and its own fork keeps it so.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
@@ -213,11 +213,11 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<Child> {
 
 pub(crate) fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
     let status = catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED);
-    // SAFETY: ends the process at once; the parent's exit handlers and buffers are not ours to run.
+    // SAFETY: ends the process at once, without the exit handlers and buffers that it inherited from the parent.
     unsafe { libc::_exit(status) }
 }
 
-/// `/proc/self/task` has one link for itself, one for its parent and one for each thread.
+/// Refuses a process with more than one thread. `/proc/self/task` has one link for itself, one for its parent and one for each thread.
 pub(crate) fn refuse_threads() -> io::Result<()> {
     const THREADS: &str = "/proc/self/task";
     let stat = rustix::fs::stat(THREADS).map_err(io::Error::from);
@@ -228,22 +228,22 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves the given namespaces of the caller for new ones.
+/// Moves the calling process into new namespaces.
 ///
 /// # Errors
-/// Whatever `unshare(2)` gives.
+/// When `unshare(2)` fails.
 pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
-    // SAFETY: the flags name namespaces only, so memory and descriptor tables stay shared as they are.
+    // SAFETY: the flags name namespaces only, so memory and descriptor tables stay as they are.
     match unsafe { libc::unshare(namespaces.0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Asks for a signal when the parent thread ends.
+/// Has the kernel kill this process when the parent thread ends.
 ///
 /// # Errors
-/// Whatever `prctl(2)` gives.
+/// When `prctl(2)` fails.
 pub fn die_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }

@@ -1,14 +1,14 @@
-//! Signals as a descriptor: blocked everywhere, read in one place.
+//! Signals: blocked and read from a descriptor, ignored, or sent.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Blocked signals, readable from a descriptor.
+/// A signalfd(2) of blocked signals.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
-/// What a person or a supervisor sends, and the end of a child.
+/// The signals that a person or a supervisor sends, which are passed on to the command.
 pub const FORWARDED: &[libc::c_int] = &[
     libc::SIGINT,
     libc::SIGTERM,
@@ -21,10 +21,10 @@ pub const FORWARDED: &[libc::c_int] = &[
 ];
 
 impl Signals {
-    /// Blocks the given signals for this process and opens the descriptor.
+    /// Blocks the given signals for this process and opens a descriptor for them.
     ///
     /// # Errors
-    /// Whatever `sigprocmask(2)` or `signalfd(2)` gives.
+    /// When `sigprocmask(2)` or `signalfd(2)` fails.
     pub fn block(signals: &[i32]) -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set before it is read; the numbers are checked by `sigaddset`.
@@ -45,24 +45,24 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Blocks what a person or a supervisor sends. What was ignored when this program began, as by `nohup`, stays so.
+    /// Blocks the signals of [`FORWARDED`]. A signal that was ignored when this program began, as under `nohup`, stays ignored.
     ///
     /// # Errors
-    /// Whatever `sigprocmask(2)` or `signalfd(2)` gives.
+    /// When `sigprocmask(2)` or `signalfd(2)` fails.
     pub fn block_forwarded() -> io::Result<Self> {
         ignore_sigpipe();
         let heard: Vec<i32> = FORWARDED.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
         Self::block(&heard)
     }
 
-    /// The number of the next pending signal, if there is one.
+    /// Returns the number of the next pending signal, if there is one.
     ///
     /// # Errors
-    /// Whatever `read(2)` gives other than "nothing there".
+    /// When `read(2)` fails, except with `EAGAIN`.
     pub fn next(&self) -> io::Result<Option<i32>> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the buffer is as large as the record, and it is read only when the kernel has filled all of it.
+        // SAFETY: the buffer is as large as the record, and it is read only if the kernel has filled all of it.
         let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) };
         if read == size as isize {
             // SAFETY: the whole record was written.
@@ -88,20 +88,20 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal comes to nothing.
+/// Whether a signal is ignored.
 fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is changed, and the record is read only when the kernel has written it.
+    // SAFETY: the call changes nothing, and the record is read only if the kernel has written it.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Blocks every signal in this thread, as far as they can be.
+/// Blocks every signal that can be blocked, in this thread.
 ///
 /// # Errors
-/// Whatever `pthread_sigmask(3)` gives.
+/// When `pthread_sigmask(3)` fails.
 pub fn block_all() -> io::Result<()> {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigfillset` initialises the set before it is read.
@@ -112,38 +112,38 @@ pub fn block_all() -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Has the ends of children told, whoever started this program: where that signal is ignored the kernel forgets a child that ended, and
-/// nobody learns how, wait(2).
+/// Restores the default disposition of `SIGCHLD`. If the program was started with it ignored, the kernel would discard the exit status
+/// of children, wait(2).
 pub fn reset_sigchld() {
     // SAFETY: SIG_DFL is a valid disposition and replaces no handler of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Lets a write to a closed pipe be an error instead of an end.
+/// Ignores `SIGPIPE`, so that a write to a closed pipe is an error and does not end the process.
 pub fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-/// Lets a write beyond the largest file there may be (`ulimit -f`) be an error instead of an end.
+/// Ignores `SIGXFSZ`, so that a write beyond the largest file size (`ulimit -f`) is an error and does not end the process.
 pub fn ignore_sigxfsz() {
     // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Sends a signal, by its number, to every process of this pid namespace but the caller and its init.
+/// Sends a signal, by its number, to every process of this pid namespace except the caller and its init.
 ///
 /// # Errors
-/// Whatever `kill(2)` gives.
+/// When `kill(2)` fails.
 pub fn kill_all(signal: i32) -> io::Result<()> {
     // SAFETY: `kill` touches no memory of ours.
     if unsafe { libc::kill(-1, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends a signal, by its number, to one process or, with a negative number, to a process group.
+/// Sends a signal, by its number, to one process or, with a negative `pid`, to a process group.
 ///
 /// # Errors
-/// Whatever `kill(2)` gives.
+/// When `kill(2)` fails.
 pub fn send(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: `kill` touches no memory of ours.
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,5 +1,5 @@
-//! Starting the command itself: `posix_spawn(3)`, which shares memory with its parent until the exec and so costs the
-//! same however large the parent is.
+//! Starts a program by `posix_spawn(3)`, which shares memory with its parent until the exec, so its cost does not grow with the
+//! parent's size.
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -8,25 +8,25 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::process::Pid;
 
-/// A command, ready to be started.
+/// A program to start.
 #[derive(Debug)]
 pub struct Command<'a> {
     /// The absolute path of the program.
     pub program: &'a CStr,
-    /// Its arguments, the first being its name.
+    /// Its arguments, the program's name first.
     pub arguments: &'a [CString],
-    /// Its environment, `NAME=value`.
+    /// Its environment, each entry `NAME=value`.
     pub environment: &'a [CString],
     /// Its standard streams.
     pub streams: Streams<'a>,
 }
 
-/// Where a command's standard streams lead. Either way it leads a session of its own.
+/// The standard streams of a program, which leads a session of its own in either case.
 #[derive(Debug)]
 pub enum Streams<'a> {
     /// Input, output and error.
     Descriptors([BorrowedFd<'a>; 3]),
-    /// All three to the terminal of this path, which becomes its controlling one.
+    /// The terminal of this path for all three. It becomes the controlling terminal.
     Terminal(&'a CStr),
 }
 
@@ -34,7 +34,7 @@ pub enum Streams<'a> {
 const SETSID: libc::c_short = 0x80;
 
 impl Command<'_> {
-    /// Starts the command with every signal at its default and none blocked.
+    /// Starts the program with every signal at its default disposition and none blocked.
     ///
     /// # Errors
     /// The error of the exec itself (`ENOENT`, `EACCES`, `ENOEXEC`, …), or of a step before it.
@@ -78,8 +78,8 @@ impl Command<'_> {
     ) -> io::Result<()> {
         let mut all = MaybeUninit::uninit();
         let mut none = MaybeUninit::uninit();
-        // SAFETY: the caller vouches for the objects; the signal sets are initialised before they are read; the
-        // terminal's path is NUL-terminated.
+        // SAFETY: the caller guarantees that the objects are initialised; the signal sets are initialised before they are read;
+        // the terminal's path is NUL-terminated.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::sigemptyset(none.as_mut_ptr());

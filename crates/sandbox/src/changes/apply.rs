@@ -12,7 +12,7 @@ use super::since::Linked;
 use super::staged::{self, StagedFile};
 use super::walk::{Change, What, file_name, open_parent, stat};
 use super::{Changes, LeftOut, mode};
-use crate::opened::{is_empty, is_own};
+use crate::open_file::{is_empty, is_own};
 use crate::source;
 
 /// What an apply came to.

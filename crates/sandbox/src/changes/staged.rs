@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-use crate::opened::{is_at, is_own};
+use crate::open_file::{is_at, is_own};
 
 /// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
 /// cannot be told from somebody's own. It is no change of somebody's either.

@@ -1,4 +1,4 @@
-//! What the parent hands to init while init is already at work: word that the ids are mapped, the doors of the control
+//! What the parent hands to init while init is already at work: word that the ids are mapped, the control_files of the control
 //! group, the trees whose owners only root can map, and the sockets at the host's end of a link. For that one init hands its
 //! network over first.
 
@@ -15,7 +15,7 @@ const MAPPED: &[u8] = b"m";
 /// To the parent, with one descriptor: the network namespace that init made.
 const NETWORK: &[u8] = b"n";
 /// To init, with descriptors: the control files by which it moves itself into its control group.
-const DOORS: &[u8] = b"d";
+const CONTROL_FILES: &[u8] = b"d";
 /// To init, with one descriptor: the workspace in which the parent holds names.
 const HELD: &[u8] = b"h";
 /// To init, with one descriptor: one tree whose owners only root can map.
@@ -24,7 +24,7 @@ const TREE: &[u8] = b"t";
 const AUTHORITY: u8 = b'a';
 /// To init, with three sockets: this octet, then the host's address on a link.
 const LINK: u8 = b'l';
-/// To init: the parent sends no more of [`DOORS`], [`HELD`], [`TREE`] and [`LINK`].
+/// To init: the parent sends no more of [`CONTROL_FILES`], [`HELD`], [`TREE`] and [`LINK`].
 const END: &[u8] = b".";
 
 /// The largest message.
@@ -63,9 +63,9 @@ pub(super) fn give(
     trees: &[OwnedFd],
     laid: Option<&Laid>,
 ) -> io::Result<()> {
-    let doors = group.map(Group::doors).unwrap_or_default();
-    if !doors.is_empty() {
-        descriptor::send(hand, DOORS, &doors)?;
+    let control_files = group.map(Group::control_files).unwrap_or_default();
+    if !control_files.is_empty() {
+        descriptor::send(hand, CONTROL_FILES, &control_files)?;
     }
     if let Some(workspace) = held {
         descriptor::send(hand, HELD, &[workspace])?;
@@ -105,8 +105,8 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<()> {
 /// What init was handed.
 #[derive(Default)]
 pub(super) struct Handed {
-    /// The group's doors; empty where init was born in it, or there is none.
-    pub(super) doors: Vec<OwnedFd>,
+    /// The group's control_files; empty where init was born in it, or there is none.
+    pub(super) control_files: Vec<OwnedFd>,
     /// The workspace in which names are held, where any are.
     pub(super) held: Option<OwnedFd>,
     /// The trees, in the order of the steps that show them.
@@ -122,7 +122,7 @@ pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
         let mut buffer = [0; LARGEST];
         let (message, descriptors) = descriptor::receive(hand, &mut buffer)?;
         match message {
-            DOORS => handed.doors = descriptors,
+            CONTROL_FILES => handed.control_files = descriptors,
             HELD => handed.held = descriptors.into_iter().next(),
             TREE => handed.trees.extend(descriptors),
             [LINK, host @ ..] => handed.laid = Some(laid(host, descriptors)?),

@@ -3,7 +3,9 @@
 //!
 //! If a step fails it is named and nothing runs. If the parent or the sidecar goes, so does everything here.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,7 @@ use super::trust::Trust;
 use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
 use crate::failure::{Failure, Need};
 use crate::launch::{Launch, Stdio};
-use crate::opened::is_same;
+use crate::open_file::is_same;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
@@ -52,11 +54,11 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
 fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure> {
     let fail = |step: &str| {
         let step = step.to_owned();
-        move |error: std::io::Error| Failure::new(step, error)
+        move |error: io::Error| Failure::new(step, error)
     };
     let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
     // Everybody inside may read init's arguments. They are a copy of the caller's command line.
-    sys::arguments::replace("lockgate-init");
+    sys::arguments::replace("lockgate-init").map_err(fail("hide the caller's arguments"))?;
     close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
     // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
@@ -89,14 +91,17 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
         if needs_parent(step, inherited.plan) {
             maker.take_over()?;
         }
-        maker.carry_out(step).map_err(|cause| Failure::of_step(step, &inherited.plan.steps, cause))?;
+        let is_image = maker.root.is_image();
+        maker
+            .carry_out(step)
+            .map_err(|error| Failure::of_step(step, &inherited.plan.steps, error.cause(is_image)))?;
     }
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
 }
 
 /// Closes every descriptor that the parent had open and did not hand over.
-fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
+fn close_foreign(inherited: &Inherited<'_>) -> io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
     keep.extend(inherited.broker.as_ref().map(AsFd::as_fd));
     if let Stdio::Descriptors(list) = &inherited.stdio {
@@ -107,7 +112,7 @@ fn close_foreign(inherited: &Inherited<'_>) -> std::io::Result<()> {
 
 /// Takes on the identity of the sandbox. For an unprivileged caller init maps the ids itself; for root the parent maps them from
 /// outside, and init drops its groups. Returns a notice if the plan wanted subordinate ids and there is only one id.
-fn take_identity(inherited: &Inherited<'_>) -> std::io::Result<Option<String>> {
+fn take_identity(inherited: &Inherited<'_>) -> io::Result<Option<String>> {
     let identity = inherited.plan.identity;
     if identity.is_private() {
         handover::await_maps(&inherited.hand)?;
@@ -157,7 +162,7 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
 
 /// Limits the number of processes, if no control group does, and the size of core dumps. The kernel counts processes by user
 /// namespace, so the limit bounds the sandbox alone.
-fn limit_processes(plan: &Plan) -> std::io::Result<()> {
+fn limit_processes(plan: &Plan) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     if let LimitsPlan::Processes(pids) = plan.limits {
         let most = u64::from(pids) + OWN_PROCESSES;
@@ -169,6 +174,43 @@ fn limit_processes(plan: &Plan) -> std::io::Result<()> {
     let most = getrlimit(Resource::Core).maximum.map_or(1, |most| most.min(1));
     setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?;
     Ok(())
+}
+
+/// Why a step failed.
+enum StepError {
+    Io(io::Error),
+    Refused(Cow<'static, str>),
+}
+
+impl StepError {
+    /// Returns the cause in words. `is_image` says whether the root is an image's.
+    fn cause(self, is_image: bool) -> String {
+        match self {
+            Self::Io(error) if is_image && error.raw_os_error() == Some(ELOOP) => {
+                "a link of the image is on the way, and none is followed".into()
+            }
+            Self::Io(error) => error.to_string(),
+            Self::Refused(why) => why.into_owned(),
+        }
+    }
+}
+
+impl From<io::Error> for StepError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<String> for StepError {
+    fn from(why: String) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
+impl From<&'static str> for StepError {
+    fn from(why: &'static str) -> Self {
+        Self::Refused(why.into())
+    }
 }
 
 /// Carries out the steps of the plan, one after the other.
@@ -195,7 +237,7 @@ impl<'a> Maker<'a> {
             return Ok(());
         }
         let handed = handover::take(&self.inherited.hand).and_then(|handed| {
-            sys::cgroup::enter(handed.doors.iter().map(AsFd::as_fd))?;
+            sys::cgroup::enter(handed.control_files.iter().map(AsFd::as_fd))?;
             // Only after init is in the group, so that this group is the root of what the sandbox sees.
             process::unshare(Namespaces::CGROUP)?;
             Ok((handed.held, handed.trees, handed.laid))
@@ -207,97 +249,89 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    fn carry_out(&mut self, step: &'a Step) -> Result<(), String> {
-        let image = self.root.is_image();
-        let text = move |error: std::io::Error| match error.raw_os_error() {
-            Some(ELOOP) if image => "a link of the image is on the way, and none is followed".into(),
-            _ => error.to_string(),
-        };
+    fn carry_out(&mut self, step: &'a Step) -> Result<(), StepError> {
+        let plan = self.inherited.plan;
         match step {
-            Step::OpenSources => self.root.open_sources(self.inherited),
-            Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes).map_err(text),
+            Step::OpenSources => self.root.open_sources(self.inherited)?,
+            Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes)?,
             Step::MountImage { layers, size, inodes, written } => {
                 let written = if written.is_some() { Written::OnDisk } else { Written::InMemory };
-                self.root.mount_image(layers.len(), written, size.bytes(), *inodes).map_err(text)
+                self.root.mount_image(layers.len(), written, size.bytes(), *inodes)?;
             }
-            Step::ShowSystem(path) => self.root.show_system(path).map_err(text),
-            Step::Link(path, to) => self.root.link(path, to).map_err(text),
-            Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode).map_err(text),
-            Step::Volume(path) => {
-                let identity = &self.inherited.plan.identity;
-                self.root.volume(path, identity).map_err(text)
-            }
-            Step::Directory(path, mode) => self.root.directory(path, *mode).map_err(text),
-            Step::ShowEtc => etc::show(&self.root, self.inherited.plan).map_err(text),
-            Step::WriteEtc => etc::write(&self.root, self.inherited.plan).map_err(text),
-            Step::ReadAuthorities(bundle) => {
-                self.trust = Some(self.read_authorities(Some(bundle)).map_err(text)?);
-                Ok(())
-            }
-            Step::TrustAuthority(bundle) => {
-                let prepared = match self.trust.take() {
-                    Some(prepared) => prepared,
-                    None => self.read_authorities(bundle.as_deref()).map_err(text)?,
-                };
-                let authority = handover::await_authority(&self.inherited.hand);
-                let authority = authority.map_err(|e| format!("the sidecar made no authority: {e}"))?;
-                prepared.lay(&self.root, &authority).map_err(text)
-            }
-            Step::MountProc => self.root.mount_proc().map_err(text),
+            Step::ShowSystem(path) => self.root.show_system(path)?,
+            Step::Link(path, to) => self.root.link(path, to)?,
+            Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode)?,
+            Step::Volume(path) => self.root.volume(path, &plan.identity)?,
+            Step::Directory(path, mode) => self.root.directory(path, *mode)?,
+            Step::ShowEtc => etc::show(&self.root, plan)?,
+            Step::WriteEtc => etc::write(&self.root, plan)?,
+            Step::ReadAuthorities(bundle) => self.trust = Some(self.read_authorities(Some(bundle))?),
+            Step::TrustAuthority(bundle) => self.trust_authority(bundle.as_deref())?,
+            Step::MountProc => self.root.mount_proc()?,
             Step::MakeDevices => {
                 let wants_terminal = matches!(self.inherited.stdio, Stdio::Terminal);
-                self.terminal = self.root.make_devices(wants_terminal).map_err(text)?;
-                Ok(())
+                self.terminal = self.root.make_devices(wants_terminal)?;
             }
-            Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode).map_err(text),
+            Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode)?,
             Step::OverlayWorkspace { workspace, .. } => self.root.overlay_workspace(workspace).map_err(|e| {
                 format!(
                     "{e}; the folder and the state directory must be on file systems that overlayfs can use"
                 )
-            }),
-            Step::Show(visible) => self.root.show(visible).map_err(text),
-            Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes()).map_err(text),
-            Step::WriteFile(file) => self.root.write(file).map_err(text),
-            Step::Copy(_, target) => self.root.copy(target).map_err(text),
-            Step::Protect => {
-                let workspace = self.root.open(&self.inherited.plan.workspace).map_err(text)?;
-                let held = self.held.take().ok_or("nobody holds its names")?;
-                if !is_same(&workspace, &held).map_err(|e| text(e.into()))? {
-                    return Err(
-                        "another folder was put in its place while the run began; start it again".into()
-                    );
-                }
-                protect::protect(workspace.as_fd(), &self.inherited.plan.open)
-                    .map_err(|(path, error)| format!("{}: {error}", path.display()))
-            }
-            Step::EnterRoot => self.root.enter().map_err(text),
-            Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(|e| text(e.into())),
-            Step::WireNetwork if self.is_wired => Ok(()),
-            Step::WireNetwork => wire::wire().map_err(text),
-            Step::HandOutListeners => {
-                listeners::hand_out(&self.root, self.inherited.sidecar.as_fd()).map_err(text)
-            }
+            })?,
+            Step::Show(visible) => self.root.show(visible)?,
+            Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes())?,
+            Step::WriteFile(file) => self.root.write(file)?,
+            Step::Copy(_, target) => self.root.copy(target)?,
+            Step::Protect => self.protect()?,
+            Step::EnterRoot => self.root.enter()?,
+            Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(io::Error::from)?,
+            Step::WireNetwork if self.is_wired => {}
+            Step::WireNetwork => wire::wire()?,
+            Step::HandOutListeners => listeners::hand_out(&self.root, self.inherited.sidecar.as_fd())?,
             Step::JoinLink => {
                 let laid = self.laid.take().ok_or("the parent made no link")?;
-                link::join(&self.inherited.plan.run, laid, self.inherited.sidecar.as_fd()).map_err(text)
+                link::join(&plan.run, laid, self.inherited.sidecar.as_fd())?;
             }
-            Step::DropPrivileges => drop_privileges().map_err(text),
-            Step::Landlock => self.landlock(),
-            Step::Seccomp => sys::seccomp::install(&seccomp::AGENT).map_err(text),
+            Step::DropPrivileges => drop_privileges()?,
+            Step::Landlock => self.landlock()?,
+            Step::Seccomp => sys::seccomp::install(&seccomp::AGENT)?,
             Step::RunNetwork
             | Step::SidecarContainer
             | Step::AgentContainer(_)
-            | Step::PrivateDirectory { .. } => Err("only an engine does this".into()),
-            Step::WriteAuthority { .. } => Err("only a command without a sandbox needs this".into()),
+            | Step::PrivateDirectory { .. } => return Err("only an engine does this".into()),
+            Step::WriteAuthority { .. } => return Err("only a command without a sandbox needs this".into()),
         }
+        Ok(())
     }
 
-    fn read_authorities(&self, bundle: Option<&'a Path>) -> std::io::Result<Trust<'a>> {
+    /// Makes programs inside trust the sidecar's certificate authority, once the sidecar has made it.
+    fn trust_authority(&mut self, bundle: Option<&'a Path>) -> Result<(), StepError> {
+        let prepared = match self.trust.take() {
+            Some(prepared) => prepared,
+            None => self.read_authorities(bundle)?,
+        };
+        let authority = handover::await_authority(&self.inherited.hand)
+            .map_err(|e| format!("the sidecar made no authority: {e}"))?;
+        Ok(prepared.lay(&self.root, &authority)?)
+    }
+
+    /// Makes protected paths read-only, if the workspace is still the one in which the parent holds names.
+    fn protect(&mut self) -> Result<(), StepError> {
+        let workspace = self.root.open(&self.inherited.plan.workspace)?;
+        let held = self.held.take().ok_or("nobody holds its names")?;
+        if !is_same(&workspace, &held).map_err(io::Error::from)? {
+            return Err("another folder was put in its place while the run began; start it again".into());
+        }
+        protect::protect(workspace.as_fd(), &self.inherited.plan.open)
+            .map_err(|(path, error)| format!("{}: {error}", path.display()).into())
+    }
+
+    fn read_authorities(&self, bundle: Option<&'a Path>) -> io::Result<Trust<'a>> {
         Trust::prepare(&self.root, bundle, environment::java_home(&self.inherited.plan.environment))
     }
 
     /// Allows reading everything, and writing only to the private directories and to what was shown for writing.
-    fn landlock(&mut self) -> Result<(), String> {
+    fn landlock(&mut self) -> Result<(), StepError> {
         let plan = self.inherited.plan;
         // The files of an image are under a private layer, so the command may change them.
         let root = if self.root.is_image() { Right::Write } else { Right::Read };
@@ -321,7 +355,7 @@ impl<'a> Maker<'a> {
                 let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
                 rustix::fs::open(&path, flags, rustix::fs::Mode::empty())
                     .map(|fd| (fd, right))
-                    .map_err(|e| format!("{}: {}", path.display(), std::io::Error::from(e)))
+                    .map_err(|e| format!("{}: {}", path.display(), io::Error::from(e)))
             })
             .collect();
         let opened = opened?;
@@ -331,7 +365,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-fn drop_privileges() -> std::io::Result<()> {
+fn drop_privileges() -> io::Result<()> {
     privilege::drop_capabilities()?;
     privilege::no_new_privileges()?;
     privilege::undumpable()

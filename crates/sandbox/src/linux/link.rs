@@ -15,7 +15,7 @@ use std::path::Path;
 
 use policy::RunId;
 use rustix::fs::{Mode, OFlags};
-use sys::nftables::{self, Wall};
+use sys::nftables::{self, Firewall};
 use sys::{link, listener};
 
 use super::block::Block;
@@ -43,13 +43,13 @@ fn table(run: &RunId) -> String {
 }
 
 /// What keeps others from taking the wall down, where the kernel has that.
-pub(super) type WallKey = Option<OwnedFd>;
+pub(super) type FirewallKey = Option<OwnedFd>;
 
 /// The parent's side: makes the pair into the network that init offers, and all that stands around it.
-pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(Laid, WallKey), Error> {
+pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(Laid, FirewallKey), Error> {
     let network = handover::take_network(hand).map_err(|source| Error::Handshake { whom: "init", source })?;
     let fail = |what| move |source| Error::Link { what, source };
-    undo.push(Undo::Wall(run.clone()));
+    undo.push(Undo::Firewall(run.clone()));
     undo.push(Undo::Link(run.clone()));
     let name = host_link(run);
     link::make_pair(&name, &sandbox_link(run), network.as_fd()).map_err(fail("make a pair of links"))?;
@@ -60,7 +60,7 @@ pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(La
         bind(block.host(), NAMES, listener::tcp).map_err(fail("listen for it"))?;
     let udp = |at: SocketAddr| listener::udp(block.host().to_ipv6_mapped(), at.port());
     let (names_udp, at_names_udp) = bind(block.host(), NAMES, udp).map_err(fail("listen for it"))?;
-    let wall = Wall {
+    let firewall = Firewall {
         table: &table(run),
         link: &name,
         here: block.host(),
@@ -68,7 +68,7 @@ pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(La
         proxy: at_proxy,
         names: (at_names_udp, at_names_tcp),
     };
-    let key = nftables::put_up(&wall).map_err(fail("put up its wall"))?;
+    let key = nftables::install(&firewall).map_err(fail("put up its wall"))?;
     Ok((Laid { block, sockets: [proxy, names_udp, names_tcp] }, key))
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn remove_link(run: &RunId) -> io::Result<()> {
 }
 
 /// Takes a run's wall away: only when there is no link any more, or nobody at its other end.
-pub(crate) fn remove_wall(run: &RunId) -> io::Result<()> {
+pub(crate) fn remove_firewall(run: &RunId) -> io::Result<()> {
     nftables::remove_table(&table(run))
 }
 

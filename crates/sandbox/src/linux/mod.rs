@@ -130,8 +130,7 @@ fn meanwhile(
         map_ids(started, plan).and_then(|()| handover::maps_written(hand)).map_err(handshake)?;
     }
     subordinate::map(started.init.pid(), &plan.identity, hand)?;
-    let opens_tls = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
-    if opens_tls {
+    if plan.opens_tls() {
         sidecar.start()?;
     }
     check_sources(plan)?;
@@ -152,13 +151,13 @@ fn meanwhile(
             // Its wall stays until there is nobody at the other end.
             started.ending = Ending::Outlived;
             let (laid, key) = link::lay(hand, &plan.run, undo)?;
-            started.wall = key;
+            started.firewall = key;
             Some(laid)
         }
     };
     let held = held.as_ref().map(|workspace| workspace.as_fd());
     handover::give(hand, started.group.as_ref(), held, &trees, laid.as_ref()).map_err(handshake)?;
-    if !opens_tls {
+    if !plan.opens_tls() {
         return sidecar.start();
     }
     let authority = sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;

@@ -1,4 +1,4 @@
-//! One protected name that a run holds: what holds it comes out of the stock or is made, is locked, and goes back.
+//! One protected name that a run holds: what holds it comes out of the cache or is made, is locked, and goes back.
 //!
 //! Each run in a workspace has a shared lock on what holds a name there, so that the last of them takes it away.
 //!
@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use super::placeholder::{
     DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, Kind, LOOK, kind_of, may_be, open_directory, own,
 };
-use super::stock::Stock;
-use crate::opened::{is_at, is_own};
+use super::placeholder_cache::PlaceholderCache;
+use crate::open_file::{is_at, is_own};
 
 /// What holds a name for this run: where, and locked.
 #[derive(Debug)]
@@ -34,10 +34,13 @@ const LOCK_TRIES: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(1);
 
 /// Holds one name; nothing where it is there, or nobody inside could make it.
-pub(super) fn hold(place: &HeldPath<'_>, stock: &mut Stock) -> rustix::io::Result<Option<OwnedFd>> {
-    let mut from_stock = stock.place(place);
+pub(super) fn hold(
+    place: &HeldPath<'_>,
+    cache: &mut PlaceholderCache,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut from_cache = cache.place(place);
     for _ in 0..TRIES {
-        let made = match from_stock.take() {
+        let made = match from_cache.take() {
             Some(placed) => Ok(placed),
             None => make(place),
         };
@@ -66,7 +69,11 @@ pub(super) fn hold(place: &HeldPath<'_>, stock: &mut Stock) -> rustix::io::Resul
 
 /// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise. What lies in a folder
 /// that the command has shut is there still, and an error.
-pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) -> std::io::Result<()> {
+pub(crate) fn release(
+    path: &Path,
+    held: Option<HeldName>,
+    cache: &mut PlaceholderCache,
+) -> std::io::Result<()> {
     let Some(name) = path.file_name() else { return Ok(()) };
     let (parent, opened) = match held {
         Some(HeldName { parent, opened, .. }) => (parent, opened),
@@ -101,7 +108,7 @@ pub(crate) fn release(path: &Path, held: Option<HeldName>, stock: &mut Stock) ->
         Err(errno) => return Err(errno.into()),
     }
     if !is_at(&parent, name, &opened)?
-        || kind == Kind::Directory && stock.take_back(&opened, &parent, name)?
+        || kind == Kind::Directory && cache.take_back(&opened, &parent, name)?
     {
         return Ok(());
     }

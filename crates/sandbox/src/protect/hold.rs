@@ -38,7 +38,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path))).chain(links));
     undo.repositories.extend(repositories);
     let owner = placeholder::owner_to_be(&root);
-    undo.stock.of(&root);
+    undo.placeholders.of(&root);
     for row in free {
         let path = workspace.join(row.path);
         let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
@@ -66,7 +66,7 @@ fn hold(
     let Some(name) = row.path.file_name() else { return Ok(None) };
     let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
     let place = HeldPath { parent: &parent, name, kind: kind(row.when_absent), owner };
-    let opened = held_name::hold(&place, &mut undo.stock)?;
+    let opened = held_name::hold(&place, &mut undo.placeholders)?;
     Ok(opened.map(|opened| (parent, opened)))
 }
 
@@ -163,29 +163,29 @@ mod tests {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
         let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let stock = state.path().join("stock");
-        let log = || UndoLog::in_memory().with_stock(stock.clone());
+        let cache = state.path().join("stock");
+        let log = || UndoLog::in_memory().with_placeholder_cache(cache.clone());
         let (mut undo, name) = (log(), folder.path().join(".idea"));
         let inode = || std::fs::metadata(&name).map(|it| (it.ino(), it.permissions().mode() & 0o7777)).ok();
         hold_absent(folder.path(), &[], &mut undo).unwrap();
         let first = inode().unwrap();
         assert_eq!((undo.unwind(), inode(), first.1), (Vec::new(), None, 0o500));
-        let stocks = || std::fs::read_dir(&stock).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
-        let stocked = |at: &Path| std::fs::read_dir(at).unwrap().count();
-        let own = stocks().pop().unwrap();
-        let count = stocked(&own);
+        let caches = || std::fs::read_dir(&cache).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+        let cached = |at: &Path| std::fs::read_dir(at).unwrap().count();
+        let own = caches().pop().unwrap();
+        let count = cached(&own);
         assert!(count > 5, "{count}");
         // Nobody else's: whoever had one open, in a run over a folder above, could write into it there.
         let elsewhere = tempfile::tempdir().unwrap();
         let mut beside = log();
         hold_absent(elsewhere.path(), &[], &mut beside).unwrap();
-        assert_eq!(stocked(&own), count);
+        assert_eq!(cached(&own), count);
         // The same ones; what is somebody's own by the end is not taken, nor what somebody wrote into.
         let mut undo = log();
         hold_absent(folder.path(), &[], &mut undo).unwrap();
         let inodes =
             std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().metadata().unwrap().ino());
-        assert!(stocked(&own) == 0 && inodes.into_iter().any(|inode| inode == first.0));
+        assert!(cached(&own) == 0 && inodes.into_iter().any(|inode| inode == first.0));
         std::fs::remove_dir(&name).unwrap();
         std::fs::create_dir(&name).unwrap();
         let written = folder.path().join(".envrc");
@@ -195,7 +195,7 @@ mod tests {
         }
         assert_eq!((undo.unwind(), beside.unwind()), (Vec::new(), Vec::new()));
         assert!(name.is_dir() && written.join("mine").exists() && !elsewhere.path().join(".git").exists());
-        assert_eq!((stocked(&own), stocks().len()), (count - 2, 2));
+        assert_eq!((cached(&own), caches().len()), (count - 2, 2));
         // Files are never kept: they may have another name.
         std::fs::create_dir(elsewhere.path().join(".git")).unwrap();
         let mut undo = log();
@@ -203,7 +203,7 @@ mod tests {
         let commondir = elsewhere.path().join(".git/commondir");
         assert_eq!(std::fs::read(&commondir).unwrap(), b".\n");
         assert_eq!((undo.unwind(), commondir.exists()), (Vec::new(), false));
-        let kept = stocks().into_iter().flat_map(|at| std::fs::read_dir(at).unwrap());
+        let kept = caches().into_iter().flat_map(|at| std::fs::read_dir(at).unwrap());
         assert!(kept.into_iter().all(|it| it.unwrap().file_type().unwrap().is_dir()));
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use crate::opened::is_empty;
+use crate::open_file::is_empty;
 use crate::source;
 
 /// What holds a name.
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 /// How one can tell a placeholder: nobody may write to it.
 pub(super) const DIRECTORY_MODE: u32 = 0o500;
 pub(super) const FILE_MODE: u32 = 0o400;
-/// A directory on its way into or out of the stock: to be moved at all it must be one that its owner, unless that is root, may write to.
+/// A directory on its way into or out of the cache: to be moved at all it must be one that its owner, unless that is root, may write to.
 const MOVING_MODE: u32 = 0o1700;
 /// The bits that tell: a directory may have inherited its group's.
 const TELLING: u32 = 0o1777;

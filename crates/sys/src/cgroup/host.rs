@@ -1,4 +1,4 @@
-//! Which control groups this host has, and where the caller may make one.
+//! Finds the control groups of this host, and a place where the caller can make one.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,23 @@ use rustix::fs::Access;
 
 use super::Limits;
 
-/// The version that governs memory, processors and processes here.
+/// The version whose controllers limit memory, processors and processes on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One tree for all controllers.
+    /// One hierarchy for all controllers.
     V2,
-    /// A tree a controller; a hybrid host keeps its controllers here.
+    /// One hierarchy per controller. A hybrid host keeps its controllers here.
     V1,
 }
 
-/// Where groups can be made.
+/// The places on this host where groups can be made.
 #[derive(Clone, Debug)]
 pub struct Host {
     version: Version,
     parents: Vec<PathBuf>,
 }
 
-/// Why no group can be made: a sentence, and what mends it.
+/// The reason why no group can be made, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// What is missing.
@@ -36,10 +36,10 @@ const ROOT: &str = "/sys/fs/cgroup";
 pub(super) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 impl Host {
-    /// Finds a place below the caller's own group where it may make others.
+    /// Finds a place where the caller can make groups.
     ///
     /// # Errors
-    /// Why there is none, and what would change that.
+    /// When there is none.
     pub fn detect() -> Result<Self, Unavailable> {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         if Path::new(ROOT).join("cgroup.controllers").exists() {
@@ -64,8 +64,8 @@ impl Host {
         }
     }
 
-    /// A group can be made in the nearest ancestor that is the caller's and hands its controllers down. The caller's own
-    /// group will not do: a group that holds processes cannot hand controllers down.
+    /// Finds the nearest ancestor group that is delegated to the caller and enables the controllers for its children. The caller's own
+    /// group is not suitable: a group that holds processes cannot enable controllers for children.
     fn detect_v2(own: &str) -> Result<Self, Unavailable> {
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
@@ -77,24 +77,24 @@ impl Host {
             if is_given(&directory) {
                 match hand_down(&directory) {
                     Ok(()) => return Ok(Self { version: Version::V2, parents: vec![directory] }),
-                    // The outermost one decides: it bounds all that was delegated.
+                    // Report the outermost group's lack: it limits everything delegated below it.
                     Err(lack) => unavailable = lack,
                 }
             }
             if directory == Path::new(ROOT) || !directory.pop() {
-                // To anybody but root it is not given in the first place.
+                // For callers other than root, a read-only mount looks like a missing delegation.
                 return Err(if is_read_only(Path::new(ROOT)) { read_only() } else { unavailable });
             }
         }
     }
 
-    /// Which version it is.
+    /// Returns the version.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The directories of a group with those limits: of version 1 no controller is asked for what it need not bound.
+    /// Returns the directories of a group with these limits. With version 1 the `cpu` controller is left out if it limits nothing.
     #[must_use]
     pub fn directories(&self, name: &str, limits: &Limits) -> Vec<PathBuf> {
         let needless =
@@ -104,18 +104,18 @@ impl Host {
     }
 }
 
-/// How many processors this machine can ever have, those included that may be plugged in while it runs.
+/// Returns the number of processors that this machine can have, hot-pluggable ones included.
 #[must_use]
 pub fn processors() -> Option<u32> {
     last_processor(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)?.checked_add(1)
 }
 
-/// The last of a kernel's list of processors: `0-3`, `0`, `0,2-7`.
+/// Returns the last processor of a kernel's list, such as `0-3`, `0` or `0,2-7`.
 fn last_processor(list: &str) -> Option<u32> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-/// Lets the children of a group use the controllers, where the group itself has them and holds no process.
+/// Enables the controllers for the children of a group, if the group has them and holds no process.
 fn hand_down(directory: &Path) -> Result<(), Unavailable> {
     if lacking(directory, "cgroup.subtree_control").is_empty()
         || super::write(directory, "cgroup.subtree_control", "+memory +cpu +pids").is_ok()
@@ -137,19 +137,19 @@ fn hand_down(directory: &Path) -> Result<(), Unavailable> {
     })
 }
 
-/// The controllers that limits need and a list of a group's does not name.
+/// Returns the controllers that limits need and that a group's list does not name.
 fn lacking(directory: &Path, file: &str) -> Vec<&'static str> {
     let named = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
     CONTROLLERS.into_iter().filter(|c| named.split_whitespace().all(|name| name != *c)).collect()
 }
 
-/// Whether a group of version 2 is the caller's: one that is only its directory's owner cannot start a process below it,
-/// since the common ancestor's `cgroup.procs` is asked as well (cgroups(7), "Delegation").
+/// Whether a group of version 2 is delegated to the caller. Owning the directory is not enough to start a process below it: the
+/// kernel also checks write access to the common ancestor's `cgroup.procs` (cgroups(7), "Delegation").
 fn is_given(directory: &Path) -> bool {
     is_writable(directory) && rustix::fs::access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
 }
 
-/// Whether nothing but the mount keeps the caller from writing, as in most containers: faccessat(2) asks the modes first.
+/// Whether only a read-only mount keeps the caller from writing, as in most containers. faccessat(2) checks the file modes first.
 fn is_read_only(directory: &Path) -> bool {
     rustix::fs::access(directory, Access::WRITE_OK) == Err(rustix::io::Errno::ROFS)
 }
@@ -165,7 +165,7 @@ fn is_writable(directory: &Path) -> bool {
     rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// The caller's group in a tree of version 1: `4:memory:/path`, several controllers joined by commas.
+/// Returns the caller's group in a hierarchy of version 1. A line is `4:memory:/path`, with several controllers joined by commas.
 fn v1_path<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -1,8 +1,8 @@
-//! Control groups: version 2, version 1, and hosts that mount both. One group a sandbox, made before its first
-//! process and removed after its last.
+//! Control groups: version 2, version 1, and hosts that mount both. Each sandbox has one group, made before its first process and
+//! removed after its last.
 //!
-//! A process is never moved from outside by `cgroup.procs`: after a moment of idleness that takes 5 to 15 ms. It is
-//! born in its group (version 2, `CLONE_INTO_CGROUP`), or moves itself through an inherited descriptor (version 1).
+//! No process is moved from outside through `cgroup.procs`: after a moment of idleness that takes 5 to 15 ms. A process is born in
+//! its group (version 2, `CLONE_INTO_CGROUP`), or moves itself through an inherited control file (version 1).
 
 mod host;
 mod v1;
@@ -15,43 +15,43 @@ use std::path::{Path, PathBuf};
 pub use host::{Host, Unavailable, Version, processors};
 use rustix::fs::{Mode, OFlags};
 
-/// What a group may use.
+/// The limits of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of memory, swap included.
     pub memory: u64,
-    /// Thousandths of a processor; nothing where the machine has no more to give.
+    /// Thousandths of a processor. `None` if the machine has no more than was asked for.
     pub cpu_milli: Option<u32>,
     /// Processes and threads.
     pub pids: u32,
 }
 
-/// What a group has used.
+/// The resource usage of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The most memory at one time, in octets.
+    /// The peak of memory, in octets.
     pub memory_peak: Option<u64>,
-    /// How many processes the kernel killed for want of memory.
+    /// The number of processes that the out-of-memory killer ended.
     pub out_of_memory: u64,
-    /// How often a new process was refused.
+    /// The number of times that the kernel refused a new process.
     pub pids_refused: u64,
 }
 
-/// A group that exists. Dropping it does not remove it: that is an undo of its own, see [`remove`].
+/// An existing group. Dropping it does not remove it; see [`remove`].
 #[derive(Debug)]
 pub struct Group {
     version: Version,
-    /// One directory with version 2, one a controller with version 1.
+    /// One directory with version 2, one per controller with version 1.
     directories: Vec<PathBuf>,
-    /// Version 2: the directory itself. Version 1: each directory's `tasks`.
-    doors: Vec<OwnedFd>,
+    /// The directory itself with version 2, each directory's `tasks` with version 1.
+    control_files: Vec<OwnedFd>,
 }
 
 impl Group {
     /// Makes a group with its limits.
     ///
     /// # Errors
-    /// The first directory or file that could not be made or written. Nothing is left behind.
+    /// When a directory or file cannot be made or written. Nothing is left behind.
     pub fn create(host: &Host, name: &str, limits: &Limits) -> io::Result<Self> {
         let directories = host.directories(name, limits);
         let made = Self::fill(host.version(), directories.clone(), limits);
@@ -70,32 +70,33 @@ impl Group {
                 _ => {}
             }
         }
-        let doors = match version {
+        let control_files = match version {
             Version::V2 => v2::limit(&directories, limits)?,
             Version::V1 => v1::limit(&directories, limits)?,
         };
-        Ok(Self { version, directories, doors })
+        Ok(Self { version, directories, control_files })
     }
 
-    /// With version 2: the descriptor to be born into.
+    /// Returns the descriptor for `CLONE_INTO_CGROUP`, with version 2.
     #[must_use]
     pub fn birthplace(&self) -> Option<BorrowedFd<'_>> {
         match self.version {
-            Version::V2 => self.doors.first().map(AsFd::as_fd),
+            Version::V2 => self.control_files.first().map(AsFd::as_fd),
             Version::V1 => None,
         }
     }
 
-    /// With version 1: the doors by which a process moves itself in, see [`enter`]. With version 2 it is born there.
+    /// Returns the control files by which a process moves itself into the group, with version 1; see [`enter`]. With version 2 there
+    /// are none: a process is born in the group.
     #[must_use]
-    pub fn doors(&self) -> Vec<BorrowedFd<'_>> {
+    pub fn control_files(&self) -> Vec<BorrowedFd<'_>> {
         match self.version {
             Version::V2 => Vec::new(),
-            Version::V1 => self.doors.iter().map(AsFd::as_fd).collect(),
+            Version::V1 => self.control_files.iter().map(AsFd::as_fd).collect(),
         }
     }
 
-    /// What has been used so far.
+    /// Reads the usage so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         match self.version {
@@ -105,8 +106,8 @@ impl Group {
     }
 }
 
-/// What a group has used, by its directories: one with version 2, and with version 1 those of memory, processors if they are bounded, and
-/// processes.
+/// Reads the usage of a group from its directories: one with version 2; with version 1 those of memory, of processors if they are
+/// limited, and of processes.
 #[must_use]
 pub fn usage_of(directories: &[PathBuf]) -> Usage {
     match directories.len() {
@@ -115,21 +116,21 @@ pub fn usage_of(directories: &[PathBuf]) -> Usage {
     }
 }
 
-/// Moves the calling process through the doors of a group.
+/// Moves the calling process into a group through its control files.
 ///
 /// # Errors
-/// Whatever `write(2)` gives.
-pub fn enter<'a>(doors: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
-    for tasks in doors {
+/// When `write(2)` fails.
+pub fn enter<'a>(control_files: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
+    for tasks in control_files {
         rustix::io::write(tasks, b"0")?;
     }
     Ok(())
 }
 
-/// Removes a group's directory. One that is gone is no error; one that still holds a process is.
+/// Removes a group's directory. Does nothing if it is gone.
 ///
 /// # Errors
-/// Whatever `rmdir(2)` gives.
+/// When `rmdir(2)` fails, as for a group that still holds a process.
 pub fn remove(directory: &Path) -> io::Result<()> {
     match std::fs::remove_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -137,7 +138,7 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the bound of a group's processors away, for processes that are to end: best effort, a directory that has none is left alone.
+/// Lifts a group's processor limit, so that its processes can end sooner. Best effort: the directory need not have such a limit.
 pub fn let_run(directory: &Path) {
     for (file, all) in [("cpu.cfs_quota_us", "-1"), ("cpu.max", "max")] {
         let _ = write(directory, file, all);
@@ -152,12 +153,12 @@ fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A control file that holds one number.
+/// Reads a control file that holds one number.
 fn number(directory: &Path, file: &str) -> Option<u64> {
     std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }
 
-/// One row of a control file of `key value` lines.
+/// Reads the value of `key` in a control file of `key value` lines.
 fn row(directory: &Path, file: &str, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(directory.join(file)).ok()?;
     text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())

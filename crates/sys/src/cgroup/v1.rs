@@ -1,4 +1,4 @@
-//! Control files of version 1, in the order memory, cpu where processors are bounded, pids.
+//! Control groups of version 1. Directories are in the order memory, cpu (if processors are limited), pids.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
     let (memory, cpu, pids) = by_controller(directories).ok_or(io::ErrorKind::InvalidInput)?;
     let most = limits.memory.to_string();
     write(memory, "memory.limit_in_bytes", &most)?;
-    // Swap accounting can be switched off at boot; then there is no such file and nothing is swapped on its account.
+    // Swap accounting can be switched off at boot; then this file does not exist.
     match write(memory, "memory.memsw.limit_in_bytes", &most) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,4 +1,4 @@
-//! Control files of version 2.
+//! Control groups of version 2.
 
 use std::io;
 use std::os::fd::OwnedFd;

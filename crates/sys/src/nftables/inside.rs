@@ -1,4 +1,4 @@
-//! The table of a network namespace of one's own, in which every address is local: all TCP goes to one port.
+//! The nftables table of a sandbox's network namespace, in which every address is local: it sends all TCP to one port.
 //!
 //! ```text
 //! table inet lockgate { chain in { type filter hook prerouting priority mangle
@@ -10,8 +10,8 @@
 //!     tproxy to :PORT } }
 //! ```
 //!
-//! A connection keeps the address it was made to, and the kernel has nothing to translate or to keep track of. One without
-//! `tproxy` redirects instead, and tells the address when it is asked:
+//! A connection keeps its destination address, and the kernel has nothing to translate or track. A kernel without `tproxy`
+//! redirects instead, and the listener asks it for the original destination:
 //!
 //! ```text
 //! table inet lockgate { chain out { type nat hook output priority dstnat
@@ -28,16 +28,16 @@ use super::{BEFORE_ROUTING, DNS, TABLE};
 use crate::netlink::Messages;
 
 const TCP: u8 = libc::IPPROTO_TCP as u8;
-/// Where the flags of a segment are, and three of them. RFC 9293, 3.1
+/// The offset of the flags in a TCP header, and three of them. RFC 9293, 3.1
 const FLAGS: u32 = 13;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-/// As chains that change packets before they are routed have. `NF_IP_PRI_MANGLE`
+/// `NF_IP_PRI_MANGLE`: the priority of chains that change packets before routing.
 const MANGLE: i32 = -150;
 
-/// What leads every TCP connection that is made in a namespace to `port`, but those to its own loopback and to port 53. Whoever
-/// listens there may accept for any address, as [`crate::listener::tcp_for_any_address`] does.
+/// Returns the messages that send every TCP connection of a namespace to `port`, except those to loopback and to port 53. The
+/// listener there must accept for any address, as that of [`crate::listener::tcp_for_any_address`] does.
 #[must_use]
 pub fn all_to(port: u16) -> Messages {
     let mut table = Table::begin(TABLE);
@@ -56,13 +56,13 @@ pub fn all_to(port: u16) -> Messages {
     table.messages()
 }
 
-/// Does so: by translating addresses where the kernel can do no better.
+/// Sends every TCP connection of this namespace to `port`, by address translation if the kernel has no `tproxy`.
 ///
 /// # Errors
-/// When the kernel refuses, as it does without the modules for either.
+/// When the kernel refuses, as without the modules for either.
 pub fn lead_all_to(port: u16) -> io::Result<()> {
     match all_to(port).send() {
-        // What a rule is made of is not there.
+        // The kernel lacks an expression that a rule is made of.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => all_redirected_to(port).send(),
         done => done,
     }
@@ -79,7 +79,7 @@ fn all_redirected_to(port: u16) -> Messages {
     table.messages()
 }
 
-/// What stays where it was sent.
+/// Adds the rules for packets that stay where they were sent: DNS and loopback.
 fn own(table: &mut Table<'_>, chain: &str) {
     table.rule(chain, |e| {
         e.meta(META_L4PROTO).equals(&[TCP]);

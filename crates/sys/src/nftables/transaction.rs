@@ -1,4 +1,4 @@
-//! One table as the messages that make it: chains, rules, and the expressions of a rule. All of it holds, or none.
+//! Builds one nftables table as a netlink transaction: chains, rules, and the expressions of a rule. It is applied whole or not at all.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,9 +14,9 @@ const NEWCHAIN: u16 = 0xa03;
 const NEWRULE: u16 = 0xa06;
 /// `struct nfgenmsg`: family, version, resource id in network order (10: the nftables subsystem).
 const SUBSYSTEM: [u8; 4] = [0, 0, 0, 10];
-/// The same of a message about a table of `NFPROTO_INET`.
+/// `struct nfgenmsg` of a message about a table of `NFPROTO_INET`.
 const INET: [u8; 4] = [1, 0, 0, 0];
-/// `NFT_TABLE_F_OWNER`, and `NFT_TABLE_F_PERSIST`: it outlives its owner. Linux 6.9.
+/// `NFT_TABLE_F_OWNER`, and `NFT_TABLE_F_PERSIST`, with which the table outlives its owner. Linux 6.9.
 const OWNED: u32 = 2;
 const PERSISTENT: u32 = 4;
 /// Registers, comparisons, bases: linux/netfilter/nf_tables.h.
@@ -39,19 +39,19 @@ const GOTO: u32 = -4i32 as u32;
 const EITHER_FAMILY: u32 = 0;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
 const RANGE_PORT: u32 = 2;
-/// `NFT_CONNLIMIT_F_INV`: it is for what is beyond the number.
+/// `NFT_CONNLIMIT_F_INV`: matches beyond the limit.
 const BEYOND: u32 = 1;
-/// A link's name is compared as the kernel keeps it. `IFNAMSIZ`
+/// `IFNAMSIZ`: the size in which the kernel keeps and compares a link's name.
 const LINK_NAME: usize = 16;
 
-/// Where a chain is hooked into the way of a packet: its kind, its place, and its order among others there.
+/// The hook of a base chain: its type, its place in a packet's path, and its priority there.
 pub(super) struct Chain {
     pub(super) kind: Kind,
     pub(super) hook: Hook,
     pub(super) priority: i32,
 }
 
-/// What a chain may do.
+/// The type of a base chain.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Nat,
@@ -74,12 +74,12 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// A table that anybody who may configure this namespace may change.
+    /// Begins a table that any process with the right to configure this namespace can change.
     pub(super) fn begin(name: &'a str) -> Self {
         Self::begin_with(name, 0)
     }
 
-    /// One that only the socket which made it may change, for as long as it is open.
+    /// Begins a table that only the socket which made it can change, while that socket is open.
     pub(super) fn begin_owned(name: &'a str) -> Self {
         Self::begin_with(name, OWNED | PERSISTENT)
     }
@@ -122,24 +122,24 @@ impl<'a> Table<'a> {
         self.messages().send()
     }
 
-    /// The same, and gives the socket.
+    /// Commits the transaction and returns the socket, which owns the table.
     pub(super) fn commit_owned(self) -> io::Result<OwnedFd> {
         self.messages().send_and_keep()
     }
 
-    /// The transaction as a whole.
+    /// Returns the whole transaction.
     pub(super) fn messages(self) -> Messages {
         whole(self.batch)
     }
 
-    /// What would be committed.
+    /// The octets that would be committed.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> &[u8] {
         self.batch.bytes()
     }
 }
 
-/// Takes a table away, with all that is in it.
+/// Removes a table with everything in it.
 pub(super) fn remove(name: &str) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.message(BATCH_BEGIN, 0, &SUBSYSTEM, |_| {});
@@ -152,7 +152,7 @@ fn whole(mut batch: Batch) -> Messages {
     batch.to(Protocol::Netfilter)
 }
 
-/// The expressions of one rule, each working on the one register.
+/// The expressions of one rule. All of them use the same register.
 pub(super) struct Expressions<'a, 'b>(&'a mut Attributes<'b>);
 
 impl Expressions<'_, '_> {
@@ -180,7 +180,7 @@ impl Expressions<'_, '_> {
         })
     }
 
-    /// Of what the kernel knows of a connection, the bits of a mask.
+    /// Loads a property of the packet's connection (conntrack), masked.
     pub(super) fn connection(&mut self, key: u32, mask: u32) -> &mut Self {
         self.one("ct", |d| {
             d.be32(1, REGISTER);
@@ -189,7 +189,7 @@ impl Expressions<'_, '_> {
         .bits(&mask.to_ne_bytes())
     }
 
-    /// Of what was read, the bits of a mask of its length: four octets at most.
+    /// Masks the loaded value. The mask has the value's length, four octets at most.
     pub(super) fn bits(&mut self, mask: &[u8]) -> &mut Self {
         self.one("bitwise", |d| {
             d.be32(1, REGISTER);
@@ -200,7 +200,7 @@ impl Expressions<'_, '_> {
         })
     }
 
-    /// Goes on where this rule has seen more connections than a number, all of which are there still.
+    /// Matches if more than `most` of the connections that this rule has seen still exist.
     pub(super) fn more_connections_than(&mut self, number: u32) -> &mut Self {
         self.one("connlimit", |d| {
             d.be32(1, number);
@@ -208,7 +208,7 @@ impl Expressions<'_, '_> {
         })
     }
 
-    /// The name of the link a packet comes by, or leaves by.
+    /// Matches the name of a packet's incoming or outgoing link.
     pub(super) fn link(&mut self, key: u32, name: &str) -> &mut Self {
         let mut octets = [0; LINK_NAME];
         let length = name.len().min(LINK_NAME - 1);
@@ -258,7 +258,7 @@ impl Expressions<'_, '_> {
         })
     }
 
-    /// Sends a packet to a port of this host in place of where it was going.
+    /// Redirects a packet to a port of this host (destination NAT).
     pub(super) fn redirect(&mut self, port: u16) -> &mut Self {
         self.load(port).one("redir", |d| {
             d.be32(1, REGISTER);
@@ -266,7 +266,7 @@ impl Expressions<'_, '_> {
         })
     }
 
-    /// Gives a packet as it is to who listens at a port of this host, whatever address it is for.
+    /// Delivers a packet unchanged to the listener at a port of this host, whatever its destination address (tproxy).
     pub(super) fn hand_to(&mut self, port: u16) -> &mut Self {
         self.load(port).one("tproxy", |d| {
             d.be32(1, EITHER_FAMILY);

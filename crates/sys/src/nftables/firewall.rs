@@ -1,9 +1,9 @@
-//! What stands around the host's end of a link: all that comes by it goes to three ports of one address, or nowhere.
+//! The firewall around the host's end of a veth pair: what arrives by it goes to three ports of one address, or is dropped.
 //!
 //! ```text
 //! table inet NAME {
 //!     chain prerouting { type nat hook prerouting priority -110
-//!         iifname LINK ct count over MOST drop            the host's own table of connections has an end
+//!         iifname LINK ct count over MOST drop            the host's table of connections is limited
 //!         iifname LINK udp dport 53 redirect to :NAMES    whatever address was asked
 //!         iifname LINK tcp dport 53 redirect to :NAMES
 //!         iifname LINK meta l4proto tcp redirect to :PROXY }
@@ -19,7 +19,7 @@
 //!     chain output { type filter hook output priority 0; oifname LINK ct state ! established drop } }
 //! ```
 //!
-//! The links are named and not numbered, so that the table holds before and after them.
+//! Rules match links by name and not by index, so that the table holds before a link is made and after it is gone.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -31,68 +31,68 @@ use super::transaction::{
     NETWORK_HEADER, TRANSPORT_HEADER, Table,
 };
 
-/// Before what others have for destination NAT: a port that an engine publishes is not for a sandbox.
+/// Before others' destination NAT, so that a port which a container engine publishes is not reachable from a sandbox.
 const FIRST: i32 = -110;
 const FILTER: i32 = 0;
 /// `IPS_DST_NAT`, and `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const REDIRECTED: u32 = 1 << 5;
 const ESTABLISHED: u32 = 1 << 1;
-/// How many connections and questions of a link this machine's kernel keeps track of at once. Its table is one for all.
+/// The most connections and questions of a link that the kernel tracks at once. The machine has one connection-tracking table.
 const MOST: u32 = 4096;
 const LINK: &str = "link";
 
-/// What may come by a link, and where it goes.
+/// The firewall of a link.
 #[derive(Clone, Copy, Debug)]
-pub struct Wall<'a> {
+pub struct Firewall<'a> {
     /// The name of the table.
     pub table: &'a str,
-    /// The link, of this namespace.
+    /// The name of the link's end in this namespace.
     pub link: &'a str,
-    /// Its address here, and the one at its other end.
+    /// The address of this end.
     pub here: Ipv4Addr,
-    /// The address at its other end.
+    /// The address of the other end.
     pub there: Ipv4Addr,
     /// The port that takes all TCP.
     pub proxy: u16,
-    /// The ports that take questions for names: over UDP, and over TCP.
+    /// The ports that take DNS questions: over UDP, and over TCP.
     pub names: (u16, u16),
 }
 
-/// Puts the wall up. Where a descriptor is given, nobody else can take the wall down, or flush it with everything else, while
-/// that is open; after that it stands on, and anybody may.
+/// Installs the firewall. If this returns a descriptor, no other process can remove or flush the table while the descriptor is open;
+/// afterwards the table stays, and anybody with the right can.
 ///
 /// # Errors
-/// When the kernel refuses, as it does without the modules for address translation and for counting connections.
-pub fn put_up(wall: &Wall<'_>) -> io::Result<Option<OwnedFd>> {
-    match fill(Table::begin_owned(wall.table), wall).commit_owned() {
-        // A kernel that knows no such tables, or only those that go with their owners, before their sandboxes do.
+/// When the kernel refuses, as without the modules for address translation and for counting connections.
+pub fn install(firewall: &Firewall<'_>) -> io::Result<Option<OwnedFd>> {
+    match fill(Table::begin_owned(firewall.table), firewall).commit_owned() {
+        // The kernel has no owned tables, or only such that vanish with their owner, which may be before the sandbox ends.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
-            fill(Table::begin(wall.table), wall).commit().map(|()| None)
+            fill(Table::begin(firewall.table), firewall).commit().map(|()| None)
         }
         made => made.map(Some),
     }
 }
 
-fn fill<'a>(mut table: Table<'a>, wall: &Wall<'_>) -> Table<'a> {
-    redirect(&mut table, wall);
-    filter(&mut table, wall);
+fn fill<'a>(mut table: Table<'a>, firewall: &Firewall<'_>) -> Table<'a> {
+    redirect(&mut table, firewall);
+    filter(&mut table, firewall);
     table
 }
 
-fn redirect(table: &mut Table<'_>, wall: &Wall<'_>) {
+fn redirect(table: &mut Table<'_>, firewall: &Firewall<'_>) {
     let chain = "prerouting";
     table.chain(chain, Some(Chain { kind: Kind::Nat, hook: Hook::PreRouting, priority: FIRST }));
     table.rule(chain, |e| {
-        e.link(META_IIFNAME, wall.link).more_connections_than(MOST).drop();
+        e.link(META_IIFNAME, firewall.link).more_connections_than(MOST).drop();
     });
     let rules = [
-        (libc::IPPROTO_UDP, Some(DNS), wall.names.0),
-        (libc::IPPROTO_TCP, Some(DNS), wall.names.1),
-        (libc::IPPROTO_TCP, None, wall.proxy),
+        (libc::IPPROTO_UDP, Some(DNS), firewall.names.0),
+        (libc::IPPROTO_TCP, Some(DNS), firewall.names.1),
+        (libc::IPPROTO_TCP, None, firewall.proxy),
     ];
     for (protocol, port, to) in rules {
         table.rule(chain, |e| {
-            e.link(META_IIFNAME, wall.link);
+            e.link(META_IIFNAME, firewall.link);
             e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
             e.meta(META_L4PROTO).equals(&[protocol as u8]);
             if let Some(port) = port {
@@ -103,23 +103,23 @@ fn redirect(table: &mut Table<'_>, wall: &Wall<'_>) {
     }
 }
 
-fn filter(table: &mut Table<'_>, wall: &Wall<'_>) {
+fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>) {
     let hooked = |hook| Some(Chain { kind: Kind::Filter, hook, priority: FILTER });
     table.chain(LINK, None);
     table.rule(LINK, |e| {
         e.meta(META_NFPROTO).differs(&[libc::AF_INET as u8]).drop();
     });
     table.rule(LINK, |e| {
-        let ends = [wall.there.octets(), wall.here.octets()].concat();
+        let ends = [firewall.there.octets(), firewall.here.octets()].concat();
         e.payload(NETWORK_HEADER, 12, 8).differs(&ends).drop();
     });
     table.rule(LINK, |e| {
         e.connection(CT_STATUS, REDIRECTED).equals(&[0; 4]).drop();
     });
     let ports = [
-        (libc::IPPROTO_TCP, wall.proxy),
-        (libc::IPPROTO_UDP, wall.names.0),
-        (libc::IPPROTO_TCP, wall.names.1),
+        (libc::IPPROTO_TCP, firewall.proxy),
+        (libc::IPPROTO_UDP, firewall.names.0),
+        (libc::IPPROTO_TCP, firewall.names.1),
     ];
     for (protocol, port) in ports {
         table.rule(LINK, |e| {
@@ -133,21 +133,21 @@ fn filter(table: &mut Table<'_>, wall: &Wall<'_>) {
 
     table.chain("input", hooked(Hook::Input));
     table.rule("input", |e| {
-        e.link(META_IIFNAME, wall.link).go_to(LINK);
+        e.link(META_IIFNAME, firewall.link).go_to(LINK);
     });
     table.rule("input", |e| {
         e.meta(META_NFPROTO).equals(&[libc::AF_INET as u8]);
-        e.payload(NETWORK_HEADER, 16, 4).equals(&wall.here.octets()).drop();
+        e.payload(NETWORK_HEADER, 16, 4).equals(&firewall.here.octets()).drop();
     });
     table.chain("forward", hooked(Hook::Forward));
     for way in [META_IIFNAME, META_OIFNAME] {
         table.rule("forward", |e| {
-            e.link(way, wall.link).drop();
+            e.link(way, firewall.link).drop();
         });
     }
     table.chain("output", hooked(Hook::Output));
     table.rule("output", |e| {
-        e.link(META_OIFNAME, wall.link).connection(CT_STATE, ESTABLISHED).equals(&[0; 4]).drop();
+        e.link(META_OIFNAME, firewall.link).connection(CT_STATE, ESTABLISHED).equals(&[0; 4]).drop();
     });
 }
 
@@ -160,7 +160,7 @@ mod tests {
     const HEADER: usize = 16;
     const NEWRULE: u16 = 0xa06;
 
-    /// The attributes of a message or of another attribute, by their kinds.
+    /// Returns the attributes of a message or of another attribute, with their types.
     fn attributes(mut rest: &[u8]) -> Vec<(u16, &[u8])> {
         let mut found = Vec::new();
         while rest.len() >= 4 {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_octets_say_what_the_picture_says() {
-        let wall = Wall {
+        let firewall = Firewall {
             table: "lockgate-abcdefghjkmn",
             link: "vh-abcdefghjkmn",
             here: Ipv4Addr::new(240, 76, 0, 1),
@@ -237,7 +237,7 @@ mod tests {
             proxy: 9999,
             names: (9953, 9954),
         };
-        let table = fill(Table::begin(wall.table), &wall);
+        let table = fill(Table::begin(firewall.table), &firewall);
         let established = ESTABLISHED.to_ne_bytes();
         let redirected = REDIRECTED.to_ne_bytes();
         let by = "meta 6, == vh-abcdefghjkmn";

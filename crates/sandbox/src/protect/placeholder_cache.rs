@@ -9,7 +9,7 @@
 //! folder above, keeps a way to write into it, and must find it nowhere but where they could write anyway. For the same reason
 //! only directories are kept: a file may have another name by which it lives on.
 //!
-//! Whatever does not go (another file system, a name that is there, a full stock) is done without: this file never refuses.
+//! Whatever does not go (another file system, a name that is there, a full cache) is done without: this file never refuses.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, StatxFlags, renam
 use rustix::io::Errno;
 
 use super::placeholder::{self, HeldPath, Kind, LOOK};
-use crate::opened::{is_at, is_empty};
+use crate::open_file::{is_at, is_empty};
 
 /// How many one workspace has, and how many names are tried that other runs take or use in the same moment.
 const MOST: usize = 32;
@@ -29,10 +29,10 @@ const TRIES: usize = 8;
 /// For how many workspaces they are kept.
 const MOST_WORKSPACES: usize = 64;
 
-/// The stock of one workspace, as one run uses it.
+/// The cache of one workspace, as one run uses it.
 #[derive(Debug, Default)]
-pub(crate) struct Stock {
-    /// Where the stocks of all are.
+pub(crate) struct PlaceholderCache {
+    /// Where the caches of all are.
     base: Option<PathBuf>,
     path: Option<PathBuf>,
     directory: Option<OwnedFd>,
@@ -43,7 +43,7 @@ pub(crate) struct Stock {
     returned: usize,
 }
 
-impl Stock {
+impl PlaceholderCache {
     pub(crate) fn at(base: PathBuf) -> Self {
         Self { base: Some(base), ..Self::default() }
     }
@@ -106,13 +106,13 @@ impl Stock {
         }
         let Some(kept) = self.put(&parent, name) else { return Ok(false) };
         self.room -= 1;
-        let (Some(stock), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
+        let (Some(cache), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
         if !is_at(directory, &kept, opened)? || !is_empty(opened) {
             match renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE) {
                 // A run that begins here took it meanwhile, and looked at it as well.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => {
-                    let at = stock.join(&kept);
+                    let at = cache.join(&kept);
                     let why = format!("{errno}; what somebody put there is now {}", at.display());
                     return Err(io::Error::other(why));
                 }
@@ -121,7 +121,7 @@ impl Stock {
         Ok(true)
     }
 
-    /// Moves what has a name into the stock, and says under which other.
+    /// Moves what has a name into the cache, and says under which other.
     fn put(&mut self, parent: impl AsFd, name: &OsStr) -> Option<OsString> {
         self.open()?;
         let directory = self.directory.as_ref()?;
@@ -147,7 +147,7 @@ impl Stock {
         self.directory = Some(directory);
     }
 
-    /// Makes the stock where there is none yet, and room for it.
+    /// Makes the cache where there is none yet, and room for it.
     fn open(&mut self) -> Option<()> {
         if self.directory.is_none() {
             let (base, path) = (self.base.as_ref()?, self.path.as_ref()?);
@@ -164,11 +164,11 @@ impl Stock {
 }
 
 /// What tells one workspace from every other, also from one that was made later and got its number. Nothing where it is on another
-/// file system than the stock: nothing could be moved.
-fn key(workspace: impl AsFd, stock: &Path) -> Option<String> {
+/// file system than the cache: nothing could be moved.
+fn key(workspace: impl AsFd, cache: &Path) -> Option<String> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(workspace, "", AtFlags::EMPTY_PATH, wanted).ok()?;
-    let here = rustix::fs::statx(CWD, stock, AtFlags::empty(), StatxFlags::INO).ok()?;
+    let here = rustix::fs::statx(CWD, cache, AtFlags::empty(), StatxFlags::INO).ok()?;
     let is_told = stat.stx_mask & wanted.bits() == wanted.bits()
         && (stat.stx_dev_major, stat.stx_dev_minor) == (here.stx_dev_major, here.stx_dev_minor);
     let born = format!("{:x}.{:x}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
@@ -181,19 +181,19 @@ fn names_in(directory: &OwnedFd) -> Vec<OsString> {
     named.filter(|name| !name.starts_with(b".")).map(OsString::from_vec).collect()
 }
 
-/// Lets go of the stocks that were used longest ago, where there are too many. They hold nothing but empty directories.
+/// Lets go of the caches that were used longest ago, where there are too many. They hold nothing but empty directories.
 fn make_room(base: &Path) {
     let Ok(entries) = std::fs::read_dir(base) else { return };
     let used = |entry: std::fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
-    let mut stocks: Vec<_> = entries.flatten().filter_map(used).collect();
-    if stocks.len() < MOST_WORKSPACES {
+    let mut caches: Vec<_> = entries.flatten().filter_map(used).collect();
+    if caches.len() < MOST_WORKSPACES {
         return;
     }
-    stocks.sort();
-    for (_, stock) in stocks.iter().take(stocks.len() - MOST_WORKSPACES / 2) {
-        for placeholder in std::fs::read_dir(stock).into_iter().flatten().flatten() {
+    caches.sort();
+    for (_, cache) in caches.iter().take(caches.len() - MOST_WORKSPACES / 2) {
+        for placeholder in std::fs::read_dir(cache).into_iter().flatten().flatten() {
             let _ = std::fs::remove_dir(placeholder.path());
         }
-        let _ = std::fs::remove_dir(stock);
+        let _ = std::fs::remove_dir(cache);
     }
 }
