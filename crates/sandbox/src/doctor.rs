@@ -62,30 +62,52 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
     let mut checks: Vec<Check> = Vec::new();
     let (mut all_work, mut overlay) = (true, true);
     for feature in Feature::ALL {
-        let (group, what) = describe(feature);
-        checks.push(match try_feature(feature) {
-            Ok(()) => Check::works(group, what, "works"),
-            Err(error) if feature == Feature::Overlay => {
-                overlay = false;
-                let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later".to_owned();
-                Check::lacks(group, what, Verdict::Weaker, error.to_string(), Some(remedy))
-            }
-            Err(error) => {
-                all_work = false;
-                let remedy = match error.raw_os_error() {
-                    Some(ENOSYS) => NONE_INSIDE.to_owned(),
-                    _ => need(feature).remedy(),
-                };
-                Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
-            }
-        });
+        let check = feature_check(feature);
+        match check.verdict {
+            Verdict::Works => {}
+            Verdict::Weaker => overlay = false,
+            Verdict::Missing => all_work = false,
+        }
+        checks.push(check);
     }
     if let Some((detail, remedy)) = host.half_root().filter(|_| caller.superuser) {
         all_work = false;
         checks.push(Check::lacks("kernel", "ids of a run's own", Verdict::Missing, detail, Some(remedy)));
     }
     checks.push(Check::works("kernel", "system-call filter", "seccomp, an allowlist"));
-    checks.push(match host.landlock {
+    checks.push(landlock_check(&host));
+    checks.push(limits_check(&host));
+    checks.push(linux_check(all_work));
+    checks.push(container_check(all_work, overlay));
+    checks.push(Check::works(
+        "backends",
+        "process",
+        "always there, and no isolation: only the proxy checks requests",
+    ));
+    checks
+}
+
+/// Tries a feature. Without overlays only images cannot be run, so that verdict is [`Verdict::Weaker`].
+fn feature_check(feature: Feature) -> Check {
+    let (group, what) = describe(feature);
+    match try_feature(feature) {
+        Ok(()) => Check::works(group, what, "works"),
+        Err(error) if feature == Feature::Overlay => {
+            let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later".to_owned();
+            Check::lacks(group, what, Verdict::Weaker, error.to_string(), Some(remedy))
+        }
+        Err(error) => {
+            let remedy = match error.raw_os_error() {
+                Some(ENOSYS) => NONE_INSIDE.to_owned(),
+                _ => need(feature).remedy(),
+            };
+            Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
+        }
+    }
+}
+
+fn landlock_check(host: &Host) -> Check {
+    match host.landlock {
         Some(version) => Check::works("kernel", "Landlock", format!("version {version}")),
         None => Check::lacks(
             "kernel",
@@ -94,8 +116,11 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
             "the kernel has none; mounts alone keep files apart".into(),
             Some("boot with `lsm=landlock,…`, on a kernel of 5.13 or later".into()),
         ),
-    });
-    checks.push(match &host.limits {
+    }
+}
+
+fn limits_check(host: &Host) -> Check {
+    match &host.limits {
         Ok(groups) => {
             Check::works("kernel", "limits", format!("control groups {:?}", groups.version()).to_lowercase())
         }
@@ -106,37 +131,30 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
             format!("{}; a run that asks for a limit is refused", missing.why),
             Some(missing.remedy.clone()),
         ),
-    });
-    let linux = if all_work {
-        Check::works("backends", "linux", "rootless; the default")
-    } else {
-        let detail = "something it is made of is missing, see above".into();
-        Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
+    }
+}
+
+fn linux_check(all_work: bool) -> Check {
+    if all_work {
+        return Check::works("backends", "linux", "rootless; the default");
+    }
+    let detail = "something it is made of is missing, see above".into();
+    Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
+}
+
+fn container_check(all_work: bool, overlay: bool) -> Check {
+    let lacks = |detail: &str, remedy: Option<&str>| {
+        let remedy = remedy.map(str::to_owned);
+        Check::lacks("backends", "container", Verdict::Weaker, detail.into(), remedy)
     };
-    checks.push(linux);
-    checks.push(match (all_work, overlay) {
+    match (all_work, overlay) {
         (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
-        (true, false) => {
-            let detail = "overlays cannot be mounted without root, so images cannot be run".into();
-            Check::lacks(
-                "backends",
-                "container",
-                Verdict::Weaker,
-                detail,
-                Some("a kernel of 6.6 or later".into()),
-            )
-        }
-        (false, _) => {
-            let detail = "something it is made of is missing, see above".into();
-            Check::lacks("backends", "container", Verdict::Weaker, detail, None)
-        }
-    });
-    checks.push(Check::works(
-        "backends",
-        "process",
-        "always there, and no isolation: only the proxy checks requests",
-    ));
-    checks
+        (true, false) => lacks(
+            "overlays cannot be mounted without root, so images cannot be run",
+            Some("a kernel of 6.6 or later"),
+        ),
+        (false, _) => lacks("something it is made of is missing, see above", None),
+    }
 }
 
 /// Examines what a caller who is not root has for the owners of an image's files; for root there is nothing to ask.

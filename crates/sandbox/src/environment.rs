@@ -1,5 +1,4 @@
-//! The environment of the command: what the policy names, what the sandbox itself tells, and nothing of the caller's
-//! besides.
+//! Builds the environment of a command: the sandbox's own variables and those that the policy names, and no other of the caller's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,24 +9,25 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::image::RootImage;
 use crate::plan::additions::Additions;
+use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
 use crate::tool::Brought;
 
-/// Where a program is looked for when the caller's own path names no system directory.
+/// The default search path, appended to the system directories of the caller's own.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The parents of search path entries that exist inside.
+/// The directories below which entries of the caller's search path exist inside.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix", "/gnu"];
 
-/// Where the run's authority lies inside, alone and together with those of the host.
+/// The files inside that hold the run's certificate authority: alone, and together with the host's authorities.
 pub(crate) const AUTHORITY: &str = "/.lockgate-etc/authority.pem";
 pub(crate) const BUNDLE: &str = "/.lockgate-etc/ca-bundle.pem";
 
-/// The same where the command sees this machine's files: the bundle and the authority in a directory of the run's own.
+/// Returns these files, bundle first, for a command that sees the host's files: in a directory of the run.
 pub(crate) fn trusted(directory: &Path) -> [PathBuf; 2] {
     ["ca-bundle.pem", "authority.pem"].map(|name| directory.join(name))
 }
 
-/// The variables by which programs are told of a bundle that takes the place of their own: OpenSSL and Python, Go, curl,
-/// Python's requests and pip, Git, Cargo, Deno's rustls, the AWS tools, Codex, gRPC's C core.
+/// Variables that name a CA bundle which replaces a program's own: for OpenSSL and Python, Go, curl, Python's requests and pip, Git, Cargo,
+/// Deno's rustls, the AWS tools, Codex, gRPC's C core.
 const BUNDLE_VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -39,11 +39,11 @@ const BUNDLE_VARIABLES: &[&str] = &[
     "CODEX_CA_CERTIFICATE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
-/// And of one that comes on top of their own: Node, Deno.
+/// Variables that name a CA file in addition to a program's own: for Node, Deno.
 const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// What package managers do by themselves, and are told not to. How often they try again: pip for 8 s, Cargo for 11, npm for 70, though what is denied stays denied.
-/// One more time is left to each, and at once where it can be told so.
+/// Variables that stop package managers from acting on their own. They retry denied requests (pip for 8 s, Cargo for 11, npm for 70),
+/// although those stay denied. Each keeps one retry, without a delay if that can be set.
 const UNASKED: &[(&str, &str)] = &[
     ("PIP_RETRIES", "1"),
     ("UV_HTTP_RETRIES", "1"),
@@ -51,19 +51,30 @@ const UNASKED: &[(&str, &str)] = &[
     ("npm_config_fetch_retries", "1"),
     // In milliseconds.
     ("npm_config_fetch_retry_mintimeout", "100"),
-    // It would ask for a newer npm, unasked, and be denied.
+    // npm would ask for a newer version of itself, and be denied.
     ("npm_config_update_notifier", "false"),
 ];
 
-/// The explicit planes, as the command is told of them. S0.16.
+/// The addresses of the explicit planes, for the command. S0.16.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
     /// `http://sidecar:8081`.
     pub(crate) forward: String,
     /// `http://sidecar:8080`.
     pub(crate) gateway: String,
-    /// The gateway's Unix socket, where there is one.
+    /// The gateway's Unix socket, if there is one.
     pub(crate) socket: Option<&'static str>,
+}
+
+impl Planes {
+    /// The planes at the sidecar's usual ports.
+    pub(crate) fn inside(socket: Option<&'static str>) -> Self {
+        Self {
+            forward: format!("http://sidecar:{FORWARD_PORT}"),
+            gateway: format!("http://sidecar:{GATEWAY_PORT}"),
+            socket,
+        }
+    }
 }
 
 /// What the environment of a command is built from.
@@ -194,13 +205,14 @@ impl Variables {
     }
 }
 
-/// Where in a home programs of one's own are, by the XDG Base Directory Specification.
+/// Returns the directory of a user's own programs in a home, by the XDG Base Directory Specification.
 #[must_use]
 pub fn programs_of(home: &Path) -> PathBuf {
     home.join(".local/bin")
 }
 
-/// Tools first, then the image's own or the caller's order of system directories, then the usual ones, then the home's own programs.
+/// Returns the search path: tools, then the image's path or the caller's system directories, then the default ones, then the home's
+/// programs.
 fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>, home: &Path) -> String {
     let own = match image {
         Some(image) => {
@@ -209,7 +221,7 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>, ho
         None => caller.variable("PATH"),
     };
     let own = own.unwrap_or_default().split(':');
-    // Anything else would begin at the directory the command is in.
+    // A relative entry would depend on the command's directory.
     let own = own.filter(|entry| entry.starts_with('/'));
     let own = own.filter(|entry| image.is_some() || SYSTEM.iter().any(|s| Path::new(entry).starts_with(s)));
     let mut entries: Vec<String> = Vec::new();
@@ -224,12 +236,12 @@ fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>, ho
     entries.join(":")
 }
 
-/// Whether a text is a name as terminals have them, and nothing else that the caller's environment may hold.
+/// Whether a text has the form of a terminal's name, so that a variable of that name passes nothing else of the caller's.
 fn is_terminal_name(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-/// The Java runtime that an environment names.
+/// Returns the Java runtime that an environment names.
 pub(crate) fn java_home(environment: &[(String, String)]) -> Option<&Path> {
     environment.iter().find(|(name, _)| name == "JAVA_HOME").map(|(_, home)| Path::new(home))
 }

@@ -1,7 +1,7 @@
-//! The plan: from what a run should be and what the host can do, the ordered steps that make its sandbox.
+//! Planning: turns a run's spec and the host's abilities into the ordered steps that make a sandbox.
 //!
-//! Planning is pure and does nothing; the steps are what the sandbox's init carries out, one by one, and their text is
-//! what an error names. An isolation that is not there refuses the plan; what is weakened by consent is a notice in it.
+//! Planning is pure. The sandbox's init carries out the steps one by one, and an error names a step by its text. If the host lacks an
+//! isolation, the plan is refused; an isolation that the caller agreed to weaken is a notice in the plan.
 
 pub(crate) mod additions;
 mod builtin;
@@ -11,6 +11,7 @@ mod docker;
 pub(crate) mod engine;
 pub(crate) mod identity;
 pub(crate) mod ids;
+mod inputs;
 pub(crate) mod inside;
 pub(crate) mod limits;
 mod linux;
@@ -25,7 +26,8 @@ use policy::{Backend, Label, MountMode, RunId, RunSpec, Setup, Wiring, Workspace
 use self::additions::Additions;
 use self::engine::EngineRun;
 use self::ids::Identity;
-use self::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, home};
+use self::inputs::PlanInputs;
+use self::inside::{GATEWAY_SOCKET, home};
 use self::limits::{LimitsPlan, plan_limits};
 use self::linux::trust_authority;
 use crate::caller::Caller;
@@ -36,47 +38,47 @@ use crate::path_identity::PathIdentity;
 use crate::step::{Source, Step, Visible};
 use crate::{protect, tool};
 
-/// Everything that will be done for a run, before any of it is.
+/// Everything that is to be done for a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The run.
+    /// The run's id.
     pub run: RunId,
-    /// What makes the sandbox.
+    /// The backend that makes the sandbox.
     pub backend: Backend,
-    /// How its network reaches the sidecar, where this kernel makes it.
+    /// How the sandbox's network reaches the sidecar, if this kernel makes the sandbox.
     pub wiring: Wiring,
-    /// The engine, where one does.
+    /// The container engine, if one makes the sandbox.
     pub engine: Option<EngineRun>,
-    /// Who the command is.
+    /// The ids of the command.
     pub identity: Identity,
-    /// How limits are held.
+    /// How limits are enforced.
     pub limits: LimitsPlan,
-    /// The folder the command works in, at the same path inside.
+    /// The workspace, at the same path inside.
     pub workspace: PathBuf,
-    /// Protected paths of it that may be written after all.
+    /// Protected paths of the workspace that the command may write (`--open`).
     pub open: Vec<PathBuf>,
-    /// Where the command starts, inside.
+    /// The directory that the command starts in, inside.
     pub directory: PathBuf,
     /// The home inside.
     pub home: PathBuf,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// The command that tells whether it is healthy, where there is one.
+    /// The health command; empty if there is none.
     pub probe: Vec<String>,
-    /// The environment of the command, without the planes' addresses where they are not known yet.
+    /// The environment of the command. Addresses of planes may still be placeholders.
     pub environment: Vec<(String, String)>,
-    /// What is run in the sandbox before the command, in order.
+    /// The set-up commands, in order.
     pub setup: Vec<Setup>,
-    /// Words of the person's own, by which what is made for it is found again.
+    /// The caller's own labels, by which the containers of the run can be found.
     pub labels: Vec<Label>,
-    /// What is weaker than it could be, each a sentence for the person.
+    /// What is weaker than it could be, each a sentence for the user.
     pub notices: Vec<String>,
 }
 
-/// Makes the plan.
+/// Makes the plan of a run.
 ///
 /// # Errors
-/// When something asked for cannot be done on this host; the error names it and what would help.
+/// When this host cannot do what the spec asks for. The error names it and a remedy.
 pub fn plan(
     spec: &RunSpec,
     run: &RunId,
@@ -96,25 +98,15 @@ pub fn plan(
         ));
     }
     let limits = plan_limits(spec, host, &mut notices)?;
-    let mut tools = tool::Brought::default();
-    for name in &spec.tools {
-        let brought = tool::bring(name, caller)?;
-        tools.visible.extend(brought.visible);
-        tools.search.extend(brought.search);
-        tools.environment.extend(brought.environment);
-    }
-    tools.environment.extend(additions.defaults.iter().cloned());
+    let tools = bring_tools(spec, caller, additions)?;
     let identity = Identity::of(spec, run, caller, additions)?;
     let home = home(spec.backend, caller, additions.image.as_ref());
     let inputs =
         PlanInputs { spec, caller, host, additions, workspace: &workspace, home: &home, tools: &tools };
     let mut steps = backend_steps(&inputs, &identity, &mut notices)?;
     builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
-    let planes = Planes {
-        forward: format!("http://sidecar:{FORWARD_PORT}"),
-        gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-        socket: matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET),
-    };
+    let planes =
+        Planes::inside(matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET));
     let environment =
         EnvironmentInputs { spec, caller, run, home: &home, planes: &planes, tools: &tools, additions }
             .build()?;
@@ -146,16 +138,17 @@ pub fn plan(
     Ok(plan)
 }
 
-/// What the backends make their steps from.
-#[derive(Clone, Copy)]
-struct PlanInputs<'a> {
-    spec: &'a RunSpec,
-    caller: &'a Caller,
-    host: &'a Host,
-    additions: &'a Additions,
-    workspace: &'a Path,
-    home: &'a Path,
-    tools: &'a tool::Brought,
+/// Collects the files, search paths and variables of the tools that a run names.
+fn bring_tools(spec: &RunSpec, caller: &Caller, additions: &Additions) -> Result<tool::Brought, Error> {
+    let mut tools = tool::Brought::default();
+    for name in &spec.tools {
+        let brought = tool::bring(name, caller)?;
+        tools.visible.extend(brought.visible);
+        tools.search.extend(brought.search);
+        tools.environment.extend(brought.environment);
+    }
+    tools.environment.extend(additions.defaults.iter().cloned());
+    Ok(tools)
 }
 
 /// Returns the steps of the run's backend.
@@ -193,8 +186,8 @@ fn backend_steps(
     Ok(steps)
 }
 
-/// The workspace: absolute, with a name that can be written down and shown, and not a directory that is the system's or the
-/// sandbox's own.
+/// Returns the workspace as an absolute path. Refuses a path that cannot be recorded and displayed, and a directory of the system or the
+/// sandbox.
 fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     const NOT: &[&str] = &[
         "/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run",
@@ -237,8 +230,8 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The workspace's path goes into the run's record, into variables and onto terminals. None of these holds octets that are
-/// no text, and a line break would end one entry and begin another.
+/// Refuses a workspace path that is not UTF-8 or has control characters. The path goes into the run's record, into variables and onto
+/// terminals, where a line break would end one entry and begin another.
 fn refuse_unwritable_name(path: &Path) -> Result<(), Error> {
     let why = match path.to_str() {
         None => "its path is not UTF-8",
@@ -251,7 +244,7 @@ fn refuse_unwritable_name(path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Root gives a run ids that are nobody's. Without the right to that the command would be root outside, so it is not run at all.
+/// Refuses a run by a superuser who cannot assign private ids: the command would be root outside.
 fn refuse_half_root(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error> {
     let is_made_here = matches!(spec.backend, Backend::Linux | Backend::Container);
     match host.half_root().filter(|_| is_made_here && caller.superuser) {
@@ -260,7 +253,8 @@ fn refuse_half_root(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), 
     }
 }
 
-/// A link is made by root, and only a sandbox of this kernel's has a place for its other end.
+/// Refuses wiring `veth` if the caller or the backend cannot have it. Only root can make a veth pair, and only a sandbox of this kernel has
+/// a place for its other end.
 fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error> {
     if spec.wiring == Wiring::Redirect {
         return Ok(());
@@ -289,7 +283,7 @@ impl Plan {
         self.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)))
     }
 
-    /// The paths of the host that the command may write to, where its backend bounds them.
+    /// Returns the host paths that the command may write to, if the backend limits them.
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite)
@@ -300,7 +294,7 @@ impl Plan {
         })
     }
 
-    /// The paths of the host that the command is shown or given a copy of, where its backend bounds them.
+    /// Returns the host paths that the command sees or has a copy of, if the backend limits them.
     pub fn shown(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
             Step::ShowWorkspace(path, _)
@@ -315,7 +309,7 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// The plan as lines, for a person and for snapshots.
+    /// Writes the plan as lines, for users and for snapshot tests.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "backend {}", self.backend)?;
         let Identity { uid, gid, .. } = self.identity;

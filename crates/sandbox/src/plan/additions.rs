@@ -1,4 +1,4 @@
-//! What the other side of the house adds to a plan.
+//! The egress side's additions to a plan.
 
 use std::path::PathBuf;
 
@@ -8,32 +8,32 @@ use crate::image::RootImage;
 use crate::step::{Cache, PrivateFile};
 use crate::subordinate::SubordinateIds;
 
-/// What the other side of the house adds to a plan. Nothing of it is secret.
+/// The egress side's additions to a plan. They contain no secret.
 #[derive(Clone, Debug, Default)]
 pub struct Additions {
-    /// Variables beside the policy's own: placeholders, addresses of planes.
+    /// Variables beyond the policy's own: placeholders, addresses of planes.
     pub environment: Vec<(String, String)>,
-    /// Whether the sidecar opens TLS, so that programs inside must trust its authority.
+    /// Whether the sidecar terminates TLS, so that programs inside must trust its certificate authority.
     pub opens_tls: bool,
-    /// The image whose files are the root, where the backend has one.
+    /// The image that is the root file system, if the backend uses one.
     pub image: Option<RootImage>,
-    /// The directory in which what is written in the workspace is kept apart.
+    /// The directory that keeps the changes of an overlaid workspace.
     pub changes: Option<PathBuf>,
-    /// The directory that takes what is written over an image, where memory cannot. It is made if it is needed, and goes with
-    /// the run.
+    /// The directory for files written over an image, if memory cannot take them. It is made only if it is needed, and removed with the
+    /// run.
     pub written: Option<PathBuf>,
-    /// The directory that gets files which trust the sidecar's authority, for a command that sees this machine's. It goes with the run.
+    /// The directory for the CA bundle with the sidecar's authority, for a command that sees the host's files. Removed with the run.
     pub trusted: Option<PathBuf>,
-    /// The engine and its image, where the backend has one.
+    /// The engine and its image, if the backend uses one.
     pub engine: Option<EngineRun>,
-    /// Variables of tools, which give way to the policy's own.
+    /// Variables of tools. The policy's own take precedence.
     pub defaults: Vec<(String, String)>,
-    /// Files of the sandbox's home, with what they hold.
+    /// Files to write into the sandbox's home.
     pub files: Vec<PrivateFile>,
-    /// Caches of the caller's, shown under the sandbox's home.
+    /// The caller's caches, to show below the sandbox's home.
     pub caches: Vec<Cache>,
-    /// Ids that nobody else on this machine uses, where root starts a run that has several.
+    /// Private ids for a run by root that needs more than one.
     pub ids: Option<IdRange>,
-    /// Ids that are lent to a caller who is not root, where the run has an image.
+    /// Subordinate ids of a caller who is not root, for a run with an image.
     pub subordinate: Option<SubordinateIds>,
 }

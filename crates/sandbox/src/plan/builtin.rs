@@ -1,5 +1,5 @@
-//! What built-in tools bring into a plan: files that were prepared outside, and caches under a private layer. What the policy
-//! itself puts at such a place stays, and the file or cache is left out.
+//! Adds the files and caches of built-in tools to a plan. Files were prepared outside; caches get a private layer for writes. If the
+//! policy itself shows something at such a place, the file or cache is left out.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::engine;
 use crate::host::Host;
 use crate::step::{Cache, PrivateFile, Source, Step, Visible};
 
-/// Adds the steps, before anything of the policy's own is shown: nothing is written through a mount.
+/// Adds the steps, before those that show the policy's own mounts, so that no file is written through a mount.
 pub(super) fn bring(
     steps: &mut Vec<Step>,
     spec: &RunSpec,
@@ -57,7 +57,7 @@ pub(super) fn bring(
     steps.splice(at..at, brought);
 }
 
-/// Why no cache can be written over.
+/// Returns the reason why caches cannot get a private layer, if there is one.
 fn hindrance(spec: &RunSpec, host: &Host, additions: &Additions) -> Option<String> {
     if spec.backend != Backend::Docker {
         let missing = "to write over one in memory takes Linux 6.6";
@@ -68,7 +68,7 @@ fn hindrance(spec: &RunSpec, host: &Host, additions: &Additions) -> Option<Strin
     additions.caches.iter().find_map(refusal).map(|(why, _)| why)
 }
 
-/// An engine gives no memory to put over a folder: then the directory of a cache, by its number beside the run's.
+/// Returns the directory on disk for writes over the cache of this number, at an engine: it offers no tmpfs layer over a folder.
 fn on_disk(spec: &RunSpec, additions: &Additions, number: usize) -> Option<PathBuf> {
     let written = additions.written.as_ref().filter(|_| spec.backend == Backend::Docker)?;
     let name = written.file_name().unwrap_or_default().display();
@@ -79,12 +79,12 @@ fn is_cache(step: &Step) -> bool {
     matches!(step, Step::ShowUnder { .. })
 }
 
-/// What is written over a cache lives in memory: a quarter of it at most, as large as the disk otherwise.
+/// Returns the room for writes over a cache: as large as the disk limit, and a quarter of the memory limit at most, since they live in memory.
 fn room(spec: &RunSpec) -> ByteSize {
     spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 4))
 }
 
-/// Where a step shows something of the host's by the policy's own words.
+/// Returns the place at which a step shows something that the policy names.
 fn target(step: &Step) -> Option<&Path> {
     match step {
         Step::ShowWorkspace(path, _)

@@ -1,4 +1,4 @@
-//! The plan of a companion: an image's root, a network of its own, the same walls, and nothing of this machine inside.
+//! The plan of a companion: an image's root, a network of its own, the restrictions of every sandbox, and nothing of the host inside.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::container::ImageRoot;
 use super::engine::{EngineImage, EngineRun};
 use super::identity::AGENT_ID;
 use super::ids::{Identity, MappedId};
-use super::inside::{FORWARD_PORT, GATEWAY_PORT, GATEWAY_SOCKET, HOME, home, is_plain};
+use super::inside::{GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
 use super::linux::trust_authority;
 use super::{Plan, linux};
@@ -20,13 +20,13 @@ use crate::host::Host;
 use crate::step::Step;
 use crate::tool;
 
-/// How many directories of an image's may be declared as volumes.
+/// The most volumes that a companion's image may declare.
 const MOST_VOLUMES: usize = 8;
 
-/// Makes the plan of a companion. Of `spec` its limits, environment and image count; `run` is a name of its own.
+/// Makes the plan of a companion from the limits, environment and image of `spec`. `run` is the companion's own id.
 ///
 /// # Errors
-/// When something asked for cannot be done on this host; the error names it and what would help.
+/// When this host cannot do what the spec asks for. The error names it and a remedy.
 pub fn plan_companion(
     spec: &RunSpec,
     probe: &[String],
@@ -47,7 +47,7 @@ pub fn plan_companion(
         None => {
             let root = ImageRoot { image, home: &home, written: additions.written.as_deref() };
             let mut steps = root.steps(spec, host, &mut notices)?;
-            // It has no link, whatever the run has: only its sidecar and the command's reach it.
+            // No veth pair, whatever the run has: only its own sidecar and the command's reach it.
             linux::finish(&mut steps, Wiring::Redirect, host);
             (Identity::of(spec, run, caller, additions)?, steps)
         }
@@ -55,12 +55,8 @@ pub fn plan_companion(
     if additions.opens_tls {
         trust_authority(&mut steps, None);
     }
-    let planes = Planes {
-        forward: format!("http://sidecar:{FORWARD_PORT}"),
-        gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-        socket: additions.engine.is_none().then_some(GATEWAY_SOCKET),
-    };
-    // Nothing of ours enters its home, so it may be where its image says.
+    let planes = Planes::inside(additions.engine.is_none().then_some(GATEWAY_SOCKET));
+    // No file of ours enters its home, so the image's `HOME` is used.
     let said = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, value)| Path::new(value));
     let said = said.unwrap_or(&home);
     let tools = tool::Brought::default();
@@ -75,7 +71,7 @@ pub fn plan_companion(
         engine: additions.engine.clone(),
         identity,
         limits,
-        // There is none: it works in its image.
+        // A companion has no workspace.
         workspace: root.into(),
         open: Vec::new(),
         directory: spec.directory.clone().unwrap_or_else(|| root.into()),
@@ -89,15 +85,15 @@ pub fn plan_companion(
     })
 }
 
-/// Who a companion is at an engine: its image's user, else the caller; nobody is root.
+/// Returns a companion's ids at an engine: its image's user, else the caller; never root.
 fn at_engine(image: &EngineImage, caller: &Caller) -> Identity {
     let of_caller = (caller.uid != 0 && caller.gid != 0).then_some((caller.uid, caller.gid));
     let (uid, gid) = image.account().or(of_caller).unwrap_or((AGENT_ID, AGENT_ID));
     Identity::callers(MappedId::unmapped(uid), MappedId::unmapped(gid))
 }
 
-/// What an engine is asked for: the image, read-only, and in memory what is written: in the usual places, and in those that
-/// the image declares as volumes, which would be on the engine's disk otherwise.
+/// Returns the requests to an engine: the image, read-only, and directories in memory for the usual places and for the volumes that the
+/// image declares, which would otherwise be on the engine's disk.
 fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> {
     let volumes = &engine.config.volumes;
     if volumes.len() > MOST_VOLUMES || !volumes.iter().all(|path| is_plain(path)) {
@@ -108,7 +104,7 @@ fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> 
     }
     let mut directories =
         vec![("/tmp", 0o1777, 2), ("/var/tmp", 0o1777, 1), ("/run", 0o755, 1), (HOME, 0o700, 1)];
-    // Eighths: what is left goes to what the image says it writes.
+    // In eighths of the room. The image's volumes share the rest.
     let own = volumes.iter().filter_map(|path| path.to_str());
     directories.retain(|(path, ..)| !own.clone().any(|volume| volume == *path));
     let eighth = private_room_of(spec).bytes() / 8;

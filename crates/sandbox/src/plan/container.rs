@@ -1,17 +1,18 @@
-//! The steps of the `container` backend: an image's layers under a private one that takes what is written.
+//! The steps of the `container` backend: an image's layers under a private layer for writes.
 
 use std::path::{Path, PathBuf};
 
 use policy::RunSpec;
 
-use super::PlanInputs;
 use super::ids::Identity;
+use super::inputs::PlanInputs;
 use super::linux::{finish, note_landlock, private_room, show_places};
 use crate::error::Error;
 use crate::host::Host;
 use crate::image::RootImage;
 use crate::step::Step;
 
+/// Returns the steps of the `container` backend.
 pub(super) fn steps(
     inputs: &PlanInputs<'_>,
     image: &RootImage,
@@ -58,8 +59,8 @@ impl ImageRoot<'_> {
     }
 }
 
-/// What is weaker where files do not belong to whom the image says. Nobody misses the owners of an image of root's: the command
-/// stands in for root, and may change what root could.
+/// Returns a notice if the image's files do not keep their owners. An image whose user is root loses nothing: the command stands in for
+/// root, and may change what root could.
 pub(super) fn note_owners(image: &RootImage, identity: &Identity) -> Option<String> {
     let text = match identity.subordinate {
         _ if identity.owners_kept => return None,
@@ -73,7 +74,7 @@ pub(super) fn note_owners(image: &RootImage, identity: &Identity) -> Option<Stri
     Some(text.into())
 }
 
-/// Where what is written over the image goes: into memory, or on disk where overlayfs cannot do that.
+/// Returns the directory for files written over the image, or `None` for memory. They go to disk if overlayfs cannot use tmpfs.
 fn place_of_written(
     host: &Host,
     place: Option<&Path>,

@@ -1,17 +1,18 @@
-//! The steps of the `docker` backend: what an engine is asked for.
+//! The steps of the `docker` backend: the requests to a container engine.
 
 use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, MountMode, WorkspaceMode};
 
-use super::PlanInputs;
 use super::engine::{EngineRun, refusal};
+use super::inputs::PlanInputs;
 use super::inside::{HOME, is_plain};
 use super::limits::{inodes, private_room_of};
 use super::linux::show_places;
 use crate::error::Error;
 use crate::step::Step;
 
+/// Returns the steps of the `docker` backend.
 pub(super) fn steps(
     inputs: &PlanInputs<'_>,
     engine: &EngineRun,
@@ -33,19 +34,19 @@ pub(super) fn steps(
     let room = private_room_of(spec);
     let mut steps =
         vec![Step::RunNetwork, Step::SidecarContainer, Step::AgentContainer(engine.image.clone())];
-    // Each is a file system of its own at an engine: eighths, so that all of them hold what one would.
+    // At an engine each is a file system of its own: they share the room in eighths.
     let directories = [("/tmp", 0o1777, 3), ("/var/tmp", 0o1777, 1), ("/run", 0o755, 1), (HOME, 0o700, 3)];
     steps.extend(directories.map(|(path, mode, eighths)| {
         let size = ByteSize::from_bytes(room.bytes() / 8 * eighths);
         Step::PrivateDirectory { path: path.into(), mode, size, inodes: inodes(size) }
     }));
     show_places(&mut steps, inputs)?;
-    // What walls there are is put up inside, by our own process; `EnterRoot` marks where the root is whole.
+    // Our own process sets up these restrictions inside. `EnterRoot` marks the point at which the root is complete.
     steps.extend([Step::EnterRoot, Step::DropPrivileges, Step::Landlock, Step::Seccomp]);
     Ok(steps)
 }
 
-/// What an image keeps in a folder of this machine an engine would make there, as root.
+/// Refuses an image that declares a volume in a host folder: the engine would make the directory there, as root.
 fn refuse_volumes<'a>(mut folders: impl Iterator<Item = &'a Path>, volumes: &[PathBuf]) -> Result<(), Error> {
     let refused = |what: String| Error::Refused {
         what,

@@ -1,4 +1,4 @@
-//! An engine and the image that a run has there, as far as a plan depends on them.
+//! A container engine and its image, as far as a plan depends on them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,87 +8,87 @@ use serde::{Deserialize, Serialize};
 use crate::caller::Caller;
 use crate::error::Error;
 
-/// Where an engine's socket is if nobody says.
+/// The default socket of an engine.
 pub(crate) const SOCKET: &str = "/var/run/docker.sock";
 
-/// What parts the options of a mount, or stands for something else in them: to the kernel, to an engine, to mount(8).
+/// Characters with a meaning in mount options: to the kernel, to an engine, or to mount(8).
 const NOT_IN_OPTIONS: &[char] = &[',', ':', '\\', '"'];
 
-/// The longest options: the kernel takes a page, mount(2).
+/// The longest mount options. The kernel takes a page, mount(2).
 const LONGEST: usize = 4000;
 
-/// What a run needs to know of an engine and the image it has.
+/// An engine and the image that a run uses there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EngineRun {
-    /// Where it is.
+    /// The engine.
     pub at: EngineAt,
-    /// The image's name there.
+    /// The image's name at the engine.
     pub image: String,
-    /// What the image says of the command.
+    /// The image's configuration.
     pub config: EngineImage,
-    /// Who the workspace belongs to: user and group.
+    /// The workspace's owner: user and group.
     pub owner: (u32, u32),
-    /// How many sidecars may wait there for later runs; with none, none of them is taken either.
+    /// The most sidecars that wait at the engine for later runs. With 0, this run does not take one either.
     pub pool: usize,
-    /// Of a companion whose health no command tells: the ports that tell it.
+    /// The ports that show a companion's health, if it has no health command.
     #[serde(skip)]
     pub ports: Vec<Port>,
-    /// The ports of this machine that it publishes, each on the same port of the sidecar's container.
+    /// The ports of this machine that the engine publishes, each on the same port of the sidecar's container.
     #[serde(skip)]
     pub published: Vec<Inbound>,
-    /// The folder of the caller's own in which runs take slots at engines.
+    /// The caller's folder in which runs take slots at engines.
     #[serde(skip)]
     pub slots: PathBuf,
 }
 
-/// Where an engine is, and what is known of it.
+/// An engine: its socket, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineAt {
-    /// Its socket.
+    /// The socket.
     pub socket: PathBuf,
-    /// The version of its API that is spoken.
+    /// The minor version of the API in use.
     pub minor_version: usize,
-    /// Whether it runs without root: outside of its containers all that it runs is its own user, or a subordinate id of theirs.
+    /// Whether it is rootless: outside its containers, everything it runs has its user's id or one of their subordinate ids.
     pub rootless: bool,
-    /// Who made it.
+    /// Its maker.
     pub maker: Maker,
 }
 
 impl EngineAt {
-    /// Whether it opens declared ports itself. Podman's would pass on whoever reaches its other networks as if that were this machine,
-    /// also to a port that is for this machine alone: so a process of ours opens them there.
+    /// Whether the engine itself publishes declared ports. Podman would forward anybody on its other networks as if they were this machine,
+    /// even to a port that is for this machine alone, so there a process of ours opens the ports.
     #[must_use]
     pub fn publishes(&self) -> bool {
         self.maker == Maker::Docker
     }
 
-    /// Whether it makes its own user somebody else inside than root: Podman's, of somebody who is not root.
+    /// Whether the engine maps its own user to a user other than root inside: rootless Podman.
     pub(crate) fn keeps_user(&self) -> bool {
         self.maker == Maker::Podman && self.rootless
     }
 
-    /// Whether its own user, and so the command, is root inside: Docker's, of somebody who is not root.
+    /// Whether the engine's user, and so the command, is root inside: rootless Docker.
     pub(crate) fn makes_user_root(&self) -> bool {
         self.rootless && !self.keeps_user()
     }
 
-    /// Whether sidecars wait there. At Podman's without root none do: one that comes out of the pool resolves no names.
+    /// Whether sidecars can wait at the engine. Not at rootless Podman: a sidecar from the pool cannot resolve names there.
     pub(crate) fn lends_sidecars(&self) -> bool {
         self.maker == Maker::Docker || !self.rootless
     }
 }
 
-/// Who made an engine.
+/// The maker of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Maker {
-    /// Docker, or one that is not known from it.
+    /// Docker, or an engine that cannot be told from it.
     Docker,
     /// Podman's service.
     Podman,
 }
 
 impl Maker {
-    /// As its makers write it.
+    /// Returns the name as its makers write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,46 +98,45 @@ impl Maker {
     }
 }
 
-/// What an image of the engine's says of the command.
+/// The configuration of an engine's image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineImage {
-    /// What the engine knows it by: the digest of its configuration.
+    /// Its id at the engine: the digest of its configuration.
     pub id: String,
     /// Its variables.
     pub environment: Vec<(String, String)>,
-    /// What the command is an argument of.
+    /// The entry point, whose argument the command is.
     pub entrypoint: Vec<String>,
-    /// What is run where nothing was said.
+    /// The default command.
     pub command: Vec<String>,
-    /// Where it starts.
+    /// The directory that the command starts in.
     pub directory: Option<String>,
-    /// Who it runs as, as it says: `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
+    /// The user as the image states it: `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
     pub user: String,
-    /// The same as user and group, where that is said by numbers, or was looked up.
+    /// The user's and group's ids, if the image states numbers or they were looked up.
     pub ids: Option<(u32, u32)>,
-    /// What of it is to be written to: the directories that it declares as volumes.
+    /// The directories that it declares as volumes, which are to be writable.
     pub volumes: Vec<PathBuf>,
-    /// The signal by which it wants to be ended.
+    /// The signal that ends its command.
     pub stop_signal: Option<String>,
 }
 
 impl EngineImage {
-    /// Whether it names a user by what its own files alone tell, and not root.
+    /// Whether it names a user, other than root, by a name that only its own files resolve.
     #[must_use]
     pub fn names_account(&self) -> bool {
         self.ids.is_none() && !matches!(self.user.split(':').next(), None | Some("" | "0" | "root"))
     }
 
-    /// The user and the group that it names, where that is known and not root. Nobody has root's group, and so it is one of the
-    /// user's own number.
+    /// Returns the user and group that it names, if they are known and not root. Root's group is replaced by a group of the user's number.
     pub(crate) fn account(&self) -> Option<(u32, u32)> {
         let (uid, gid) = self.ids.filter(|(uid, _)| *uid != 0)?;
         Some((uid, if gid == 0 { uid } else { gid }))
     }
 }
 
-/// Where the caller's engine is: a socket of this machine. What the engine is asked to show it looks up by path, so one
-/// elsewhere would show something else.
+/// Returns the socket of the caller's engine. It must be on this machine: an engine looks up mounts by path, so one elsewhere would show
+/// something else.
 pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
     match caller.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
         None => Ok(SOCKET.into()),
@@ -153,14 +152,14 @@ pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
     }
 }
 
-/// Why an engine cannot keep apart what is written in a folder, and what would help; nothing where it can.
+/// Returns the reason why an engine cannot overlay a folder, and a remedy, if it cannot.
 pub(crate) fn refusal(folders: [&Path; 2]) -> Option<(String, &'static str)> {
     let unfit = folders.into_iter().find(|path| !fits(path))?;
     let why = format!("`{}` cannot be said in the options of a mount", unfit.display());
     Some((why, "it takes a path without `,`, `:`, `\\`, `\"` and control characters, or --backend container"))
 }
 
-/// Whether a path means itself in the options of a mount.
+/// Whether a path can be used in mount options without a special meaning.
 fn fits(path: &Path) -> bool {
     let plain = |text: &str| !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_control);
     path.to_str().is_some_and(|text| plain(text) && text.len() <= LONGEST / 4)

@@ -1,4 +1,4 @@
-//! Who the command is: ids inside and outside.
+//! Chooses the user and group ids of a command, inside and outside.
 
 use policy::{Backend, RunId, RunSpec, WorkspaceMode};
 
@@ -8,17 +8,16 @@ use super::ids::{Identity, MappedId};
 use crate::caller::Caller;
 use crate::error::Error;
 
-/// The first of the ids that runs started by root get outside, and how many there are: far above those of people
-/// and of subordinate ranges.
+/// The first host id of runs started by root, and the number of such ids: far above those of users and of subordinate ranges.
 const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
 
-/// The id inside when root started the run; `agent` and not root.
+/// The id inside if root started the run: user `agent`, and not root.
 pub(super) const AGENT_ID: u32 = 1000;
-/// As much of the name of an image's user as is told.
+/// The longest part of an image's user name that a notice quotes.
 const LONGEST_USER: usize = 64;
 
 impl Identity {
-    /// An identity of the run's own when root started it; the caller's otherwise.
+    /// Returns private ids if root started the run, and the caller's otherwise.
     pub(super) fn of(
         spec: &RunSpec,
         run: &RunId,
@@ -28,7 +27,7 @@ impl Identity {
         let backend = spec.backend;
         if let (Backend::Docker, Some(engine)) = (backend, &additions.engine) {
             let (uid, gid) = of_engine(spec, caller, engine)?;
-            // Root inside is whoever runs the engine, and all others there are themselves.
+            // At a rootless Docker, root inside is the engine's user outside. Other ids are not mapped.
             let mapped = |inside, callers| {
                 let is_callers = engine.at.makes_user_root() && inside == 0;
                 MappedId { inside, outside: if is_callers { callers } else { inside } }
@@ -49,7 +48,7 @@ impl Identity {
         let (uid, gid) = match backend {
             Backend::Process | Backend::Docker => (caller.uid, caller.gid),
             Backend::Linux | Backend::Container => {
-                // Nobody is root inside, also where root is only so in a user namespace.
+                // No command is root inside, even if the caller is root only in a user namespace.
                 let inside = |id| if id == 0 { AGENT_ID } else { id };
                 of_image.map_or((inside(caller.uid), inside(caller.gid)), |image| (image.uid, image.gid))
             }
@@ -66,9 +65,9 @@ impl Identity {
     }
 }
 
-/// Who the command is in a container of an engine's, which maps no ids: whoever `HOST_UID` and `HOST_GID` say, the caller, or
-/// where that is root the owner of the workspace, or where that is root as well the image's user; never root (S3.13). Outside, what
-/// an engine without root runs is its own user: Podman's is made whoever the command is to be, and Docker's is root inside.
+/// Chooses the ids of a command in an engine's container, where ids are not mapped: those of `HOST_UID` and `HOST_GID`, else the caller,
+/// else (if the caller is root) the workspace's owner, else (if that is root too) the image's user; never root (S3.13). What a rootless
+/// engine runs has the engine user's id outside: Podman makes that user the command's id inside, and Docker makes it root.
 fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
     let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -108,7 +107,7 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
     Ok((uid.unwrap_or(else_of.0), gid.unwrap_or(else_of.1)))
 }
 
-/// Whether the command is whom the engine's image names: nobody else was named, and nobody's files are written.
+/// Whether the command runs as the user that the engine's image names: no other user was named, and no user's files are written.
 #[must_use]
 pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> bool {
     let is_named = |name| caller.variable(name).is_some_and(|value| !value.is_empty());
@@ -116,8 +115,8 @@ pub fn takes_account(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> boo
     is_roots && spec.workspace_mode == WorkspaceMode::ReadOnly && !is_named("HOST_UID")
 }
 
-/// What is to be known where an engine's image names a user who the command is not: no id can stand for two there, and the workspace
-/// belongs to one.
+/// Returns a notice if the engine's image names a user that the command does not run as. At an engine one id cannot stand for two users,
+/// and the workspace belongs to one.
 pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<String> {
     let image = &engine.config;
     let command = (identity.uid.inside, identity.gid.inside);
@@ -134,7 +133,7 @@ pub(super) fn note_user(engine: &EngineRun, identity: &Identity) -> Option<Strin
     ))
 }
 
-/// Spread by the run's name, so that two runs hardly ever share an id.
+/// Returns the private host id of a run: a hash of its name, so that two runs hardly ever share an id.
 fn private_id(run: &RunId) -> u32 {
     let hash = run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     ROOT_RANGE.0 + hash % ROOT_RANGE.1

@@ -1,4 +1,4 @@
-//! What every sandbox has inside at the same place.
+//! Paths and ports that are the same in every sandbox.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,18 +7,20 @@ use policy::Backend;
 use crate::caller::Caller;
 use crate::image::RootImage;
 
-/// The home inside.
+/// The sandbox's own home.
 pub(crate) const HOME: &str = "/home/agent";
-/// Ports inside: the redirect's, which no program asks for (S2's 9999 belongs to the literal wiring, and a program of the
-/// agent's own may want it), the explicit proxy's (S0.15) and DNS.
+/// The port of the redirect, which no program asks for. (S2's 9999 belongs to the literal wiring, and one of the agent's programs may
+/// want it.)
 pub(crate) const TRANSPARENT_PORT: u16 = 41999;
+/// The port of the explicit proxy (S0.15).
 pub(crate) const FORWARD_PORT: u16 = 8081;
+/// The port of the gateway.
 pub(crate) const GATEWAY_PORT: u16 = 8080;
 /// The gateway's Unix socket.
 pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
 pub(crate) const DNS_PORT: u16 = 53;
 
-/// The home inside: the sandbox's own, or that of the image's user where there is one that is not root.
+/// Returns the home inside: the sandbox's own, or that of the image's user if it is not root.
 pub(super) fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
     match backend {
         Backend::Linux | Backend::Docker => HOME.into(),
@@ -27,7 +29,7 @@ pub(super) fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>)
     }
 }
 
-/// Whether a path is absolute, and leads down alone.
+/// Whether a path is absolute, not the root, and without `..`.
 pub(super) fn is_plain(path: &Path) -> bool {
     let mut parts = path.components();
     parts.next() == Some(Component::RootDir)

@@ -1,18 +1,18 @@
-//! How limits are held, and how much the private directories hold.
+//! Plans how limits are enforced, and the size of private directories.
 
 use policy::{Backend, ByteSize, Enforcement, Limits, RunSpec};
 
 use crate::error::Error;
 use crate::host::Host;
 
-/// How limits are held.
+/// How limits are enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitsPlan {
     /// By a control group.
     Group(Limits),
     /// By the engine.
     Engine(Limits),
-    /// Not at all, but for the number of processes.
+    /// Not at all, except for the number of processes.
     Processes(u32),
     /// Not at all.
     Unlimited,
@@ -24,11 +24,11 @@ pub(super) fn plan_limits(
     notices: &mut Vec<String>,
 ) -> Result<LimitsPlan, Error> {
     if spec.backend == Backend::Docker {
-        // What is held is seen in the container alone: of what nobody asked for, its lack is a notice.
+        // Only the container shows which limits the engine enforces. The lack of one that nobody asked for is a notice.
         let asked = if spec.limits_asked.any() { spec.limits.enforcement } else { Enforcement::BestEffort };
         return Ok(LimitsPlan::Engine(Limits { enforcement: asked, ..spec.limits.clone() }));
     }
-    // A sandbox's own processes can be counted without a group; those of `process` are the caller's as any other.
+    // The kernel counts a sandbox's processes without a group. Those of `process` count as the caller's own.
     let (lacks, is_asked) = match spec.backend {
         Backend::Process => ("memory, processors and processes", spec.limits_asked.any()),
         _ => ("memory and processors", spec.limits_asked.memory_or_cpus),
@@ -52,13 +52,13 @@ pub(super) fn plan_limits(
     }
 }
 
-/// How much the private directories hold where memory is surely limited: they live in it, so half of it at most, or filling
-/// them would end the run.
+/// Returns the size of private directories if memory is certainly limited. They live in memory, so it is half of that at most: filling
+/// them must not end the run.
 pub(super) fn private_room_of(spec: &RunSpec) -> ByteSize {
     spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 2))
 }
 
-/// How many files a private directory of a size may hold.
+/// Returns the number of files that a private directory of a size may hold.
 pub(super) fn inodes(size: ByteSize) -> u64 {
     (size.bytes() / 4096).clamp(1024, 1 << 20)
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, RunSpec, Wiring, WorkspaceMode};
 
-use super::PlanInputs;
+use super::inputs::PlanInputs;
 use super::inside::HOME;
 use super::limits::inodes;
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
 use crate::step::{Source, Step, Visible};
 
+/// Returns the steps of the `linux` backend.
 pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Result<Vec<Step>, Error> {
     let &PlanInputs { spec, host, .. } = inputs;
     note_landlock(host, notices);
@@ -30,7 +31,7 @@ pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Resul
     Ok(steps)
 }
 
-/// What of the host is visible inside: tools, the workspace, mounts and copies.
+/// Adds the steps that show parts of the host: tools, the workspace, mounts and copies.
 pub(super) fn show_places(steps: &mut Vec<Step>, inputs: &PlanInputs<'_>) -> Result<(), Error> {
     let &PlanInputs { spec, caller, workspace, tools, .. } = inputs;
     steps.extend(tools.visible.iter().cloned().map(Step::Show));
@@ -58,13 +59,13 @@ pub(super) fn show_places(steps: &mut Vec<Step>, inputs: &PlanInputs<'_>) -> Res
     Ok(())
 }
 
-/// What every sandbox ends with: its root, its network, its walls.
+/// Adds the last steps of every sandbox: its root, its network, its restrictions.
 pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
     steps.extend([Step::EnterRoot, Step::SetHostname]);
     match wiring {
         Wiring::Redirect => {
-            // It needs nothing of the parent's, and is made while the parent is at its own part; and the sidecar, which
-            // serves from then on, is not waited for at the end.
+            // Early: it needs nothing from the parent, which does its own part meanwhile; and the sidecar is ready to serve
+            // before the last step, so that nobody waits for it.
             let at = steps.iter().position(|step| *step == Step::MakeDevices).map_or(0, |at| at + 1);
             steps.splice(at..at, [Step::WireNetwork, Step::HandOutListeners]);
         }
@@ -83,7 +84,7 @@ pub(super) fn note_landlock(host: &Host, notices: &mut Vec<String>) {
     }
 }
 
-/// A target inside; `~` is not replaced there.
+/// Returns a target inside, unchanged. Refuses the sandbox's own directories.
 pub(super) fn inside(target: &Path) -> Result<PathBuf, Error> {
     let covers = ["/usr", "/etc", "/bin", "/lib", "/sbin", "/tmp", "/home", "/run", "/var"];
     if covers.iter().any(|c| target == Path::new(c)) {
@@ -104,7 +105,8 @@ pub(super) fn inside(target: &Path) -> Result<PathBuf, Error> {
     Ok(target.into())
 }
 
-/// The private directories live in memory, so they may fill half of it at most, or filling them would end the run.
+/// Returns the size of private directories and the number of files in them. They live in memory, so the size is half of the memory limit
+/// at most: filling them must not end the run.
 pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> (ByteSize, u64) {
     let mut size = spec.limits.disk;
     let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
@@ -119,15 +121,15 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
     (size, inodes(size))
 }
 
-/// As late as can be, while there is still the right to mount: the sidecar, which makes the authority, gets ready meanwhile with the
-/// network that was wired before.
+/// Adds the step that trusts the sidecar's certificate authority, as late as the right to mount lasts: the sidecar makes the authority and
+/// gets ready meanwhile, with the network that was wired before.
 pub(super) fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
     let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
     steps.insert(at, Step::TrustAuthority(bundle));
 }
 
-/// Has what takes longest of that done while the parent is at its own part: whom the host trusts is read as soon as it is there, unless
-/// something that is shown later could lie over it, or over a Java runtime.
+/// Adds a step that reads the host's authorities, which takes longest, while the parent does its own part. Not if something that is shown
+/// later could cover the bundle or a Java runtime.
 pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>) {
     let bundle = steps.iter().find_map(|step| match step {
         Step::TrustAuthority(bundle) => bundle.clone(),
@@ -136,7 +138,7 @@ pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>)
     let (Some(bundle), Some(at)) = (bundle, steps.iter().position(|step| *step == Step::MakeDevices)) else {
         return;
     };
-    // All of a tree, for its links lead to other places in it.
+    // The whole top-level directory, because links in it lead to other places in it.
     let tree: PathBuf = bundle.components().take(2).collect();
     let read = [Some(tree.as_path()), Some(Path::new("/usr")), Some(Path::new("/opt")), java];
     let lies_over = |covered: &Path| {

@@ -1,4 +1,4 @@
-//! The steps of the `process` backend: next to none, and what it cannot do is refused by name.
+//! The steps of the `process` backend, which has almost none and refuses what it cannot do.
 
 use policy::{Enforcement, RunSpec, WorkspaceMode};
 
@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::step::Step;
 
+/// Returns the steps of the `process` backend.
 pub(super) fn steps(
     spec: &RunSpec,
     host: &Host,

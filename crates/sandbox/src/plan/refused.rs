@@ -1,5 +1,5 @@
-//! What no plan may show: the socket of an engine of this machine, for whoever has it is root there (S3.10); and what is protected in the
-//! workspace by another name, under which it could be written.
+//! Refuses plans that show the socket of a container engine, which makes its user root on this machine (S3.10), and plans that show a
+//! protected path of the workspace at a second place, where it could be written.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::step::{Source, Step, Visible};
 use crate::{mounted, protect};
 
-/// Where engines usually listen, beside where the caller's own is said to.
+/// The usual sockets of engines, beside the one that the caller names.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
-/// And below the directory of a session, where they are without root.
+/// The usual sockets of rootless engines, below the session's runtime directory.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
 
-/// Whether a path is, or is in, a directory from which the machine itself is run or configured. Of `/usr` and `/usr/local` that is all but
-/// what lies there for people: sources, documents, games.
+/// Whether a path is, or is in, a directory from which the machine is run or configured. In `/usr` and `/usr/local` that is everything but
+/// what lies there for users: sources, documents, games.
 pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
     let is_program =
         |name: &str| matches!(name, "bin" | "sbin" | "lib" | "lib32" | "lib64" | "libx32" | "libexec");
@@ -27,7 +27,7 @@ pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
     match parts.next() {
         Some("usr") => {
             if parts.next_if_eq(&"local").is_some() && parts.peek().is_none() {
-                return true; // its programs are in it
+                return true; // it contains the system's programs
             }
             parts.next().is_some_and(|name| is_program(name) || name == "etc")
         }
@@ -36,14 +36,14 @@ pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
     }
 }
 
-/// Refuses a plan that shows an engine's socket, or may show a second name of it.
+/// Refuses a plan that shows an engine's socket, or could show a second name of it.
 pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
     let named = known.or_else(|| engine::socket(caller).ok());
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
     let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
     for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
-        // Where one only might listen some day, anything may be shown.
+        // A usual place at which no engine listens hides nothing.
         let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
         if is_ours || socket.exists() {
             refuse(plan, &socket)?;
@@ -52,8 +52,8 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> 
     Ok(())
 }
 
-/// Refuses to show anything at or below a name of the workspace that is held because it must not appear: with something in it, what
-/// holds it would be a folder of somebody's.
+/// Refuses to show anything at or below a held name of the workspace: a placeholder with something in it would look like the user's own
+/// folder.
 pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error> {
     if spec.workspace_mode != WorkspaceMode::ReadWrite {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
     Ok(())
 }
 
-/// Refuses to show the workspace, or what is protected in it, once more and for writing.
+/// Refuses to show the workspace, or a protected path in it, a second time for writing.
 pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
     let shown = |step: &Step| match step {
         Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
@@ -100,8 +100,8 @@ pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to keep apart what is written in a workspace with a mount below it: an overlay does not cross into that, and would show, and
-/// take over, what lies under it.
+/// Refuses an overlay over a workspace with a mount below it. The overlay does not cross into the mount: it would show, and take over, what
+/// the mount covers.
 pub(super) fn refuse_mounts_below(plan: &Plan) -> Result<(), Error> {
     if !plan.steps.iter().any(|step| matches!(step, Step::OverlayWorkspace { .. })) {
         return Ok(());
